@@ -1,0 +1,129 @@
+//! What every design under test looks like to the lab.
+//!
+//! All calls name the CPU they are made on, so that a replay is deterministic and a simulated machine may have more
+//! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
+
+use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn};
+
+/// What a caller wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// How much.
+    pub order: Order,
+    /// What kind: one of [`Migratetype::PCP`].
+    pub migratetype: Migratetype,
+    /// How far the engine may go.
+    pub flags: AllocFlags,
+}
+
+/// A design under test.
+pub trait Engine: Send + Sync {
+    /// Allocates one chunk.
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Frees one chunk with the order it was allocated with or last split to.
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+
+    /// Frees a batch of chunks as reclaim and exit do (the kernel's batch of folios, at most 31 of them).
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError>;
+
+    /// Turns one allocated chunk into `2^(from - to)` chunks that can be freed on their own.
+    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError>;
+
+    /// The periodic work of one CPU (the kernel's vmstat worker, about once a second).
+    fn tick(&self, cpu: CpuId);
+
+    /// Gives everything that CPUs hold back to the zones.
+    fn drain_all(&self);
+
+    /// What has been counted so far.
+    fn counters(&self) -> Counters;
+
+    /// The state of free memory now.
+    fn memory(&self) -> Memory;
+
+    /// Checks every invariant of the engine's data structures; an error says which frame breaks which one.
+    fn validate(&self) -> Result<(), String>;
+}
+
+/// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list
+/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Chunks allocated.
+    pub allocs: u64,
+    /// Chunks freed.
+    pub frees: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Allocations served from what the CPU held, without the zone lock.
+    pub pcp_hits: u64,
+    /// Times a zone lock was taken.
+    pub zone_lock_acquisitions: u64,
+    /// Steps of work done under zone locks.
+    pub zone_lock_work: u64,
+    /// The most steps in one hold.
+    pub zone_lock_work_max: u64,
+    /// 99 % of holds did at most this many steps (upper bound of the histogram's bucket).
+    pub zone_lock_work_p99: u64,
+    /// Pairs of buddies merged under a zone lock.
+    pub merges_zone: u64,
+    /// Pairs of buddies merged under a CPU's own lock.
+    pub merges_pcp: u64,
+    /// Chunks split in two under a zone lock.
+    pub splits_zone: u64,
+    /// Chunks split in two under a CPU's own lock.
+    pub splits_pcp: u64,
+    /// Times a CPU went to the zone for more.
+    pub refills: u64,
+    /// Refills by phase that gave something: recover, claim, fragment, fallback.
+    pub refills_by_phase: [u64; 4],
+    /// Frames handed by zones to CPUs.
+    pub refilled_frames: u64,
+    /// Times a CPU gave frames back to the zone.
+    pub drains: u64,
+    /// Frames given back by CPUs to zones.
+    pub drained_frames: u64,
+    /// Frees that went to another CPU's holdings.
+    pub remote_frees: u64,
+    /// Lists looked at while draining.
+    pub lists_looked_at: u64,
+    /// Allocations that took memory of another migratetype (the kernel's extfrag events).
+    pub fallbacks: u64,
+}
+
+/// Free memory at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Frames in all zones.
+    pub managed_frames: u64,
+    /// Free frames: in zones, and held by CPUs.
+    pub free_frames: u64,
+    /// Free frames held by CPUs.
+    pub pcp_frames: u64,
+    /// Free chunks by order, wherever they are held (index = order, up to order 10).
+    pub free_chunks: [u64; 11],
+    /// Pageblocks with no frame in use.
+    pub free_blocks: u64,
+    /// Pageblocks in which allocations of more than one migratetype live, as far as the engine can tell.
+    pub mixed_blocks: u64,
+    /// Pageblocks by migratetype.
+    pub blocks_by_type: [u64; 6],
+    /// Pageblocks by owner: index 0 = the zone, otherwise CPU + 1.
+    pub blocks_by_owner: Vec<u64>,
+    /// The largest order of which a chunk is free.
+    pub largest_free_order: Option<u8>,
+}
+
+impl Memory {
+    /// The share of free memory that cannot serve a request of `order`: the unusable-free-space index (Gorman and
+    /// Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is free.
+    #[must_use]
+    pub fn unusable_index(&self, order: Order) -> f64 {
+        if self.free_frames == 0 {
+            return 0.0;
+        }
+        let usable: u64 = self.free_chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
+        (self.free_frames.saturating_sub(usable)) as f64 / self.free_frames as f64
+    }
+}

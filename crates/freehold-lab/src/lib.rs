@@ -1,0 +1,12 @@
+//! The library behind the `freehold` command: reading page-allocator traces, driving engines with them, and
+//! presenting what each engine did.
+//!
+//! ```text
+//!  trace file ──> trace::Reader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON, Parquet)
+//!                 (any format)      maps frames, orders events
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod trace;

@@ -1,0 +1,3 @@
+//! The `freehold` command.
+
+fn main() {}

@@ -1,0 +1,38 @@
+//! Vocabulary of page-frame allocation, shared by every crate of the workspace.
+//!
+//! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]). Requests are for
+//! `2^order` neighbouring, naturally aligned frames ([`Order`]). 512 frames (2 MiB) form a **pageblock**, whose
+//! **migratetype** ([`Migratetype`]) says what kind of allocation it is meant for, so that frames which can never
+//! move do not end up scattered over all of memory. Allocators keep state per **CPU** ([`CpuId`]).
+//!
+//! ```
+//! use freehold::{Order, Pfn};
+//!
+//! let block = Pfn::new(0x1234).pageblock();
+//! assert_eq!(block, Pfn::new(0x1200));
+//! assert_eq!(Order::PAGEBLOCK.frames(), 512);
+//! assert!(block.is_aligned(Order::PAGEBLOCK));
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod cpu;
+mod error;
+mod flags;
+mod migratetype;
+mod order;
+mod pfn;
+
+pub use cpu::{CpuId, NodeId};
+pub use error::{AllocError, FreeError};
+pub use flags::AllocFlags;
+pub use migratetype::Migratetype;
+pub use order::Order;
+pub use pfn::{FrameRange, Pfn};
+
+/// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
+pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();
+
+/// Bytes in a frame.
+pub const FRAME_SIZE: u64 = 4096;
