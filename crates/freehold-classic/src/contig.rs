@@ -76,11 +76,14 @@ impl Classic {
         self.drain_zone(index);
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let order = crate::page::to_order(state.order());
-            if state.kind() == Kind::Allocated && !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
-                return Err(zone.busy(at));
+            if state.kind() == Kind::Allocated {
+                // What was on a PCP at the time of isolation may have gone to an unmovable request before the drain.
+                let movable = state.migratetype() == Migratetype::Movable;
+                if !movable || !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
+                    return Err(zone.busy(at));
+                }
             }
             at = head + (1 << state.order());
         }
@@ -159,8 +162,7 @@ impl Locked<'_> {
         }
         let mut at = frames.start.max(start);
         while at < frames.end.min(end) {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let unmovable = state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
             if unmovable || state.kind() == Kind::Poisoned {
                 return Err(zone.busy(at));
@@ -210,8 +212,7 @@ impl Locked<'_> {
         let zone = self.zone;
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             if state.kind() != Kind::Buddy || state.migratetype() != Migratetype::Isolate {
                 return Err(zone.busy(at));
             }
@@ -220,7 +221,7 @@ impl Locked<'_> {
         }
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { unreachable!("the range was just found free") };
+            let Some((head, _)) = zone.frames.chunk(at) else { unreachable!("the range was just found free") };
             let (order, migratetype) = self.take(head);
             let chunk_end = head + (1 << order);
             for frame in start.max(head)..end.min(chunk_end) {

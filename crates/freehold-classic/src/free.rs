@@ -14,6 +14,7 @@
 //!   commit: onto the head of its list; too many? drain
 //! ```
 
+use std::collections::HashMap;
 use std::sync::MutexGuard;
 
 use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
@@ -80,7 +81,9 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// The first wrong chunk's error; then none of `chunks` has been freed.
+    /// The first wrong chunk's error; then none of `chunks` has been freed, nor has any lost a reference. (Where another
+    /// thread, by mistake, drops the caller's reference of a chunk in the middle of this call, references of other
+    /// chunks that are shared may be gone.)
     pub fn free_folios(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<usize, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let loose = self.drop_references(chunks.iter().copied())?;
@@ -103,26 +106,60 @@ impl Classic {
     }
 
     /// Drops one reference of each chunk, or of none if any of them is wrong.
+    ///
+    /// Two rounds. In the first, chunks with one reference are seized, which can be taken back; those that others hold
+    /// too are only looked at, because what keeps them from going away meanwhile is the very reference that is to be
+    /// dropped. In the second, when all is known to be right, those are put.
     pub(crate) fn drop_references(
         &self,
         chunks: impl Iterator<Item = (Pfn, Order)>,
     ) -> Result<Vec<(Put, Loose)>, FreeError> {
         let mut dropped = Vec::new();
-        for (pfn, order) in chunks {
-            match self.drop_reference(pfn, order) {
-                Ok(loose) => dropped.push(loose),
-                Err(error) => {
-                    for &(put, loose) in &dropped {
-                        self.zones[loose.zone].frames.unput(loose.frame, put);
-                    }
-                    return Err(error);
-                }
+        let result = self.seize_all(chunks, &mut dropped).and_then(|()| {
+            dropped.iter_mut().filter(|(put, _)| *put == Put::Kept).try_for_each(|(put, loose)| {
+                *put = self.zones[loose.zone].frames.put(loose.frame, loose.order)?;
+                Ok(())
+            })
+        });
+        if let Err(error) = result {
+            for (_, loose) in dropped.iter().filter(|(put, _)| *put == Put::Freed) {
+                self.zones[loose.zone].frames.let_go(loose.frame);
             }
+            return Err(error);
         }
         Ok(dropped)
     }
 
+    /// The first round: `dropped` tells the chunks seized from those to be put later ([`Put::Kept`]).
+    fn seize_all(
+        &self,
+        chunks: impl Iterator<Item = (Pfn, Order)>,
+        dropped: &mut Vec<(Put, Loose)>,
+    ) -> Result<(), FreeError> {
+        // How often a shared chunk occurs: not more often than it has references.
+        let mut shared: HashMap<Pfn, u32> = HashMap::new();
+        for (pfn, order) in chunks {
+            let loose = self.locate(pfn, order)?;
+            let references = self.zones[loose.zone].frames.seize(loose.frame, loose.order)?;
+            if references > 1 {
+                let wanted = shared.entry(pfn).or_default();
+                *wanted += 1;
+                if *wanted > references {
+                    return Err(FreeError::DoubleFree { pfn });
+                }
+            }
+            dropped.push((if references > 1 { Put::Kept } else { Put::Freed }, loose));
+        }
+        Ok(())
+    }
+
     fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
+        let loose = self.locate(pfn, order)?;
+        Ok((self.zones[loose.zone].frames.put(loose.frame, loose.order)?, loose))
+    }
+
+    /// Where a chunk is, if there can be one of that order there.
+    pub(crate) fn locate(&self, pfn: Pfn, order: Order) -> Result<Loose, FreeError> {
         if order > Order::LINUX_MAX {
             return Err(FreeError::OrderTooLarge { order, max: Order::LINUX_MAX });
         }
@@ -130,8 +167,7 @@ impl Classic {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
-        let put = self.zones[zone].frames.put(frame, order.get())?;
-        Ok((put, Loose { zone, frame, order: order.get() }))
+        Ok(Loose { zone, frame, order: order.get() })
     }
 
     /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is to go on.
