@@ -172,16 +172,25 @@ impl Locked<'_> {
         }
         zone.blocks.set_isolated(block, true);
         self.isolated_blocks += 1;
-        // A free chunk of two pageblocks reaches beyond this one: its halves part.
-        let pair = frames.start & !((1 << MAX_ORDER) - 1);
-        let state = zone.frames.state(pair);
-        if state.kind() == Kind::Buddy && state.order() > PAGEBLOCK_ORDER {
-            let (order, _) = self.take(pair);
-            self.free_split(pair, order, true);
-        } else {
+        if !self.part_pair(block) {
             self.move_block(block, Migratetype::Isolate);
         }
         Ok(())
+    }
+
+    /// Where a free chunk of two pageblocks reaches beyond `block`, its halves part, each going to the list of its own
+    /// block's type. Returns whether there was one.
+    ///
+    /// Such a chunk is met when isolation begins and, since neighbours that are both isolated join, when it ends.
+    fn part_pair(&mut self, block: u32) -> bool {
+        let pair = Self::block_frames(block).start & !((1 << MAX_ORDER) - 1);
+        let state = self.zone.frames.state(pair);
+        if state.kind() != Kind::Buddy || state.order() <= PAGEBLOCK_ORDER {
+            return false;
+        }
+        let (order, _) = self.take(pair);
+        self.free_split(pair, order, true);
+        true
     }
 
     /// Ends the isolation of one pageblock: its free chunks go to the tails of its type's lists.
@@ -197,8 +206,11 @@ impl Locked<'_> {
             zone.blocks.set_migratetype(block, Migratetype::Movable);
         }
         let migratetype = zone.blocks.migratetype(block);
-        self.move_block(block, migratetype);
         let first = Self::block_frames(block).start;
+        if self.part_pair(block) {
+            return;
+        }
+        self.move_block(block, migratetype);
         let state = zone.frames.state(first);
         if state.kind() == Kind::Buddy && state.order() == PAGEBLOCK_ORDER {
             // Isolation kept it from joining its neighbour.
