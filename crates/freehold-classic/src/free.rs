@@ -21,7 +21,7 @@ use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, Put, State};
-use crate::pcp::PcpInner;
+use crate::pcp::{Pcp, PcpInner};
 use crate::primitive::Ordering::{Relaxed, SeqCst};
 use crate::switches::Switch;
 use crate::watermark::Mark;
@@ -190,7 +190,7 @@ impl Classic {
     pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
         let zone = &self.zones[loose.zone];
         let Some(target) = self.target(cpu, loose) else { return self.free_to_zone(context, loose) };
-        if self.leave_to_owner(cpu, target, loose) {
+        if self.leave_to_owner(context, cpu, target, loose) {
             return;
         }
         let pcp = &zone.pcps[target.cpu as usize];
@@ -225,7 +225,7 @@ impl Classic {
     }
 
     /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns whether it did.
-    fn leave_to_owner(&self, cpu: CpuId, target: Target, loose: Loose) -> bool {
+    fn leave_to_owner(&self, context: Context, cpu: CpuId, target: Target, loose: Loose) -> bool {
         if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
             return false;
         }
@@ -241,9 +241,23 @@ impl Classic {
         // SeqCst: pairs with the owner's going offline, which raises the flag and then empties the list. If it emptied
         // the list before the push, the flag is seen here, and whoever sees it empties the list again.
         if pcp.dead.load(SeqCst) {
-            zone.absorb(pcp, &mut pcp.lock(), self.layout);
+            self.empty_dead(context, loose.zone, pcp);
         }
         true
+    }
+
+    /// Empties the list of remote frees of a CPU that is offline.
+    ///
+    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be holding another
+    /// one, and nothing can go to the lists that it protects anyway.
+    fn empty_dead(&self, context: Context, zone: usize, pcp: &Pcp) {
+        let frames = &self.zones[zone].frames;
+        let mut chain = pcp.remote.take();
+        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+            // Counted as a free to the zone from here on.
+            self.counts.remote_queued.fetch_sub(1, Relaxed);
+            self.free_to_zone(context, Loose { zone, frame, order: frames.state(frame).order() });
+        }
     }
 
     /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not allowed.
@@ -273,7 +287,7 @@ impl Classic {
                 self.free_to_zone(Context::Task, loose);
                 continue;
             };
-            if self.leave_to_owner(cpu, target, loose) {
+            if self.leave_to_owner(Context::Task, cpu, target, loose) {
                 continue;
             }
             let same = matches!(&held, Some((z, c, _)) if *z == loose.zone && *c == target.cpu);
@@ -316,7 +330,10 @@ impl Classic {
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;
         inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
-        let kind = if target.owned { Kind::PcpBuddy } else { Kind::Pcp };
+        // Looked at again now that the lock is held: the CPU may have been offline since, which disowned the block. Under
+        // the lock of a PCP that is not dead nobody disowns a block that has a frame outstanding.
+        let owned = target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
+        let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
         let list_type = self.list_type(zone, target.index, loose.frame);
         inner.push(&zone.frames, target.index, loose.frame, State::new(kind, loose.order, list_type));
         let count = inner.count;
@@ -331,7 +348,7 @@ impl Classic {
             return Some(inner);
         }
         let mut left = inner.tuning.drain(self.on, count, high, free_high);
-        zone.absorb(pcp, &mut inner, self.layout);
+        zone.absorb(target.cpu as usize, &mut inner, self.layout);
         let mut inner = Some(inner);
         while let Some(held) = &mut inner {
             let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
