@@ -193,7 +193,8 @@ impl Zone {
     /// Takes over what other CPUs have freed to `cpu`. The caller holds that PCP's lock.
     pub(crate) fn absorb(&self, cpu: usize, inner: &mut PcpInner, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        if pcp.remote.is_empty() {
+        // A CPU going offline must not trust the hint: see `llist`.
+        if !inner.dead && pcp.remote.is_empty() {
             return;
         }
         let mut chain = pcp.remote.take();

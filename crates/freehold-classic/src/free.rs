@@ -22,7 +22,7 @@ use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 use crate::Classic;
 use crate::page::{Kind, Put, State};
 use crate::pcp::{Pcp, PcpInner};
-use crate::primitive::Ordering::{Relaxed, SeqCst};
+use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::watermark::Mark;
 use crate::zone::Zone;
@@ -238,9 +238,9 @@ impl Classic {
         zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
         pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
         self.counts.remote_queued.fetch_add(1, Relaxed);
-        // SeqCst: pairs with the owner's going offline, which raises the flag and then empties the list. If it emptied
-        // the list before the push, the flag is seen here, and whoever sees it empties the list again.
-        if pcp.dead.load(SeqCst) {
+        // Relaxed: the push has ordered this. If the owner going offline emptied the list before the push, its flag is
+        // seen here, and whoever sees it empties the list again; see `llist`.
+        if pcp.dead.load(Relaxed) {
             self.empty_dead(context, loose.zone, pcp);
         }
         true

@@ -45,8 +45,8 @@ impl Classic {
         for zone in &self.zones {
             let pcp = &zone.pcps[cpu.index()];
             pcp.lock().dead = true;
-            // SeqCst: raised before the lists are emptied; see `Classic::leave_to_owner`.
-            pcp.dead.store(true, SeqCst);
+            // Relaxed: emptying the list of remote frees publishes it; see `llist`.
+            pcp.dead.store(true, Relaxed);
             zone.drain_pcp(cpu.index(), self.layout);
             if self.on.has(Switch::Ownership) {
                 zone.forget_owner(u32::from(cpu.get()));
@@ -74,7 +74,8 @@ impl Classic {
             let pcp = &zone.pcps[cpu.index()];
             let mut inner = pcp.lock();
             inner.dead = false;
-            pcp.dead.store(false, SeqCst);
+            // Relaxed: whoever still sees it raised takes the detour to the zone.
+            pcp.dead.store(false, Relaxed);
         }
         online.store(true, SeqCst);
         if !*disabled {
