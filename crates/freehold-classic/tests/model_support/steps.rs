@@ -368,7 +368,8 @@ impl Model {
     fn free_range(&mut self, classic: &Classic, cpu: CpuId, target: Target, length: u16) {
         let start = self.aim(target).0;
         // As long as the row of single frames that starts there, or as long as it was asked for.
-        let run = (start.get()..).take_while(|&pfn| self.exact(Pfn::new(pfn), Order::ZERO).is_ok()).take(2000).count();
+        let row = start.get()..start.get().saturating_add(2000);
+        let run = row.take_while(|&pfn| self.exact(Pfn::new(pfn), Order::ZERO).is_ok()).count();
         let length = if run > 0 && length % 4 != 0 { u64::from(length).min(run as u64) } else { u64::from(length) };
         let Some(range) = FrameRange::new(start, length) else { return };
         let before = format!("{:?}", classic.memory_map());
