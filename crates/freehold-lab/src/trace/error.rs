@@ -165,6 +165,44 @@ pub enum TraceError {
     },
 }
 
+/// Why a description of a machine's memory could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The operating system refused.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A line makes no sense.
+    #[error("{file}: line {line}: {why}")]
+    BadLine {
+        /// The file, or the kind of text.
+        file: String,
+        /// The line's number, from 1.
+        line: u64,
+        /// What is wrong, with the offending value.
+        why: String,
+    },
+}
+
+impl StateError {
+    /// Reads a file and parses it; errors name the file.
+    pub(super) fn in_file<T>(
+        path: &std::path::Path,
+        parse: impl FnOnce(&str) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let bytes = std::fs::read(path).map_err(|source| Self::Io { path: path.to_owned(), source })?;
+        parse(&String::from_utf8_lossy(&bytes)).map_err(|error| match error {
+            Self::BadLine { line, why, .. } => Self::BadLine { file: path.display().to_string(), line, why },
+            error => error,
+        })
+    }
+}
+
 /// What can be read: the hint wherever nothing more helpful is known.
 pub(super) const ACCEPTED: &str = "accepted are Parquet with the columns of `freehold record`, and the text of tracefs \
                                    (trace, trace_pipe), `trace-cmd report` and `perf script`, plain, gzip or zstd";

@@ -27,7 +27,7 @@ mod text;
 mod write;
 pub mod zoneinfo;
 
-pub use error::TraceError;
+pub use error::{StateError, TraceError};
 pub use event::{Event, EventKind};
 pub use reader::{Compression, Format, OpenOptions, TraceInfo, TraceReader};
 pub use source::{Source, Spooled};

@@ -269,6 +269,9 @@ impl ParquetReader {
         let value = |column: Column| self.values[column as usize][i];
         let bad = |column: Column, why: &'static str| BadValue::new(column, value(column), why);
 
+        if value(Column::TsNs) == NULL {
+            return Err(bad(Column::TsNs, "is no time"));
+        }
         let cpu = value(Column::Cpu);
         if cpu > CPU_MAX {
             return Err(bad(Column::Cpu, "is above 4095, the largest CPU number"));
@@ -378,7 +381,8 @@ impl BadValue {
     }
 }
 
-/// Stands for a null in a column that must have a value: no valid value of any such column but `ts_ns`.
+/// Stands for a null in a column that must have a value. No column has it as a valid value; as a time it would be 584
+/// years after the machine started.
 const NULL: u64 = u64::MAX - 1;
 
 /// Reads `rows` values of a column and widens them. A null becomes the column's default, or [`NULL`] where there is
