@@ -12,7 +12,7 @@
 //!    start_pfn:           1048576
 //! ```
 //!
-//! Kernels differ in what they print: `boost` and `promo` came with 5.18, `cma` with 5.15, `high_min` and `high_max`
+//! Kernels differ in what they print: `cma`, `boost` and `promo` are younger than the rest, `high_min` and `high_max` came
 //! with 6.7; zones without memory end early. What is missing has a default; names not known are passed over.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Zone {
     pub name: String,
     /// Free, without what CPUs hold.
     pub free: u64,
-    /// The temporary raise of all watermarks; 0 before 5.18.
+    /// The temporary raise of all watermarks; 0 where the kernel does not print it.
     pub boost: u64,
     /// The min watermark.
     pub min: u64,
