@@ -1,1 +1,218 @@
-//! stub
+//! The Linux page allocator as written, in user space, with every change of the threads a switch.
+//!
+//! This is the baseline that Freehold is compared with and the oracle that its tests use; it is not meant to be
+//! embedded anywhere. It follows the kernel's structure closely enough that a kernel reader finds everything where it
+//! is expected, and departs from it only where user space forces it to:
+//!
+//! * time does not pass by itself: [`Classic::tick`] is the vmstat worker,
+//! * every call names its CPU, so that one thread can play all of them and a replay is deterministic,
+//! * there is no reclaim and no compaction: where the kernel would make pages free, an allocation fails,
+//! * wrong frees are errors instead of undefined behaviour.
+//!
+//! The story of a frame, and the file that tells each part of it:
+//!
+//! ```text
+//!   alloc ──> PCP list (pcp) ── empty ──> refill (refill) ──> zone lists (zone, buddy)
+//!     ^            ^                                              │ none of that type
+//!     │            │ tune: how much, how high                     v
+//!     │            │                                     other types (fallback), reserves (highatomic)
+//!     v            │
+//!   in use ── free (free, range) ──> own PCP, owner's PCP, or zone
+//!                  │ too much
+//!                  v
+//!               drain (drain) ──> zone lists
+//!
+//!   contig: a range from whoever has it     hotplug: CPUs come and go     check: is all of this consistent?
+//! ```
+//!
+//! ```
+//! use freehold::{CpuId, Migratetype, Order};
+//! use freehold_classic::{Classic, Config, Design, Put, Request};
+//!
+//! let design = Design::parse("vanilla").unwrap();
+//! let classic = Classic::new(Config::single_zone(design, 2, 1 << 16)).unwrap();
+//! let cpu = CpuId::new(0);
+//! let pfn = classic.alloc(cpu, Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
+//! classic.split(pfn, Order::PAGEBLOCK, Order::ZERO).unwrap();
+//! assert_eq!(classic.free(cpu, pfn, Order::ZERO), Ok(Put::Freed));
+//! assert!(classic.free(cpu, pfn, Order::ZERO).is_err());
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod buddy;
+mod check;
+mod config;
+mod contig;
+mod drain;
+mod fallback;
+mod free;
+mod highatomic;
+mod hotplug;
+mod list;
+mod llist;
+mod page;
+mod pageblock;
+mod pcp;
+mod presets;
+mod primitive;
+mod range;
+mod refill;
+mod stats;
+mod switches;
+mod tune;
+mod watermark;
+mod zone;
+
+use std::sync::{Mutex, MutexGuard};
+
+use freehold::{CpuId, FreeError, Migratetype, Pfn};
+
+pub use config::{Config, ConfigError, Request, ZoneConfig};
+pub use contig::InUse;
+pub use free::{Context, FOLIO_BATCH};
+pub use hotplug::CpuStateError;
+pub use page::Put;
+pub use presets::{Design, DesignError, Preset, presets};
+pub use stats::{MemoryMap, PcpCounters, Stats, WorkHistogram, ZoneCounters};
+pub use switches::{Switch, Switches, Thread};
+pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
+pub use watermark::Watermarks;
+
+use crate::page::Kind;
+use crate::pcp::Layout;
+use crate::primitive::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::zone::Zone;
+
+/// Counters of what happens under no lock.
+#[derive(Default)]
+struct Counts {
+    failed: AtomicU64,
+    kept: AtomicU64,
+    poisoned: AtomicU64,
+    pcp_busy: AtomicU64,
+    remote_queued: AtomicU64,
+    deferred: AtomicU64,
+    drain_all: AtomicU64,
+}
+
+/// A machine's page allocator. All methods take `&self` and may be called from any thread.
+pub struct Classic {
+    zones: Vec<Zone>,
+    /// For each zone what requests that could use a higher one leave free in it.
+    reserves: Vec<u64>,
+    online: Box<[AtomicBool]>,
+    on: Switches,
+    layout: Layout,
+    cache_slice: u64,
+    counts: Counts,
+    hotplug: Mutex<()>,
+}
+
+impl Classic {
+    /// Builds the machine, all memory free, all CPUs online.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConfigError`].
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let on = config.design.switches;
+        let managed: Vec<u64> = config.zones.iter().map(ZoneConfig::managed).collect();
+        let marks = Watermarks::kernel_default(&managed, config.huge_pages);
+        let zones = config.zones.iter().zip(marks);
+        let classic = Self {
+            zones: zones.map(|(z, m)| Zone::new(z, on, config.cpus, z.watermarks.unwrap_or(m))).collect(),
+            reserves: config.zones.iter().map(|zone| zone.lowmem_reserve).collect(),
+            online: (0..config.cpus).map(|_| AtomicBool::new(true)).collect(),
+            on,
+            layout: Layout::new(on, config.huge_pages),
+            cache_slice: config.cache_slice,
+            counts: Counts::default(),
+            hotplug: Mutex::new(()),
+        };
+        classic.retune();
+        Ok(classic)
+    }
+
+    /// The tuning state of one CPU in one zone.
+    #[must_use]
+    pub fn tuning(&self, zone: usize, cpu: CpuId) -> Option<Tuning> {
+        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.lock().tuning)
+    }
+
+    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A hotplug event recomputes
+    /// batch and range.
+    pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
+        if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
+            pcp.lock().tuning = tuning;
+        }
+    }
+
+    /// Frames on a CPU's lists in one zone.
+    #[must_use]
+    pub fn pcp_count(&self, zone: usize, cpu: CpuId) -> u32 {
+        self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())).map_or(0, |pcp| pcp.lock().count)
+    }
+
+    /// Fills a CPU's list of single frames of a type from the zone, without counting it as work done.
+    ///
+    /// For starting from a state observed elsewhere.
+    pub fn prefill(&self, zone: usize, cpu: CpuId, migratetype: Migratetype, order: freehold::Order, chunks: u32) {
+        let Some(zone) = self.zones.get(zone) else { return };
+        let Some(pcp) = zone.pcps.get(cpu.index()) else { return };
+        if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
+            return;
+        }
+        let mut inner = pcp.lock();
+        let counters = inner.counters;
+        let (zone_counters, histogram) = zone.read_counters();
+        let refill = refill::Refill {
+            cpu: u32::from(cpu.get()),
+            order: order.get(),
+            chunks,
+            migratetype,
+            flags: freehold::AllocFlags::empty(),
+        };
+        zone.refill(&mut inner, self.layout, refill);
+        inner.counters = counters;
+        zone.write_counters(zone_counters, histogram);
+    }
+
+    /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less then.
+    pub fn set_reclaim(&self, active: bool) {
+        for zone in &self.zones {
+            zone.reclaim.store(active, SeqCst);
+        }
+    }
+
+    /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy thread adds to.
+    #[must_use]
+    pub fn pageblock_bytes(&self) -> usize {
+        self.zones.iter().map(|zone| zone.blocks.bytes()).sum()
+    }
+
+    fn check_cpu(&self, cpu: CpuId) -> Result<(), CpuId> {
+        // SeqCst costs the same as Relaxed for a load here; a call on a CPU that goes offline at this moment is caught
+        // again under the PCP's lock.
+        if self.online.get(cpu.index()).is_some_and(|online| online.load(SeqCst)) { Ok(()) } else { Err(cpu) }
+    }
+
+    /// The zone and index of a frame.
+    fn find(&self, pfn: Pfn) -> Result<(usize, u32), FreeError> {
+        for (i, zone) in self.zones.iter().enumerate() {
+            if let Some(frame) = zone.frame(pfn) {
+                if zone.frames.state(frame).kind() == Kind::Hole {
+                    return Err(FreeError::Hole { pfn });
+                }
+                return Ok((i, frame));
+            }
+        }
+        Err(FreeError::OutOfZone { pfn })
+    }
+
+    fn hotplug(&self) -> MutexGuard<'_, ()> {
+        self.hotplug.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,227 @@
+//! Allocating: zone by zone, from the CPU's lists where the order is kept there, else from the zone.
+//!
+//! ```text
+//!   for each zone, highest first:   above low?  ── PCP: list ── empty? refill ── zone lock
+//!                                                 └─ busy, or order not kept ──> zone lock
+//!   nothing:  the same down to min, with the reserves that the request may use
+//!   nothing:  give HIGHATOMIC blocks back, drain all CPUs, once more (not for those who may not wait)
+//! ```
+//!
+//! There is no reclaim here: where the kernel would go on to make pages free, an allocation fails.
+
+use freehold::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn};
+
+use crate::Classic;
+use crate::buddy::Mode;
+use crate::config::Request;
+use crate::primitive::Ordering::Relaxed;
+use crate::refill::Refill;
+use crate::switches::Switch;
+use crate::watermark::Mark;
+use crate::zone::Zone;
+
+impl Classic {
+    /// Allocates one chunk.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`].
+    pub fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
+        let request = request.check()?;
+        self.alloc_checked(cpu, request).ok_or_else(|| {
+            self.counts.failed.fetch_add(1, Relaxed);
+            AllocError::NoMemory { order: request.order }
+        })
+    }
+
+    fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Low) {
+            return Some(pfn);
+        }
+        let request = request.with(request.flags - AllocFlags::NO_FRAGMENT);
+        let mark = Mark::Min;
+        if let Some(pfn) = self.alloc_above(cpu, request, mark) {
+            return Some(pfn);
+        }
+        if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
+            return None;
+        }
+        for zone in &self.zones {
+            if zone.lock().unreserve_high_atomic(request.migratetype, false) {
+                break;
+            }
+        }
+        self.drain_all();
+        self.alloc_above(cpu, request, mark)
+    }
+
+    /// Tries every zone whose free memory stays above `mark`.
+    fn alloc_above(&self, cpu: CpuId, request: Request, mark: Mark) -> Option<Pfn> {
+        let Request { order, flags, .. } = request;
+        let may_cma = request.may_cma();
+        for (i, zone) in self.zones.iter().enumerate().rev() {
+            // A lower zone keeps something back from requests that could have used a higher one.
+            let reserve = if i + 1 < self.zones.len() { self.reserves[i] } else { 0 };
+            if !flags.contains(AllocFlags::NO_WATERMARKS) {
+                if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
+                    zone.below_high.store(true, Relaxed);
+                }
+                if !zone.mark_ok(mark, order, flags, may_cma, reserve) {
+                    continue;
+                }
+            }
+            if let Some(frame) = self.take(cpu, zone, request) {
+                let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
+                if high_atomic && (mark == Mark::Min || !self.on.has(Switch::HighAtomicAtMin)) {
+                    zone.lock().reserve_high_atomic(frame, order.get());
+                }
+                return Some(zone.frames.pfn(frame));
+            }
+        }
+        None
+    }
+
+    /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux, `rmqueue`.
+    fn take(&self, cpu: CpuId, zone: &Zone, request: Request) -> Option<u32> {
+        let order = request.order.get();
+        let frame = self
+            .layout
+            .keeps(order)
+            .then(|| self.take_from_pcp(cpu, zone, request))
+            .flatten()
+            .or_else(|| Self::take_from_zone(zone, request))?;
+        zone.frames.set_allocated(frame, order, request.migratetype);
+        Some(frame)
+    }
+
+    fn take_from_pcp(&self, cpu: CpuId, zone: &Zone, request: Request) -> Option<u32> {
+        let pcp = &zone.pcps[cpu.index()];
+        let Some(mut inner) = pcp.try_lock() else {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
+            return None;
+        };
+        if inner.dead {
+            return None;
+        }
+        inner.tuning.note_alloc(self.on);
+        self.take_or_refill(cpu, zone, &mut inner, request)
+    }
+
+    /// Takes a chunk from a PCP whose lock is held, refilling it if need be. Source: Linux, `__rmqueue_pcplist`.
+    fn take_or_refill(
+        &self,
+        cpu: CpuId,
+        zone: &Zone,
+        inner: &mut crate::pcp::PcpInner,
+        request: Request,
+    ) -> Option<u32> {
+        let (order, migratetype) = (request.order.get(), request.migratetype);
+        if let Some(frame) = inner.take(&zone.frames, self.layout, order, migratetype) {
+            inner.counters.allocs += 1;
+            inner.counters.hits += 1;
+            return Some(frame);
+        }
+        let pcp = &zone.pcps[cpu.index()];
+        if !pcp.remote.is_empty() {
+            zone.absorb(pcp, inner, self.layout);
+            if let Some(frame) = inner.take(&zone.frames, self.layout, order, migratetype) {
+                inner.counters.allocs += 1;
+                inner.counters.hits += 1;
+                return Some(frame);
+            }
+        }
+        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && self.on.has(Switch::HighAtomicDirect) {
+            return None;
+        }
+        let count = inner.count;
+        let chunks = inner.tuning.refill(self.on, order, count, zone.pressure());
+        let refill = Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
+        if !zone.refill(inner, self.layout, refill) {
+            return None;
+        }
+        let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
+        inner.counters.allocs += 1;
+        Some(frame)
+    }
+
+    /// Takes a chunk under the zone lock. Source: Linux, `rmqueue_buddy`.
+    fn take_from_zone(zone: &Zone, request: Request) -> Option<u32> {
+        let Request { order, migratetype, flags } = request;
+        let mut locked = if flags.contains(AllocFlags::NO_LOCK) { zone.try_lock()? } else { zone.lock() };
+        let mut frame = None;
+        if flags.contains(AllocFlags::HIGH_ATOMIC) {
+            frame = locked.take_smallest(order.get(), Migratetype::HighAtomic);
+        }
+        if frame.is_none() {
+            frame = locked.rmqueue(order.get(), migratetype, flags, &mut Mode::default());
+        }
+        // Better the reserve than failing somebody who cannot wait.
+        if frame.is_none() && flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
+            frame = locked.take_smallest(order.get(), Migratetype::HighAtomic);
+        }
+        locked.counters.allocs += u64::from(frame.is_some());
+        frame
+    }
+
+    /// Fills the empty places of `slots` with single frames and returns how many places from the start on are filled.
+    ///
+    /// Takes the PCP lock once, stops at the first refill that brings nothing, and falls back to one ordinary
+    /// allocation when that leaves nothing or only one is wanted. Source: Linux, `alloc_pages_bulk`.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; a lack of memory is not an error but a smaller number.
+    pub fn alloc_bulk(
+        &self,
+        cpu: CpuId,
+        migratetype: Migratetype,
+        flags: AllocFlags,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<usize, AllocError> {
+        self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
+        let request = Request { order: Order::ZERO, migratetype, flags }.check()?;
+        let mut filled = slots.iter().take_while(|slot| slot.is_some()).count();
+        let missing = slots.iter().filter(|slot| slot.is_none()).count();
+        let before = filled;
+        if missing > 1 {
+            self.fill(cpu, request, slots, &mut filled, missing as u64);
+        }
+        if filled == before && missing > 0 {
+            match self.alloc_checked(cpu, request) {
+                Some(pfn) => slots[filled] = Some(pfn),
+                None => {
+                    self.counts.failed.fetch_add(1, Relaxed);
+                    return Ok(filled);
+                }
+            }
+            while slots.get(filled).is_some_and(Option::is_some) {
+                filled += 1;
+            }
+        }
+        Ok(filled)
+    }
+
+    fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
+        let zone = self.zones.iter().rev().find(|zone| {
+            let free = zone.free_frames();
+            free.free.saturating_sub(free.high_atomic) > zone.marks.low + missing
+        });
+        let Some(zone) = zone else { return };
+        let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
+            return;
+        };
+        if inner.dead {
+            return;
+        }
+        while *filled < slots.len() {
+            if slots[*filled].is_none() {
+                let Some(frame) = self.take_or_refill(cpu, zone, &mut inner, request) else { return };
+                zone.frames.set_allocated(frame, 0, request.migratetype);
+                slots[*filled] = Some(zone.frames.pfn(frame));
+            }
+            *filled += 1;
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Looking at all of memory: what is where, and whether every structure agrees with every other.
+
+use freehold::Migratetype;
+
+use crate::Classic;
+use crate::page::{Kind, PAGEBLOCK, State};
+use crate::primitive::Ordering::Relaxed;
+use crate::stats::{MemoryMap, Stats};
+use crate::switches::Switch;
+use crate::zone::Zone;
+
+impl Classic {
+    /// Everything counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for zone in &self.zones {
+            for pcp in &zone.pcps {
+                stats.pcp.add(&pcp.lock().counters);
+            }
+            let (counters, histogram) = zone.read_counters();
+            stats.zone.add(&counters);
+            stats.zone_lock.add(&histogram);
+        }
+        let counts = &self.counts;
+        stats.failed = counts.failed.load(Relaxed);
+        stats.kept = counts.kept.load(Relaxed);
+        stats.poisoned = counts.poisoned.load(Relaxed);
+        stats.pcp_busy = counts.pcp_busy.load(Relaxed);
+        stats.drain_all = counts.drain_all.load(Relaxed);
+        // Frees left on lock-free lists are frees from the moment they are there.
+        let queued = counts.remote_queued.load(Relaxed);
+        stats.pcp.frees += queued;
+        stats.pcp.remote_frees += queued;
+        stats.zone.frees += counts.deferred.load(Relaxed);
+        stats
+    }
+
+    /// What is free and where, by a walk that looks at one record a chunk.
+    #[must_use]
+    pub fn memory_map(&self) -> MemoryMap {
+        let mut map = MemoryMap { blocks_by_owner: vec![0; self.online.len() + 1], ..MemoryMap::default() };
+        for zone in &self.zones {
+            zone.add_to_map(&mut map);
+        }
+        map
+    }
+
+    /// Checks every structure against every other. Nobody else may use the allocator meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction, in words.
+    pub fn validate(&self) -> Result<(), String> {
+        self.zones.iter().try_for_each(|zone| self.validate_zone(zone))
+    }
+
+    fn validate_zone(&self, zone: &Zone) -> Result<(), String> {
+        let frames = &zone.frames;
+        // 1 where a list says that a chunk starts.
+        let mut listed = vec![false; frames.len() as usize];
+        let mut list = |frame: u32, state: State, kinds: &[Kind], place: &str| {
+            if !kinds.contains(&state.kind()) {
+                return Err(format!("{} is on {place} but its state is {:?}", frames.pfn(frame), state.kind()));
+            }
+            if core::mem::replace(&mut listed[frame as usize], true) {
+                return Err(format!("{} is on two lists", frames.pfn(frame)));
+            }
+            Ok(1u64 << state.order())
+        };
+        for (cpu, pcp) in zone.pcps.iter().enumerate() {
+            let inner = pcp.lock();
+            let mut count = 0;
+            for index in 0..self.layout.lists() {
+                for frame in inner.lists[index].iter(frames) {
+                    let state = frames.state(frame);
+                    count += list(frame, state, &[Kind::Pcp, Kind::PcpBuddy], "a PCP list")?;
+                    if state.order() != self.layout.order(index) {
+                        return Err(format!("{} is on a PCP list of another order", frames.pfn(frame)));
+                    }
+                    let owner = zone.blocks.owner(zone.block_of(frame));
+                    if state.kind() == Kind::PcpBuddy && owner != Some(cpu as u32) {
+                        return Err(format!("{} is marked on CPU {cpu} but owned by {owner:?}", frames.pfn(frame)));
+                    }
+                }
+            }
+            if count != u64::from(inner.count) {
+                return Err(format!("CPU {cpu} counts {} frames and has {count}", inner.count));
+            }
+            let mut chain = pcp.remote.peek();
+            while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+                list(frame, frames.state(frame), &[Kind::Queued], "a list of remote frees")?;
+            }
+        }
+        let mut chain = zone.deferred.peek();
+        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+            list(frame, frames.state(frame), &[Kind::Queued], "the list of deferred frees")?;
+        }
+        let mut free = [0u64; Migratetype::ALL.len()];
+        let areas = zone.read_areas();
+        for (order, area) in areas.iter().enumerate() {
+            let mut chunks = 0;
+            for migratetype in Migratetype::ALL {
+                for frame in area.lists[migratetype.index()].iter(frames) {
+                    let state = frames.state(frame);
+                    free[migratetype.index()] += list(frame, state, &[Kind::Buddy], "a zone list")?;
+                    chunks += 1;
+                    if state.order() as usize != order || state.migratetype() != migratetype {
+                        return Err(format!("{} is on the wrong zone list", frames.pfn(frame)));
+                    }
+                    let buddy = frames.state(frame ^ (1 << order));
+                    if order < 9 && buddy.kind() == Kind::Buddy && buddy.order() as usize == order {
+                        return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
+                    }
+                    let block_type = zone.type_of(frame);
+                    if zone.on.has(Switch::TypeHygiene) && block_type != migratetype {
+                        return Err(format!(
+                            "{} is on a list of type {migratetype} in a block of type {block_type}",
+                            frames.pfn(frame)
+                        ));
+                    }
+                }
+            }
+            if chunks != area.free {
+                return Err(format!("order {order} counts {} free chunks and has {chunks}", area.free));
+            }
+        }
+        let counted = zone.free_frames();
+        let [.., high_atomic, cma, isolate] = free;
+        let total: u64 = free.iter().sum::<u64>() - isolate;
+        if (counted.free, counted.high_atomic, counted.cma) != (total, high_atomic, cma) {
+            return Err(format!("the zone counts {counted:?} and has {total}, {high_atomic}, {cma}"));
+        }
+        self.validate_cover(zone, &listed)?;
+        Self::validate_owned(zone)
+    }
+
+    /// Every frame belongs to exactly one chunk, and every free chunk is on a list.
+    fn validate_cover(&self, zone: &Zone, listed: &[bool]) -> Result<(), String> {
+        let frames = &zone.frames;
+        let mut at = 0;
+        let mut memory = 0;
+        while at < frames.len() {
+            let state = frames.state(at);
+            let pfn = frames.pfn(at);
+            let order = if state.kind() == Kind::Hole { 0 } else { state.order() };
+            if state.is_free() != listed[at as usize] {
+                return Err(format!(
+                    "{pfn} is {:?} but {}on a list",
+                    state.kind(),
+                    if state.is_free() { "not " } else { "" }
+                ));
+            }
+            match state.kind() {
+                Kind::Tail => return Err(format!("{pfn} belongs to no chunk")),
+                Kind::Freeing => return Err(format!("{pfn} is on its way and never arrived")),
+                Kind::Hole => {}
+                _ => memory += 1u64 << order,
+            }
+            if at & ((1 << order) - 1) != 0 {
+                return Err(format!("{pfn} starts a chunk of order {order} and is not aligned to it"));
+            }
+            if let Some(tail) = (at + 1..at + (1 << order)).find(|&tail| frames.state(tail).kind() != Kind::Tail) {
+                return Err(format!("{} starts a chunk inside the chunk at {pfn}", frames.pfn(tail)));
+            }
+            at += 1 << order;
+        }
+        if memory != zone.managed {
+            return Err(format!("chunks cover {memory} frames of {}", zone.managed));
+        }
+        Ok(())
+    }
+
+    /// Listed blocks are owned by the CPU on whose list they are, and are not whole in the zone.
+    fn validate_owned(zone: &Zone) -> Result<(), String> {
+        for (cpu, lists) in zone.read_owned().iter().enumerate() {
+            for block in lists.iter().flat_map(|list| list.iter(&zone.blocks)) {
+                let owner = zone.blocks.owner(block);
+                if owner != Some(cpu as u32) {
+                    return Err(format!("block {block} is on CPU {cpu}'s list and owned by {owner:?}"));
+                }
+                let state = zone.frames.state(block * PAGEBLOCK);
+                if state.kind() == Kind::Buddy && state.order() >= 9 {
+                    return Err(format!("block {block} is whole in the zone and still on CPU {cpu}'s list"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Zone {
+    fn add_to_map(&self, map: &mut MemoryMap) {
+        map.managed += self.managed;
+        // What the block at hand holds so far: free frames, all frames, requested types in use.
+        let mut block = u32::MAX;
+        let (mut free, mut memory, mut types) = (0, 0, 0u8);
+        let finish = |map: &mut MemoryMap, free: u32, memory: u32, types: u8| {
+            map.free_blocks += u64::from(memory > 0 && free == memory && memory == PAGEBLOCK);
+            map.mixed_blocks += u64::from(types.count_ones() > 1);
+        };
+        let mut at = 0;
+        while at < self.frames.len() {
+            let state = self.frames.state(at);
+            let size = 1u32 << state.order();
+            let this = self.block_of(at);
+            if this != block {
+                finish(map, free, memory, types);
+                (block, free, memory, types) = (this, 0, 0, 0);
+            }
+            match state.kind() {
+                Kind::Hole | Kind::Tail => {}
+                kind if state.is_free() => {
+                    map.free += u64::from(size);
+                    map.chunks[state.order() as usize] += 1;
+                    if kind == Kind::Buddy {
+                        map.zone_chunks[state.order() as usize] += 1;
+                    } else {
+                        map.on_pcp += u64::from(size);
+                    }
+                    free += size.min(PAGEBLOCK);
+                    memory += size.min(PAGEBLOCK);
+                    // A chunk of two blocks: both are free.
+                    map.free_blocks += u64::from(size / PAGEBLOCK).saturating_sub(1);
+                }
+                Kind::Allocated => {
+                    memory += size;
+                    types |= 1 << state.migratetype().index();
+                }
+                _ => memory += size,
+            }
+            at += size;
+        }
+        finish(map, free, memory, types);
+        for block in self.block_of(self.start)..=self.block_of(self.end - 1) {
+            map.blocks_by_type[self.blocks.migratetype(block).index()] += 1;
+            map.blocks_by_owner[self.blocks.owner(block).map_or(0, |cpu| cpu as usize + 1)] += 1;
+        }
+    }
+}

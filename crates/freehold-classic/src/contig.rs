@@ -1,0 +1,291 @@
+//! Getting hold of one particular range of frames, whoever has them.
+//!
+//! ```text
+//!   isolate    the pageblocks of the range: free chunks move to isolated lists, nobody may take them
+//!   drain      every CPU's lists, so that free frames of the range arrive there too
+//!   migrate    what is in use: the caller moves it elsewhere and frees it
+//!   test       every frame of the range free and isolated?     no ──> Busy, everything undone; try again
+//!   take       the range; what free chunks reach beyond it goes back
+//!   un-isolate the pageblocks
+//! ```
+//!
+//! The test can fail although all went well: a free that read the pageblock's type before it was isolated may put its
+//! frame on a PCP after the drain has been there. The kernel reports that as -EBUSY and lets callers retry, and so does
+//! this.
+
+use freehold::{AllocError, CpuId, FrameRange, Migratetype, Pfn};
+
+use crate::Classic;
+use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER};
+use crate::switches::Switch;
+use crate::zone::{Locked, Zone};
+
+/// What is found in use in a range that is being emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InUse {
+    /// Where the chunk starts; it may reach beyond the range.
+    pub pfn: Pfn,
+    /// Its order.
+    pub order: freehold::Order,
+}
+
+impl Classic {
+    /// Allocates exactly the frames of `range`, each as a single frame with one reference.
+    ///
+    /// `migrate` is called, with no lock held, for every chunk in use in the range; it moves the contents elsewhere,
+    /// frees the chunk and returns `true`, or returns `false` if that cannot be done.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::Busy`] where a frame is unmovable, could not be migrated, or was on its way between lists; every
+    /// pageblock is as before then, though what was migrated stays migrated.
+    pub fn alloc_contig_range(
+        &self,
+        cpu: CpuId,
+        range: FrameRange,
+        migrate: &mut dyn FnMut(InUse) -> bool,
+    ) -> Result<(), AllocError> {
+        self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
+        if range.is_empty() {
+            return Err(AllocError::ZeroLength);
+        }
+        let last = Pfn::new(range.end.get() - 1);
+        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let zone = &self.zones[index];
+        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
+        if let Some(hole) = (start..end).find(|&frame| zone.frames.state(frame).kind() == Kind::Hole) {
+            return Err(AllocError::BadRange { pfn: zone.frames.pfn(hole) });
+        }
+        zone.isolate_range(start, end)?;
+        let result = self.empty_and_take(index, start, end, migrate);
+        let mut locked = zone.lock();
+        for block in zone.block_of(start)..=zone.block_of(end - 1) {
+            locked.unisolate(block);
+        }
+        result
+    }
+
+    fn empty_and_take(
+        &self,
+        index: usize,
+        start: u32,
+        end: u32,
+        migrate: &mut dyn FnMut(InUse) -> bool,
+    ) -> Result<(), AllocError> {
+        let zone = &self.zones[index];
+        self.drain_zone(index);
+        let mut at = start;
+        while at < end {
+            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
+            let state = zone.frames.state(head);
+            let order = crate::page::to_order(state.order());
+            if state.kind() == Kind::Allocated && !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
+                return Err(zone.busy(at));
+            }
+            at = head + (1 << state.order());
+        }
+        zone.lock().take_isolated(start, end)
+    }
+
+    /// Isolates the pageblocks that `range` covers: their free frames can no longer be allocated, and what is freed in
+    /// them goes straight to the isolated lists.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the range;
+    /// [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed then.
+    pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
+        if range.is_empty() {
+            return Err(AllocError::ZeroLength);
+        }
+        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let zone = &self.zones[index];
+        let last = Pfn::new(range.end.get() - 1);
+        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
+        zone.isolate_range(start, end)?;
+        self.drain_zone(index);
+        Ok(())
+    }
+
+    /// Ends the isolation of the pageblocks that `range` covers.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::BadRange`] where the range is not inside one zone.
+    pub fn unisolate(&self, range: FrameRange) -> Result<(), AllocError> {
+        if range.is_empty() {
+            return Err(AllocError::ZeroLength);
+        }
+        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let zone = &self.zones[index];
+        let last = Pfn::new(range.end.get() - 1);
+        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
+        let mut locked = zone.lock();
+        for block in zone.block_of(start)..=zone.block_of(end - 1) {
+            locked.unisolate(block);
+        }
+        Ok(())
+    }
+}
+
+impl Zone {
+    fn busy(&self, frame: u32) -> AllocError {
+        AllocError::Busy { pfn: self.frames.pfn(frame) }
+    }
+
+    /// Isolates all pageblocks of a range, or none.
+    fn isolate_range(&self, start: u32, end: u32) -> Result<(), AllocError> {
+        let (first, last) = (self.block_of(start), self.block_of(end - 1));
+        for block in first..=last {
+            // The lock is dropped between blocks: a long range must not keep everybody waiting.
+            let result = self.lock().isolate(block, start, end);
+            if let Err(error) = result {
+                let mut locked = self.lock();
+                (first..block).for_each(|block| locked.unisolate(block));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Locked<'_> {
+    /// Isolates one pageblock. Only what lies between `start` and `end` has to be movable.
+    fn isolate(&mut self, block: u32, start: u32, end: u32) -> Result<(), AllocError> {
+        let zone = self.zone;
+        let frames = Self::block_frames(block);
+        if zone.blocks.migratetype(block) == Migratetype::Isolate {
+            return Err(zone.busy(frames.start.max(start)));
+        }
+        let mut at = frames.start.max(start);
+        while at < frames.end.min(end) {
+            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
+            let state = zone.frames.state(head);
+            let unmovable = state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
+            if unmovable || state.kind() == Kind::Poisoned {
+                return Err(zone.busy(at));
+            }
+            self.work += 1;
+            at = head + (1 << state.order());
+        }
+        zone.blocks.set_isolated(block, true);
+        self.isolated_blocks += 1;
+        // A free chunk of two pageblocks reaches beyond this one: its halves part.
+        let pair = frames.start & !((1 << MAX_ORDER) - 1);
+        let state = zone.frames.state(pair);
+        if state.kind() == Kind::Buddy && state.order() > PAGEBLOCK_ORDER {
+            let (order, _) = self.take(pair);
+            self.free_split(pair, order, true);
+        } else {
+            self.move_block(block, Migratetype::Isolate);
+        }
+        Ok(())
+    }
+
+    /// Ends the isolation of one pageblock: its free chunks go to the tails of its type's lists.
+    fn unisolate(&mut self, block: u32) {
+        let zone = self.zone;
+        if zone.blocks.migratetype(block) != Migratetype::Isolate {
+            return;
+        }
+        zone.blocks.set_isolated(block, false);
+        self.isolated_blocks -= 1;
+        if !zone.on.has(Switch::IsolateBit) && zone.blocks.type_underneath(block) != Migratetype::Cma {
+            // Isolation took the place of the type; movable is what the caller assumes it was.
+            zone.blocks.set_migratetype(block, Migratetype::Movable);
+        }
+        let migratetype = zone.blocks.migratetype(block);
+        self.move_block(block, migratetype);
+        let first = Self::block_frames(block).start;
+        let state = zone.frames.state(first);
+        if state.kind() == Kind::Buddy && state.order() == PAGEBLOCK_ORDER {
+            // Isolation kept it from joining its neighbour.
+            self.take(first);
+            self.free_one(first, PAGEBLOCK_ORDER, migratetype, true);
+        }
+    }
+
+    /// Takes the free, isolated frames of a range; the parts of chunks that reach beyond it stay free.
+    fn take_isolated(&mut self, start: u32, end: u32) -> Result<(), AllocError> {
+        let zone = self.zone;
+        let mut at = start;
+        while at < end {
+            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
+            let state = zone.frames.state(head);
+            if state.kind() != Kind::Buddy || state.migratetype() != Migratetype::Isolate {
+                return Err(zone.busy(at));
+            }
+            self.work += 1;
+            at = head + (1 << state.order());
+        }
+        let mut at = start;
+        while at < end {
+            let Some(head) = zone.frames.head(at) else { unreachable!("the range was just found free") };
+            let (order, migratetype) = self.take(head);
+            let chunk_end = head + (1 << order);
+            for frame in start.max(head)..end.min(chunk_end) {
+                zone.frames.set_allocated(frame, 0, Migratetype::Movable);
+            }
+            for outside in [head..start.max(head), end.min(chunk_end)..chunk_end] {
+                outside.for_each(|frame| self.free_one(frame, 0, migratetype, true));
+            }
+            at = chunk_end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::free::{Context, Loose};
+    use crate::{Config, Design, Request};
+    use freehold::{Order, PAGEBLOCK_FRAMES};
+
+    fn machine(name: &str) -> (Classic, Pfn) {
+        let config = Config::single_zone(Design::parse(name).unwrap(), 2, 16 * PAGEBLOCK_FRAMES);
+        let start = config.zones[0].range.start;
+        (Classic::new(config).unwrap(), start)
+    }
+
+    const CPU: CpuId = CpuId::new(0);
+
+    #[test]
+    fn a_free_in_flight_makes_the_range_busy_once() {
+        let (classic, _) = machine("7.2");
+        let pfn = classic.alloc(CPU, Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        let range = FrameRange::new(pfn.pageblock(), PAGEBLOCK_FRAMES).unwrap();
+        // A thread has dropped the last reference and read the type, but not yet put the frame anywhere.
+        let (zone, frame) = classic.find(pfn).unwrap();
+        let put = classic.zones[zone].frames.put(frame, 0).unwrap();
+        let loose = classic.prepare(put, Loose { zone, frame, order: 0 }).unwrap();
+        let busy = classic.alloc_contig_range(CPU, range, &mut |_| false);
+        assert_eq!(busy, Err(AllocError::Busy { pfn }));
+        classic.validate().unwrap_err(); // the frame is still in flight
+        classic.free_loose(Context::Task, CPU, loose);
+        classic.validate().unwrap();
+        classic.alloc_contig_range(CPU, range, &mut |_| false).unwrap();
+        classic.free_contig_range(CPU, range).unwrap();
+        classic.drain_all();
+        assert_eq!(classic.memory_map().free_blocks, 16);
+    }
+
+    #[test]
+    fn the_type_survives_isolation_only_since_it_is_a_bit() {
+        for (name, survives) in [("7.1", false), ("7.2", true)] {
+            let (classic, start) = machine(name);
+            let pfn = classic.alloc(CPU, Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap();
+            let before = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];
+            assert_ne!(before, 0);
+            let _ = classic.free(CPU, pfn, Order::PAGEBLOCK).unwrap();
+            let all = FrameRange::new(start, 16 * PAGEBLOCK_FRAMES).unwrap();
+            classic.isolate(all).unwrap();
+            assert_eq!(classic.memory_map().blocks_by_type[Migratetype::Isolate.index()], 16);
+            assert!(classic.alloc(CPU, Request::new(Order::ZERO, Migratetype::Movable)).is_err());
+            classic.unisolate(all).unwrap();
+            classic.validate().unwrap();
+            let after = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];
+            assert_eq!(after == before, survives, "{name}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Giving frames back from a CPU to the zone: how many at once, from which list, and who asks for it.
+//!
+//! ```text
+//!   5.17   selection (rotating, a growing share a list) ──> second list ──> zone lock: free each
+//!   5.18   zone lock: from the list that overflowed on, empty one list after the other, free each as it is picked
+//!   6.19   the same, but the lock is dropped after every batch
+//!   RFC    PCP lock: merge buddies; zone lock: whole pageblocks first, then the lists from the smallest order on
+//! ```
+//!
+//! Who asks: a free that found the PCP full, the decay of an idle CPU, a drain of everybody before an allocation fails,
+//! isolation, and a CPU going offline.
+
+use freehold::Migratetype;
+
+use crate::list::List;
+use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER, State};
+use crate::pcp::{Layout, Pcp, PcpInner};
+use crate::switches::Switch;
+use crate::tune::SCALE_MAX;
+use crate::zone::{Locked, Zone};
+
+/// The choice of the next list to take from. Each look at a list is counted, found empty or not.
+struct Selection {
+    index: usize,
+    min: usize,
+    max: usize,
+    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
+    share: u32,
+}
+
+impl Selection {
+    /// The next non-empty list. There must be one.
+    fn next(&mut self, pcp: &mut PcpInner, zone: &Zone) -> usize {
+        let range = zone.on.has(Switch::PindexRange);
+        loop {
+            self.share += 1;
+            self.index = if self.index >= self.max { self.min } else { self.index + 1 };
+            pcp.counters.lists_looked_at += 1;
+            if !pcp.lists[self.index].is_empty() {
+                return self.index;
+            }
+            if range {
+                if self.index == self.max && self.max > self.min {
+                    self.max -= 1;
+                } else if self.index == self.min && self.min < self.max {
+                    self.min += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Zone {
+    /// Gives at least `wanted` frames back, or all there are; `requested` is the list that overflowed.
+    ///
+    /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
+    /// RFC.
+    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize) {
+        let mut left = wanted.min(pcp.count);
+        if left == 0 {
+            return;
+        }
+        if self.on.has(Switch::Merge) {
+            pcp.merge(&self.frames, layout);
+        }
+        let lists = layout.lists();
+        let first = if self.on.has(Switch::WholeFirst) {
+            layout.index(PAGEBLOCK_ORDER, Migratetype::Unmovable)
+        } else if !self.on.has(Switch::SimpleSelection) {
+            0
+        } else {
+            requested
+        };
+        // The kernel steps on before it looks, so to begin with a list means to stand on the one before.
+        let early = self.on.has(Switch::RequestedFirst) || self.on.has(Switch::WholeFirst);
+        let index = if early { (first + lists - 1) % lists } else { first };
+        let mut selection = Selection { index, min: 0, max: lists - 1, share: 0 };
+        pcp.counters.drains += 1;
+        // Up to 5.18 and a little beyond, the buddies of the first batch of chunks were prefetched.
+        let mut prefetch = if self.on.has(Switch::AutoHigh) { 0 } else { pcp.tuning.batch };
+        if self.on.has(Switch::SinglePass) {
+            let mut zone = self.lock();
+            while left > 0 {
+                let looked = pcp.counters.lists_looked_at;
+                let list = selection.next(pcp, self);
+                zone.work += pcp.counters.lists_looked_at - looked;
+                let mut share = self.share(&mut selection, left);
+                loop {
+                    let (frame, state) = self.pick(pcp, list, &mut prefetch);
+                    left = left.saturating_sub(1 << state.order());
+                    share -= 1;
+                    zone.work += 1;
+                    zone.free_drained(frame, state);
+                    if left == 0 || share == 0 || pcp.lists[list].is_empty() {
+                        break;
+                    }
+                }
+            }
+        } else {
+            let mut picked = List::EMPTY;
+            while left > 0 {
+                let list = selection.next(pcp, self);
+                let mut share = self.share(&mut selection, left);
+                loop {
+                    let (frame, state) = self.pick(pcp, list, &mut prefetch);
+                    left = left.saturating_sub(1 << state.order());
+                    share -= 1;
+                    self.frames.set(frame, state);
+                    picked.push_back(&self.frames, frame);
+                    pcp.counters.second_list_moves += 1;
+                    if left == 0 || share == 0 || pcp.lists[list].is_empty() {
+                        break;
+                    }
+                }
+            }
+            let mut zone = self.lock();
+            let mut at = picked.first();
+            while let Some(frame) = at {
+                // Read before the free reuses the links.
+                let next = self.frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
+                at = (next != crate::page::NIL).then_some(next);
+                zone.free_drained(frame, self.frames.state(frame));
+            }
+        }
+    }
+
+    /// How many chunks may be taken from the list just chosen.
+    fn share(&self, selection: &mut Selection, left: u32) -> u32 {
+        if self.on.has(Switch::SimpleSelection) {
+            return left;
+        }
+        let share = core::mem::take(&mut selection.share);
+        // Everything else was empty: no need to come back to this list again and again.
+        let only = if self.on.has(Switch::PindexRange) {
+            share as usize > selection.max - selection.min
+        } else {
+            share as usize > selection.max
+        };
+        if only { left } else { share }
+    }
+
+    /// Takes the coldest chunk of a list.
+    fn pick(&self, pcp: &mut PcpInner, list: usize, prefetch: &mut u32) -> (u32, State) {
+        let frame =
+            pcp.lists[list].last().unwrap_or_else(|| unreachable!("the list was chosen because it is not empty"));
+        let state = pcp.remove(&self.frames, list, frame);
+        pcp.counters.drained_chunks += 1;
+        pcp.counters.drained_frames += 1 << state.order();
+        pcp.counters.drained_blocks += u64::from(state.order() == PAGEBLOCK_ORDER);
+        if *prefetch > 0 {
+            *prefetch -= 1;
+            pcp.counters.prefetches += 1;
+            // Before patch 1 of the 2022 series it was always the buddy of order 0.
+            let wrong = state.order() > 0 && !self.on.has(Switch::RightBuddyPrefetch);
+            pcp.counters.wrong_prefetches += u64::from(wrong);
+        }
+        (frame, state)
+    }
+
+    /// Empties a PCP, its list of remote frees included, in pieces of at most 32 batches. Source: Linux 7.2,
+    /// `drain_pages_zone`.
+    pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        // Once around per piece; frees that arrive meanwhile are the next drain's business.
+        let mut left = {
+            let mut inner = pcp.lock();
+            self.absorb(pcp, &mut inner, layout);
+            inner.count
+        };
+        while left > 0 {
+            let mut inner = pcp.lock();
+            let piece = left.min((inner.tuning.batch << SCALE_MAX).max(1)).min(inner.count);
+            if piece == 0 {
+                break;
+            }
+            let before = inner.count;
+            self.drain_some(&mut inner, layout, piece);
+            left = left.saturating_sub(before - inner.count);
+        }
+    }
+
+    /// Gives `frames` back, in pieces of a batch where the design says so.
+    pub(crate) fn drain_some(&self, inner: &mut PcpInner, layout: Layout, frames: u32) {
+        let mut left = frames.min(inner.count);
+        while left > 0 && inner.count > 0 {
+            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(inner.tuning.batch.max(1)) } else { left };
+            let before = inner.count;
+            self.free_bulk(inner, layout, piece, 0);
+            left = left.saturating_sub(before - inner.count);
+        }
+    }
+
+    /// Takes over what other CPUs have freed to this one. The caller holds the PCP's lock.
+    pub(crate) fn absorb(&self, pcp: &Pcp, inner: &mut PcpInner, layout: Layout) {
+        if pcp.remote.is_empty() {
+            return;
+        }
+        let mut chain = pcp.remote.take();
+        while let Some(frame) = chain.next(|frame| &self.frames.page(frame).next) {
+            let order = self.frames.state(frame).order();
+            let block_type = self.type_of(frame);
+            inner.counters.absorbed += 1;
+            if block_type == Migratetype::Isolate || inner.dead {
+                self.lock().free_split(frame, order, false);
+                continue;
+            }
+            let index = layout.index(order, block_type);
+            let list_type = Migratetype::PCP[index % 3];
+            inner.push(&self.frames, index, frame, State::new(Kind::PcpBuddy, order, list_type));
+        }
+    }
+
+    /// An idle CPU's share sinks, and what is above it goes back. Source: Linux 6.7, `decay_pcp_high`.
+    pub(crate) fn decay(&self, cpu: usize, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        let mut inner = pcp.lock();
+        self.absorb(pcp, &mut inner, layout);
+        let count = inner.count;
+        let excess = inner.tuning.decay(self.on, count);
+        if !self.on.has(Switch::AutoHigh) {
+            return;
+        }
+        // In pieces of a batch in every kernel that decays, chunked drains or not.
+        let mut left = excess;
+        while left > 0 && inner.count > 0 {
+            let before = inner.count;
+            let piece = left.min(inner.tuning.batch.max(1));
+            self.free_bulk(&mut inner, layout, piece, 0);
+            left = left.saturating_sub(before - inner.count);
+        }
+    }
+
+    /// One tick of a CPU that keeps frames of another node's zone: after three idle ticks they trickle back, a batch a
+    /// tick. Source: Linux, `drain_zone_pages`.
+    pub(crate) fn drain_remote_node(&self, cpu: usize, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        let mut inner = pcp.lock();
+        self.absorb(pcp, &mut inner, layout);
+        let piece = inner.count.min(inner.tuning.batch);
+        self.free_bulk(&mut inner, layout, piece, 0);
+    }
+}
+
+impl Locked<'_> {
+    /// Frees a chunk that a PCP gave back, as the design says which list it belongs to.
+    fn free_drained(&mut self, frame: u32, state: State) {
+        let zone = self.zone;
+        let order = state.order();
+        debug_assert!(order <= MAX_ORDER);
+        let block = zone.block_of(frame);
+        // Since 6.10 the block's type of now; before, the type it had when the chunk was freed, unless some block is
+        // being isolated.
+        let stale = !zone.on.has(Switch::TypeHygiene) && self.isolated_blocks == 0;
+        let now = zone.blocks.migratetype(block);
+        let migratetype = if stale && now.is_mergeable() { state.migratetype() } else { now };
+        let mut tail = false;
+        if state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER {
+            if let Some(owner) = zone.blocks.owner(block) {
+                if zone.on.has(Switch::Recover) {
+                    self.enlist(owner, block);
+                }
+            }
+            tail = zone.on.has(Switch::FragmentTail);
+        }
+        self.free_one(frame, order, migratetype, tail);
+    }
+}

@@ -1,0 +1,335 @@
+//! Freeing: one chunk, a batch of folios, an array of pages; to the owner, to this CPU's own lists, or to the zone.
+//!
+//! ```text
+//!   put the reference ─ not the last ──> kept
+//!      │ last
+//!   prepare ── bad memory ──> set aside
+//!      │
+//!   order kept on PCPs? ── no ─────────────────────────────────────────────────> zone lock
+//!   pageblock isolated? ── yes ────────────────────────────────────────────────> zone lock
+//!      │
+//!   whose PCP?  own ── lock busy ──────────────────────────────────────────────> zone lock
+//!               owner of the block (pcp-buddy): spin for its lock, or leave it on its list (fixed)
+//!      │
+//!   commit: onto the head of its list; too many? drain
+//! ```
+
+use std::sync::MutexGuard;
+
+use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
+
+use crate::Classic;
+use crate::page::{Kind, Put, State};
+use crate::pcp::PcpInner;
+use crate::primitive::Ordering::{Relaxed, SeqCst};
+use crate::switches::Switch;
+use crate::watermark::Mark;
+use crate::zone::Zone;
+
+/// What the caller is in the middle of, which decides what it may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Context {
+    /// Ordinary: may wait for any lock.
+    #[default]
+    Task,
+    /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted code may hold.
+    Interrupt,
+    /// In a non-maskable interrupt: may not wait at all.
+    Nmi,
+}
+
+/// A chunk whose last reference is gone and which is on its way to a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Loose {
+    pub(crate) zone: usize,
+    pub(crate) frame: u32,
+    pub(crate) order: u8,
+}
+
+/// The most folios freed in one batch (`PAGEVEC_SIZE`, 6.9 and later).
+pub const FOLIO_BATCH: usize = 31;
+
+impl Classic {
+    /// Drops a reference of the chunk of `order` at `pfn`, and frees it if it was the last.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        self.free_in(Context::Task, cpu, pfn, order)
+    }
+
+    /// [`free`](Self::free) from a context that may not wait for everything.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free_in(&self, context: Context, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
+        let (put, loose) = self.drop_reference(pfn, order)?;
+        if let Some(loose) = self.prepare(put, loose) {
+            self.free_loose(context, cpu, loose);
+        }
+        Ok(put)
+    }
+
+    /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each taking a PCP lock once
+    /// as long as the zone (and, with ownership, the owner) stays the same. Source: Linux, `free_unref_folios`.
+    ///
+    /// Returns how many chunks were freed; the others were kept because of further references.
+    ///
+    /// # Errors
+    ///
+    /// The first wrong chunk's error; then none of `chunks` has been freed.
+    pub fn free_folios(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<usize, FreeError> {
+        self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
+        let loose = self.drop_references(chunks.iter().copied())?;
+        let mut freed = 0;
+        let mut batch = [Loose { zone: 0, frame: 0, order: 0 }; FOLIO_BATCH];
+        let mut filled = 0;
+        for (put, chunk) in loose {
+            freed += usize::from(put == Put::Freed);
+            if let Some(chunk) = self.prepare(put, chunk) {
+                batch[filled] = chunk;
+                filled += 1;
+                if filled == FOLIO_BATCH {
+                    self.free_batch(cpu, &batch);
+                    filled = 0;
+                }
+            }
+        }
+        self.free_batch(cpu, &batch[..filled]);
+        Ok(freed)
+    }
+
+    /// Drops one reference of each chunk, or of none if any of them is wrong.
+    pub(crate) fn drop_references(
+        &self,
+        chunks: impl Iterator<Item = (Pfn, Order)>,
+    ) -> Result<Vec<(Put, Loose)>, FreeError> {
+        let mut dropped = Vec::new();
+        for (pfn, order) in chunks {
+            match self.drop_reference(pfn, order) {
+                Ok(loose) => dropped.push(loose),
+                Err(error) => {
+                    for &(put, loose) in &dropped {
+                        self.zones[loose.zone].frames.unput(loose.frame, put);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(dropped)
+    }
+
+    fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
+        if order > Order::LINUX_MAX {
+            return Err(FreeError::OrderTooLarge { order, max: Order::LINUX_MAX });
+        }
+        let (zone, frame) = self.find(pfn)?;
+        if !pfn.is_aligned(order) {
+            return Err(FreeError::Misaligned { pfn, order });
+        }
+        let put = self.zones[zone].frames.put(frame, order.get())?;
+        Ok((put, Loose { zone, frame, order: order.get() }))
+    }
+
+    /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is to go on.
+    pub(crate) fn prepare(&self, put: Put, loose: Loose) -> Option<Loose> {
+        if put == Put::Kept {
+            self.counts.kept.fetch_add(1, Relaxed);
+            return None;
+        }
+        let frames = &self.zones[loose.zone].frames;
+        let state = frames.state(loose.frame);
+        if state.is_poisoned() {
+            frames.set(loose.frame, State::new(Kind::Poisoned, 0, state.migratetype()));
+            self.counts.poisoned.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(loose)
+    }
+
+    /// Puts a prepared chunk where it belongs.
+    pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
+        let zone = &self.zones[loose.zone];
+        let Some(target) = self.target(cpu, loose) else { return self.free_to_zone(context, loose) };
+        if self.leave_to_owner(cpu, target, loose) {
+            return;
+        }
+        let pcp = &zone.pcps[target.cpu as usize];
+        let wait = context == Context::Task && self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
+        let inner = if wait { Some(pcp.lock()) } else { pcp.try_lock() };
+        let Some(inner) = inner else {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
+            return self.free_to_zone(context, loose);
+        };
+        if inner.dead {
+            drop(inner);
+            return self.free_to_zone(context, loose);
+        }
+        drop(self.commit(context, cpu, target, inner, loose));
+    }
+
+    /// The PCP a chunk goes to; `None` for the zone.
+    fn target(&self, cpu: CpuId, loose: Loose) -> Option<Target> {
+        if !self.layout.keeps(loose.order) {
+            return None;
+        }
+        let zone = &self.zones[loose.zone];
+        let block = zone.block_of(loose.frame);
+        let block_type = zone.blocks.migratetype(block);
+        if block_type == Migratetype::Isolate {
+            return None;
+        }
+        let owner = if self.on.has(Switch::Ownership) { zone.blocks.owner(block) } else { None };
+        let own = u32::from(cpu.get());
+        let target = if self.on.has(Switch::Route) { owner.unwrap_or(own) } else { own };
+        Some(Target { cpu: target, owned: owner == Some(target), index: self.layout.index(loose.order, block_type) })
+    }
+
+    /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns whether it did.
+    fn leave_to_owner(&self, cpu: CpuId, target: Target, loose: Loose) -> bool {
+        if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
+            return false;
+        }
+        let zone = &self.zones[loose.zone];
+        let pcp = &zone.pcps[target.cpu as usize];
+        // Relaxed: only spares the detour; the check that counts is the one after the push.
+        if pcp.dead.load(Relaxed) {
+            return false;
+        }
+        zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+        pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
+        self.counts.remote_queued.fetch_add(1, Relaxed);
+        // SeqCst: pairs with the owner's going offline, which raises the flag and then empties the list. If it emptied
+        // the list before the push, the flag is seen here, and whoever sees it empties the list again.
+        if pcp.dead.load(SeqCst) {
+            zone.absorb(pcp, &mut pcp.lock(), self.layout);
+        }
+        true
+    }
+
+    /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not allowed.
+    pub(crate) fn free_to_zone(&self, context: Context, loose: Loose) {
+        let zone = &self.zones[loose.zone];
+        let locked = if context == Context::Nmi { zone.try_lock() } else { Some(zone.lock()) };
+        match locked {
+            Some(mut locked) => {
+                locked.counters.frees += 1;
+                locked.free_split(loose.frame, loose.order, false);
+            }
+            None => {
+                zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+                zone.deferred.push(loose.frame, &zone.frames.page(loose.frame).next);
+                self.counts.deferred.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same PCP.
+    fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
+        let mut held: Option<(usize, u32, MutexGuard<'_, PcpInner>)> = None;
+        for &loose in batch {
+            let zone = &self.zones[loose.zone];
+            let Some(target) = self.target(cpu, loose) else {
+                held = None;
+                self.free_to_zone(Context::Task, loose);
+                continue;
+            };
+            if self.leave_to_owner(cpu, target, loose) {
+                continue;
+            }
+            let same = matches!(&held, Some((z, c, _)) if *z == loose.zone && *c == target.cpu);
+            let inner = match held.take() {
+                Some((_, _, inner)) if same => inner,
+                other => {
+                    // Never two PCP locks at once.
+                    drop(other);
+                    let pcp = &zone.pcps[target.cpu as usize];
+                    let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
+                    let Some(inner) = (if wait { Some(pcp.lock()) } else { pcp.try_lock() }) else {
+                        self.counts.pcp_busy.fetch_add(1, Relaxed);
+                        self.free_to_zone(Context::Task, loose);
+                        continue;
+                    };
+                    inner
+                }
+            };
+            if inner.dead {
+                drop(inner);
+                self.free_to_zone(Context::Task, loose);
+                continue;
+            }
+            held = self.commit(Context::Task, cpu, target, inner, loose).map(|inner| (loose.zone, target.cpu, inner));
+        }
+    }
+
+    /// Puts a chunk on a PCP and drains what is too much. Returns the lock if it is still held.
+    ///
+    /// Source: Linux, `free_frozen_page_commit` and its forerunners; the order of the steps matters for the counts.
+    fn commit<'a>(
+        &'a self,
+        context: Context,
+        cpu: CpuId,
+        target: Target,
+        mut inner: MutexGuard<'a, PcpInner>,
+        loose: Loose,
+    ) -> Option<MutexGuard<'a, PcpInner>> {
+        let zone = &self.zones[loose.zone];
+        let pcp = &zone.pcps[target.cpu as usize];
+        inner.counters.frees += 1;
+        inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
+        let kind = if target.owned { Kind::PcpBuddy } else { Kind::Pcp };
+        let list_type = self.list_type(zone, target.index, loose.frame);
+        inner.push(&zone.frames, target.index, loose.frame, State::new(kind, loose.order, list_type));
+        let count = inner.count;
+        let free_high = inner.tuning.note_free(self.on, loose.order, count);
+        inner.counters.free_high += u64::from(free_high);
+        if context == Context::Nmi {
+            // The zone lock may not be waited for; the next ordinary free drains.
+            return Some(inner);
+        }
+        let high = inner.tuning.high_after_free(self.on, count, free_high, zone.pressure());
+        if count < high {
+            return Some(inner);
+        }
+        let mut left = inner.tuning.drain(self.on, count, high, free_high);
+        zone.absorb(pcp, &mut inner, self.layout);
+        let mut inner = Some(inner);
+        while let Some(held) = &mut inner {
+            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
+            zone.free_bulk(held, self.layout, piece, target.index);
+            left -= piece;
+            if left == 0 || held.count == 0 {
+                break;
+            }
+            // Between chunks others get a chance at both locks; whoever has taken this one meanwhile is draining too.
+            drop(inner.take());
+            inner = pcp.try_lock();
+        }
+        if zone.below_high.load(Relaxed)
+            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, 0)
+        {
+            zone.below_high.store(false, Relaxed);
+        }
+        inner
+    }
+
+    /// The type under which a chunk lies on a PCP: for a design that remembers it, the pageblock's type of now.
+    fn list_type(&self, zone: &Zone, index: usize, frame: u32) -> Migratetype {
+        if self.layout.order(index) == crate::page::PAGEBLOCK_ORDER && !self.on.has(Switch::Ownership) {
+            // The order-9 lists are shared by several types.
+            return zone.type_of(frame);
+        }
+        Migratetype::PCP[index % 3]
+    }
+}
+
+/// Where a chunk goes.
+#[derive(Clone, Copy)]
+struct Target {
+    cpu: u32,
+    owned: bool,
+    index: usize,
+}

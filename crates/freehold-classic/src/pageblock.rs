@@ -1,0 +1,261 @@
+//! What is known about each pageblock: its migratetype, whether it is isolated, and who owns it.
+//!
+//! Two layouts, because the first patch of the pcp-buddy thread changes one into the other:
+//!
+//! ```text
+//!   packed bits (7.2 and before)          one struct a block (pcp-buddy, patch 1)
+//!   4 bits a block, 16 blocks a word:     +-------+-------+------+------+------+
+//!   |iso mt mt mt|iso mt mt mt| ...       | flags | owner | next | prev | list |
+//!                                         +-------+-------+------+------+------+
+//!   neighbours share a word, so           a free finds type and owner on one cache line;
+//!   a change needs a compare-exchange     owner = CPU + 1, 0 = the zone
+//! ```
+//!
+//! Both give the same answers; only the second can say who owns a block. `next`, `prev` and `list` link a block into
+//! its owner's list of blocks that have fragments in the zone; they are read and written under the zone lock only.
+
+use freehold::Migratetype;
+
+use crate::page::NIL;
+use crate::primitive::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+const TYPE: u64 = 0b0111;
+const ISOLATED: u64 = 0b1000;
+
+/// Not on a list of owned blocks.
+pub(crate) const UNLISTED: u32 = u32::MAX;
+/// Still linked to a list whose head was reset under it: what the RFC leaves behind when a CPU goes offline.
+pub(crate) const STALE: u32 = u32::MAX - 1;
+
+/// One pageblock's struct. All fields Relaxed: a type may be read without a lock at any time and may then be out of
+/// date, exactly as in the kernel; whoever must not be wrong reads it under the zone lock.
+pub(crate) struct PageblockData {
+    flags: AtomicU32,
+    owner: AtomicU32,
+    pub(crate) next: AtomicU32,
+    pub(crate) prev: AtomicU32,
+    /// Which list of owned blocks it is on: [`UNLISTED`], [`STALE`], or `cpu * 6 + type`.
+    pub(crate) list: AtomicU32,
+}
+
+/// The pageblocks of one zone.
+pub(crate) enum Pageblocks {
+    /// 4 bits a block.
+    Packed {
+        /// 16 blocks a word.
+        words: Box<[AtomicU64]>,
+        /// How many blocks.
+        blocks: u32,
+    },
+    /// One struct a block.
+    Structs(Box<[PageblockData]>),
+}
+
+impl Pageblocks {
+    pub(crate) fn new(blocks: u32, structs: bool, migratetype: Migratetype) -> Self {
+        if structs {
+            let block = |_| PageblockData {
+                flags: AtomicU32::new(migratetype as u32),
+                owner: AtomicU32::new(0),
+                next: AtomicU32::new(NIL),
+                prev: AtomicU32::new(NIL),
+                list: AtomicU32::new(UNLISTED),
+            };
+            Self::Structs((0..blocks).map(block).collect())
+        } else {
+            let word = (0..16).fold(0, |word, i| word | (migratetype as u64) << (4 * i));
+            Self::Packed { words: (0..blocks.div_ceil(16)).map(|_| AtomicU64::new(word)).collect(), blocks }
+        }
+    }
+
+    /// How many blocks.
+    pub(crate) fn len(&self) -> u32 {
+        match self {
+            Self::Packed { blocks, .. } => *blocks,
+            Self::Structs(blocks) => blocks.len() as u32,
+        }
+    }
+
+    fn bits(&self, block: u32) -> u64 {
+        match self {
+            Self::Packed { words, .. } => words[(block / 16) as usize].load(Relaxed) >> (block % 16 * 4) & 0xf,
+            Self::Structs(blocks) => u64::from(blocks[block as usize].flags.load(Relaxed)),
+        }
+    }
+
+    /// Replaces the bits of `mask` by `bits`. Blocks that share a word may change at the same moment under different
+    /// locks, hence the compare-exchange for the packed layout.
+    fn change(&self, block: u32, mask: u64, bits: u64) {
+        match self {
+            Self::Packed { words, .. } => {
+                let shift = block % 16 * 4;
+                let word = &words[(block / 16) as usize];
+                let mut now = word.load(Relaxed);
+                while let Err(changed) =
+                    word.compare_exchange_weak(now, now & !(mask << shift) | bits << shift, Relaxed, Relaxed)
+                {
+                    now = changed;
+                }
+            }
+            Self::Structs(blocks) => {
+                // Every writer holds the zone lock, and the word is the block's own.
+                let flags = &blocks[block as usize].flags;
+                flags.store((u64::from(flags.load(Relaxed)) & !mask | bits) as u32, Relaxed);
+            }
+        }
+    }
+
+    /// The block's type as an allocation or free has to treat it: [`Migratetype::Isolate`] while isolated.
+    #[inline]
+    pub(crate) fn migratetype(&self, block: u32) -> Migratetype {
+        let bits = self.bits(block);
+        if bits & ISOLATED != 0 { Migratetype::Isolate } else { type_of(bits) }
+    }
+
+    /// The type underneath, isolated or not.
+    pub(crate) fn type_underneath(&self, block: u32) -> Migratetype {
+        type_of(self.bits(block))
+    }
+
+    pub(crate) fn set_migratetype(&self, block: u32, migratetype: Migratetype) {
+        self.change(block, TYPE, migratetype as u64);
+    }
+
+    pub(crate) fn set_isolated(&self, block: u32, isolated: bool) {
+        self.change(block, ISOLATED, if isolated { ISOLATED } else { 0 });
+    }
+
+    /// The CPU that owns the block.
+    #[inline]
+    pub(crate) fn owner(&self, block: u32) -> Option<u32> {
+        match self {
+            Self::Packed { .. } => None,
+            Self::Structs(blocks) => blocks[block as usize].owner.load(Relaxed).checked_sub(1),
+        }
+    }
+
+    pub(crate) fn set_owner(&self, block: u32, owner: Option<u32>) {
+        if let Self::Structs(blocks) = self {
+            blocks[block as usize].owner.store(owner.map_or(0, |cpu| cpu + 1), Relaxed);
+        }
+    }
+
+    /// The block's struct, where blocks have one.
+    pub(crate) fn data(&self, block: u32) -> Option<&PageblockData> {
+        match self {
+            Self::Packed { .. } => None,
+            Self::Structs(blocks) => blocks.get(block as usize),
+        }
+    }
+
+    /// Bytes of metadata: the cost of the first pcp-buddy patch.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Packed { words, .. } => size_of_val(&**words),
+            Self::Structs(blocks) => size_of_val(&**blocks),
+        }
+    }
+}
+
+fn type_of(bits: u64) -> Migratetype {
+    Migratetype::from_index((bits & TYPE) as usize).unwrap_or(Migratetype::Isolate)
+}
+
+/// A list of pageblocks that one CPU owns and that have fragments in the zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockList {
+    first: u32,
+    last: u32,
+    /// Which list this is, written to the blocks on it.
+    id: u32,
+}
+
+impl BlockList {
+    pub(crate) fn new(id: u32) -> Self {
+        Self { first: NIL, last: NIL, id }
+    }
+
+    pub(crate) fn first(&self) -> Option<u32> {
+        (self.first != NIL).then_some(self.first)
+    }
+
+    /// Adds a block at the front.
+    pub(crate) fn push_front(&mut self, blocks: &Pageblocks, block: u32) {
+        let Some(data) = blocks.data(block) else { return };
+        data.prev.store(NIL, Relaxed);
+        data.next.store(self.first, Relaxed);
+        data.list.store(self.id, Relaxed);
+        match blocks.data(self.first) {
+            None => self.last = block,
+            Some(first) => first.prev.store(block, Relaxed),
+        }
+        self.first = block;
+    }
+
+    /// Takes a block that is on this list out of it.
+    pub(crate) fn remove(&mut self, blocks: &Pageblocks, block: u32) {
+        let Some(data) = blocks.data(block) else { return };
+        let (prev, next) = (data.prev.load(Relaxed), data.next.load(Relaxed));
+        match blocks.data(prev) {
+            None => self.first = next,
+            Some(prev) => prev.next.store(next, Relaxed),
+        }
+        match blocks.data(next) {
+            None => self.last = prev,
+            Some(next) => next.prev.store(prev, Relaxed),
+        }
+        data.list.store(UNLISTED, Relaxed);
+    }
+
+    /// The blocks from front to back.
+    pub(crate) fn iter<'a>(&self, blocks: &'a Pageblocks) -> impl Iterator<Item = u32> + use<'a> {
+        let mut at = self.first;
+        core::iter::from_fn(move || {
+            let block = at;
+            at = blocks.data(block)?.next.load(Relaxed);
+            Some(block)
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_layouts_answer_alike() {
+        for structs in [false, true] {
+            let blocks = Pageblocks::new(40, structs, Migratetype::Movable);
+            blocks.set_migratetype(17, Migratetype::Cma);
+            blocks.set_isolated(17, true);
+            assert_eq!(blocks.migratetype(17), Migratetype::Isolate);
+            assert_eq!(blocks.type_underneath(17), Migratetype::Cma);
+            blocks.set_isolated(17, false);
+            assert_eq!(blocks.migratetype(17), Migratetype::Cma);
+            for neighbour in [16, 18] {
+                assert_eq!(blocks.migratetype(neighbour), Migratetype::Movable);
+            }
+        }
+    }
+
+    #[test]
+    fn packed_bits_cost_half_a_byte_and_structs_twenty() {
+        assert_eq!(Pageblocks::new(512, false, Migratetype::Movable).bytes(), 256);
+        assert_eq!(Pageblocks::new(512, true, Migratetype::Movable).bytes(), 512 * 20);
+    }
+
+    #[test]
+    fn owned_lists_link_and_unlink() {
+        let blocks = Pageblocks::new(8, true, Migratetype::Movable);
+        let mut list = BlockList::new(3);
+        for block in [1, 2, 3] {
+            list.push_front(&blocks, block);
+        }
+        list.remove(&blocks, 2);
+        assert_eq!(list.iter(&blocks).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(blocks.data(2).unwrap().list.load(Relaxed), UNLISTED);
+        list.remove(&blocks, 3);
+        list.remove(&blocks, 1);
+        assert_eq!(list.first(), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! A CPU's own lists in one zone: the per-CPU pages.
+//!
+//! ```text
+//!   5.17 .. 7.2                                    pcp-buddy
+//!   lists[0..12]  orders 0..3 x 3 types            lists[0..30]  orders 0..9 x 3 types
+//!   lists[12..14] order 9: not movable, movable    (6.9 and before: one list for both)
+//!
+//!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
+//! ```
+//!
+//! The lock is the CPU's own in the sense that nobody else is expected to want it: others only come to drain. The free
+//! path therefore tries it and goes to the zone when it is busy, instead of waiting.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use freehold::Migratetype;
+
+use crate::list::List;
+use crate::llist::Llist;
+use crate::page::{Frames, Kind, PAGEBLOCK_ORDER, State};
+use crate::primitive::AtomicBool;
+use crate::stats::PcpCounters;
+use crate::switches::{Switch, Switches};
+use crate::tune::Tuning;
+
+/// The most lists a CPU can have: 10 orders of 3 types.
+pub(crate) const MAX_LISTS: usize = 30;
+
+/// The largest order below a pageblock that the kernel's PCP keeps.
+const COSTLY_ORDER: u8 = 3;
+
+/// What a PCP lock protects.
+pub(crate) struct PcpInner {
+    pub(crate) lists: [List; MAX_LISTS],
+    /// Frames on the lists.
+    pub(crate) count: u32,
+    pub(crate) tuning: Tuning,
+    /// The CPU is offline: whatever is freed goes to the zone.
+    pub(crate) dead: bool,
+    pub(crate) counters: PcpCounters,
+}
+
+/// One CPU's lists in one zone, and the two ways in.
+pub(crate) struct Pcp {
+    lock: Mutex<PcpInner>,
+    /// Frees by other CPUs that are waiting for the owner (`remote-list`).
+    pub(crate) remote: Llist,
+    /// The same as [`PcpInner::dead`], readable without the lock by whoever pushes to `remote`.
+    pub(crate) dead: AtomicBool,
+}
+
+impl Pcp {
+    pub(crate) fn new() -> Self {
+        let inner = PcpInner {
+            lists: [List::EMPTY; MAX_LISTS],
+            count: 0,
+            // Replaced before first use; the values the kernel boots with.
+            tuning: Tuning::new(1, 0, 0, false),
+            dead: false,
+            counters: PcpCounters::default(),
+        };
+        Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
+    }
+
+    /// Takes the lock, waiting for it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PcpInner> {
+        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes the lock if it is free at this moment.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PcpInner>> {
+        match self.lock.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// How the lists are laid out, which depends on the design.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    buddy: bool,
+    thp_by_type: bool,
+    huge_pages: bool,
+}
+
+impl Layout {
+    pub(crate) fn new(on: Switches, huge_pages: bool) -> Self {
+        Self { buddy: on.has(Switch::Ownership), thp_by_type: on.has(Switch::ThpByType), huge_pages }
+    }
+
+    /// Whether the PCP keeps chunks of `order`.
+    #[inline]
+    pub(crate) fn keeps(self, order: u8) -> bool {
+        if self.buddy {
+            order <= PAGEBLOCK_ORDER
+        } else {
+            order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER && self.huge_pages
+        }
+    }
+
+    /// The list for chunks of `order` and `migratetype`; types that have no lists of their own count as movable.
+    #[inline]
+    pub(crate) fn index(self, order: u8, migratetype: Migratetype) -> usize {
+        let kind = if migratetype.is_mergeable() { migratetype } else { Migratetype::Movable }.index();
+        if !self.buddy && order > COSTLY_ORDER {
+            return 12 + usize::from(self.thp_by_type && kind == Migratetype::Movable.index());
+        }
+        3 * order as usize + kind
+    }
+
+    /// The order of the chunks on list `index`.
+    #[inline]
+    pub(crate) fn order(self, index: usize) -> u8 {
+        if !self.buddy && index >= 12 { PAGEBLOCK_ORDER } else { (index / 3) as u8 }
+    }
+
+    /// How many lists there are.
+    #[inline]
+    pub(crate) fn lists(self) -> usize {
+        match self {
+            Self { buddy: true, .. } => MAX_LISTS,
+            Self { huge_pages: false, .. } => 12,
+            Self { thp_by_type: false, .. } => 13,
+            Self { .. } => 14,
+        }
+    }
+}
+
+impl PcpInner {
+    /// Adds a chunk at the head of list `index`, the next to be allocated.
+    #[inline]
+    pub(crate) fn push(&mut self, frames: &Frames, index: usize, frame: u32, state: State) {
+        frames.set(frame, state);
+        self.lists[index].push_front(frames, frame);
+        self.count += 1 << state.order();
+    }
+
+    /// Adds a chunk at the tail of list `index`, the last to be allocated.
+    #[inline]
+    pub(crate) fn push_back(&mut self, frames: &Frames, index: usize, frame: u32, state: State) {
+        frames.set(frame, state);
+        self.lists[index].push_back(frames, frame);
+        self.count += 1 << state.order();
+    }
+
+    /// Takes a chunk out of list `index`. Its record becomes a tail.
+    #[inline]
+    pub(crate) fn remove(&mut self, frames: &Frames, index: usize, frame: u32) -> State {
+        let state = frames.state(frame);
+        debug_assert!(matches!(state.kind(), Kind::Pcp | Kind::PcpBuddy));
+        self.lists[index].remove(frames, frame);
+        frames.set(frame, State::TAIL);
+        self.count -= 1 << state.order();
+        state
+    }
+
+    /// A chunk of exactly `order`, or split from a larger one where the design does that (pcp-buddy).
+    #[inline]
+    pub(crate) fn take(&mut self, frames: &Frames, layout: Layout, order: u8, migratetype: Migratetype) -> Option<u32> {
+        if !layout.buddy {
+            let index = layout.index(order, migratetype);
+            let frame = self.lists[index].first()?;
+            self.remove(frames, index, frame);
+            return Some(frame);
+        }
+        for at in order..=PAGEBLOCK_ORDER {
+            let index = layout.index(at, migratetype);
+            let Some(frame) = self.lists[index].first() else { continue };
+            let kind = self.remove(frames, index, frame).kind();
+            for part in (order..at).rev() {
+                // The mark goes on to the parts: what was claimed as a block may be joined to one again.
+                let state = State::new(kind, part, migratetype);
+                self.push(frames, layout.index(part, migratetype), frame + (1 << part), state);
+                self.counters.splits += 1;
+            }
+            return Some(frame);
+        }
+        None
+    }
+
+    /// Joins buddies that lie on these lists, from the smallest order up. Only chunks marked [`Kind::PcpBuddy`] take
+    /// part: the mark means that they are on their owner's PCP, so a marked buddy cannot be on anybody else's.
+    ///
+    /// Looks at every entry of every list below pageblock order. Source: pcp-buddy RFC, `free_pcppages_bulk`.
+    pub(crate) fn merge(&mut self, frames: &Frames, layout: Layout) {
+        for order in 0..PAGEBLOCK_ORDER {
+            for migratetype in Migratetype::PCP {
+                let index = layout.index(order, migratetype);
+                let mut at = self.lists[index].first();
+                while let Some(frame) = at {
+                    self.counters.merge_steps += 1;
+                    at = next(frames, frame);
+                    let buddy = frame ^ (1 << order);
+                    let (mine, other) = (frames.state(frame), frames.state(buddy));
+                    if mine.kind() != Kind::PcpBuddy || other.kind() != Kind::PcpBuddy || other.order() != order {
+                        continue;
+                    }
+                    if at == Some(buddy) {
+                        at = next(frames, buddy);
+                    }
+                    self.remove(frames, index, frame);
+                    // Another list than this one where the block changed its type between the two frees.
+                    self.remove(frames, layout.index(order, other.migratetype()), buddy);
+                    let state = State::new(Kind::PcpBuddy, order + 1, migratetype);
+                    self.push_back(frames, layout.index(order + 1, migratetype), frame & buddy, state);
+                    self.counters.merges += 1;
+                }
+            }
+        }
+    }
+}
+
+fn next(frames: &Frames, frame: u32) -> Option<u32> {
+    let next = frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
+    (next != crate::page::NIL).then_some(next)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Design;
+
+    fn layout(name: &str) -> Layout {
+        Layout::new(Design::parse(name).unwrap().switches, true)
+    }
+
+    #[test]
+    fn lists_by_design() {
+        use Migratetype::{Cma, Movable, Unmovable};
+        assert_eq!((layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()), (13, 14, 30));
+        assert_eq!(layout("7.2").index(3, Movable), 10);
+        assert_eq!((layout("7.2").index(9, Unmovable), layout("7.2").index(9, Movable)), (12, 13));
+        assert_eq!(layout("5.17").index(9, Movable), 12);
+        assert_eq!(layout("pcp-buddy").index(9, Movable), 28);
+        assert_eq!(layout("7.2").index(0, Cma), layout("7.2").index(0, Movable));
+        for name in ["5.17", "7.2", "pcp-buddy"] {
+            let layout = layout(name);
+            for order in (0..=10).filter(|&order| layout.keeps(order)) {
+                for migratetype in Migratetype::PCP {
+                    assert_eq!(layout.order(layout.index(order, migratetype)), order);
+                }
+            }
+        }
+        assert!(!layout("7.2").keeps(4) && layout("pcp-buddy").keeps(4) && !layout("pcp-buddy").keeps(10));
+    }
+
+    fn filled(marked: impl Fn(u32) -> bool) -> (Frames, PcpInner) {
+        let frames = Frames::new(0, 1024);
+        (0..1024).for_each(|frame| frames.set(frame, State::TAIL));
+        let pcp = Pcp::new();
+        let mut inner = pcp.lock.into_inner().unwrap();
+        for frame in 0..8 {
+            let kind = if marked(frame) { Kind::PcpBuddy } else { Kind::Pcp };
+            inner.push(&frames, 1, frame, State::new(kind, 0, Migratetype::Movable));
+        }
+        (frames, inner)
+    }
+
+    /// Movable chunks by order.
+    fn chunks(pcp: &PcpInner, frames: &Frames) -> [usize; 4] {
+        core::array::from_fn(|order| pcp.lists[3 * order + 1].iter(frames).count())
+    }
+
+    #[test]
+    fn marked_buddies_merge_bottom_up_and_only_they() {
+        let layout = layout("pcp-buddy");
+        let (frames, mut pcp) = filled(|_| true);
+        pcp.merge(&frames, layout);
+        assert_eq!(pcp.lists[layout.index(3, Migratetype::Movable)].first(), Some(0));
+        assert_eq!((pcp.count, pcp.counters.merges), (8, 7));
+
+        let (frames, mut pcp) = filled(|frame| frame != 5);
+        pcp.merge(&frames, layout);
+        assert_eq!(chunks(&pcp, &frames), [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_split_leaves_the_halves_on_the_pcp_with_their_mark() {
+        let layout = layout("pcp-buddy");
+        let (frames, mut pcp) = filled(|_| true);
+        pcp.merge(&frames, layout);
+        assert_eq!(pcp.take(&frames, layout, 1, Migratetype::Movable), Some(0));
+        assert_eq!(chunks(&pcp, &frames), [0, 1, 1, 0]);
+        assert_eq!(frames.state(4).kind(), Kind::PcpBuddy);
+        assert_eq!((pcp.count, pcp.counters.splits), (6, 2));
+        assert_eq!(pcp.take(&frames, layout, 3, Migratetype::Movable), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! The designs that can be named: kernels, single patches of the 2022 series, and the pcp-buddy proposals.
+
+use core::fmt;
+
+use crate::switches::{Switch, Switches};
+
+/// A named set of switches.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The name used on the command line.
+    pub name: &'static str,
+    /// Another name for the same thing.
+    pub alias: Option<&'static str>,
+    /// What it is, in one sentence.
+    pub summary: &'static str,
+    /// The changes it contains.
+    pub switches: Switches,
+}
+
+const V5_18_1: Switches = Switches::NONE.with(Switch::RightBuddyPrefetch);
+const V5_18_2: Switches = V5_18_1.with(Switch::PindexRange);
+const V5_18_3: Switches = V5_18_2.with(Switch::SimpleSelection);
+const V5_18_4: Switches = V5_18_3.with(Switch::SinglePass);
+// Merged as six patches: a reviewer's remark on where the search for a list begins became one of its own.
+const V5_18: Switches = V5_18_4.with(Switch::RequestedFirst).with(Switch::HighOrderLimit);
+// Buddy prefetching and the tracked range of lists were dropped again on the way to 6.1.
+const V6_18: Switches = V5_18
+    .without(Switch::PindexRange)
+    .with(Switch::AutoHigh)
+    .with(Switch::TypeHygiene)
+    .with(Switch::ThpByType)
+    .with(Switch::BatchQuarterMebi)
+    .with(Switch::ClaimSteal)
+    .with(Switch::RememberMode)
+    .with(Switch::FreeHighHalf);
+const V7_1: Switches = V6_18.with(Switch::ChunkedDrain);
+const V7_2: Switches = V7_1.with(Switch::ContigFree).with(Switch::IsolateBit).with(Switch::HighAtomicDirect);
+// The RFC's single call for a whole drain takes the chunking of 6.19 out again, and it is based on a tree of before 7.2
+// that already has the isolation bit.
+const PCP_BUDDY: Switches = V7_2
+    .without(Switch::ChunkedDrain)
+    .with(Switch::PageblockData)
+    .with(Switch::Ownership)
+    .with(Switch::Route)
+    .with(Switch::Merge)
+    .with(Switch::WholeFirst)
+    .with(Switch::FragmentTail)
+    .with(Switch::Recover)
+    .with(Switch::Claim)
+    .with(Switch::Fragment);
+const PCP_BUDDY_FIXED: Switches = PCP_BUDDY
+    .with(Switch::ChunkedDrain)
+    .with(Switch::CmaPhases)
+    .with(Switch::RemoteList)
+    .with(Switch::UnlinkDead)
+    .with(Switch::ForeignClaim)
+    .with(Switch::OwnedByType);
+
+/// Every preset, oldest first.
+#[must_use]
+pub const fn presets() -> &'static [Preset] {
+    const fn preset(name: &'static str, summary: &'static str, switches: Switches) -> Preset {
+        Preset { name, alias: None, summary, switches }
+    }
+    const PRESETS: &[Preset] = &[
+        preset("5.17", "Linux 5.17: high-order pages on the PCP, before the 2022 follow-up.", Switches::NONE),
+        preset("5.17+1", "5.17 with patch 1 of the 2022 series: prefetch the right buddy.", V5_18_1),
+        preset("5.17+2", "5.17 with patches 1 and 2: track the range of active lists.", V5_18_2),
+        preset("5.17+3", "5.17 with patches 1 to 3: simpler selection of lists.", V5_18_3),
+        preset("5.17+4", "5.17 with patches 1 to 4: one pass under the zone lock.", V5_18_4),
+        preset(
+            "5.18",
+            "Linux 5.18: all five patches and the one that review added; high-order pages no longer linger.",
+            V5_18,
+        ),
+        preset("6.18", "Linux 6.18, the kernel that recorded the traces: self-tuning high mark.", V6_18),
+        preset("7.1", "Linux 7.1: drains in chunks of one batch; ranges still freed page by page.", V7_1),
+        Preset {
+            name: "7.2",
+            alias: Some("vanilla"),
+            summary: "Linux 7.2: contiguous order-0 pages freed in the largest chunks.",
+            switches: V7_2,
+        },
+        preset("pcp-buddy", "The RFC as posted: CPUs own pageblocks, split and merge them on the PCP.", PCP_BUDDY),
+        preset("pcp-buddy-fixed", "The RFC with the defects that its reviewers found repaired.", PCP_BUDDY_FIXED),
+    ];
+    PRESETS
+}
+
+/// A design to build: its name as given, and its switches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Design {
+    /// The text it was made from: `PRESET[,+SWITCH|,-SWITCH]...`.
+    pub name: String,
+    /// The changes it contains.
+    pub switches: Switches,
+}
+
+impl Design {
+    /// Reads `PRESET[,+SWITCH|,-SWITCH]...`, for example `pcp-buddy-fixed,-merge`.
+    ///
+    /// Turning a switch on also turns on what it needs; turning one off also turns off what needs it.
+    ///
+    /// ```
+    /// use freehold_classic::{Design, Switch};
+    ///
+    /// let design = Design::parse("vanilla,-contig-free").unwrap();
+    /// assert!(!design.switches.has(Switch::ContigFree));
+    /// assert!(Design::parse("8.0").is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// An unknown preset or switch, with the nearest known name.
+    pub fn parse(text: &str) -> Result<Self, DesignError> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let preset = presets()
+            .iter()
+            .find(|preset| preset.name == name || preset.alias == Some(name))
+            .ok_or_else(|| DesignError::UnknownPreset { name: name.into(), nearest: nearest_preset(name) })?;
+        let mut switches = preset.switches;
+        for part in parts {
+            let (on, name) = match (part.strip_prefix('+'), part.strip_prefix('-')) {
+                (Some(name), _) => (true, name),
+                (_, Some(name)) => (false, name),
+                _ => return Err(DesignError::NoSign { part: part.into() }),
+            };
+            let switch = Switch::from_name(name)
+                .ok_or_else(|| DesignError::UnknownSwitch { name: name.into(), nearest: nearest_switch(name) })?;
+            switches = if on { turn_on(switches, switch) } else { turn_off(switches, switch) };
+        }
+        Ok(Self { name: text.into(), switches })
+    }
+}
+
+fn turn_on(switches: Switches, switch: Switch) -> Switches {
+    let switches = switches.with(switch);
+    switch.needs().map_or(switches, |needs| turn_on(switches, needs))
+}
+
+fn turn_off(switches: Switches, switch: Switch) -> Switches {
+    Switch::ALL
+        .iter()
+        .filter(|other| other.needs() == Some(switch) && switches.has(**other))
+        .fold(switches.without(switch), |switches, &other| turn_off(switches, other))
+}
+
+fn nearest_preset(name: &str) -> &'static str {
+    nearest(name, presets().iter().flat_map(|preset| [Some(preset.name), preset.alias]).flatten())
+}
+
+fn nearest_switch(name: &str) -> &'static str {
+    nearest(name, Switch::ALL.iter().map(|switch| switch.name()))
+}
+
+/// The name with the smallest edit distance.
+fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
+    names.min_by_key(|candidate| edit_distance(name, candidate)).unwrap_or_default()
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substitute = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Why a text names no design.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DesignError {
+    /// No preset of that name.
+    UnknownPreset {
+        /// What was given.
+        name: String,
+        /// The nearest known name.
+        nearest: &'static str,
+    },
+    /// No switch of that name.
+    UnknownSwitch {
+        /// What was given.
+        name: String,
+        /// The nearest known name.
+        nearest: &'static str,
+    },
+    /// A switch without `+` or `-` before it.
+    NoSign {
+        /// What was given.
+        part: String,
+    },
+}
+
+impl fmt::Display for DesignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPreset { name, nearest } => write!(f, "no engine '{name}'; did you mean '{nearest}'?"),
+            Self::UnknownSwitch { name, nearest } => write!(f, "no switch '{name}'; did you mean '{nearest}'?"),
+            Self::NoSign { part } => write!(f, "'{part}' needs a sign: write '+{part}' or '-{part}'"),
+        }
+    }
+}
+
+impl core::error::Error for DesignError {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_parses_and_contains_what_its_switches_need() {
+        for preset in presets() {
+            assert_eq!(Design::parse(preset.name).unwrap().switches, preset.switches);
+            for switch in preset.switches.iter() {
+                assert!(switch.needs().is_none_or(|needs| preset.switches.has(needs)), "{}: {switch}", preset.name);
+            }
+        }
+        assert_eq!(Design::parse("vanilla").unwrap().switches, Design::parse("7.2").unwrap().switches);
+    }
+
+    #[test]
+    fn switches_take_what_depends_on_them_along() {
+        let off = Design::parse("pcp-buddy-fixed,-ownership").unwrap().switches;
+        assert!(!off.has(Switch::Merge) && !off.has(Switch::RemoteList) && off.has(Switch::PageblockData));
+        let on = Design::parse("5.18,+remote-list").unwrap().switches;
+        assert!(on.has(Switch::Route) && on.has(Switch::Ownership) && on.has(Switch::PageblockData));
+        assert!(!on.has(Switch::Merge));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_the_nearest_name() {
+        let message = |text| Design::parse(text).unwrap_err().to_string();
+        assert_eq!(message("vanila"), "no engine 'vanila'; did you mean 'vanilla'?");
+        assert_eq!(message("vanilla,-contigfree"), "no switch 'contigfree'; did you mean 'contig-free'?");
+        assert_eq!(message("vanilla,merge"), "'merge' needs a sign: write '+merge' or '-merge'");
+        assert!(Design::parse("").is_err());
+    }
+}

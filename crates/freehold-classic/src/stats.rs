@@ -1,0 +1,276 @@
+//! Everything that is counted, and where.
+//!
+//! Counters live beside what they count, under the lock that is held anyway: counting costs a plain addition and adds
+//! no shared cache line that the kernel's design would not have.
+
+use freehold::Order;
+
+/// How many steps were done in each hold of a zone lock: exact up to 63, then in buckets of 1/16 of a power of two.
+#[derive(Clone, Debug)]
+pub struct WorkHistogram {
+    buckets: [u64; Self::BUCKETS],
+    holds: u64,
+    total: u64,
+    max: u64,
+}
+
+impl WorkHistogram {
+    // 64 exact ones, then 16 for each power of two from 2^6 to 2^31.
+    const BUCKETS: usize = 64 + 16 * 26;
+
+    pub(crate) const fn new() -> Self {
+        Self { buckets: [0; Self::BUCKETS], holds: 0, total: 0, max: 0 }
+    }
+
+    fn bucket(work: u64) -> usize {
+        if work < 64 {
+            return work as usize;
+        }
+        let work = work.min(u64::from(u32::MAX));
+        let log = work.ilog2();
+        64 + 16 * (log - 6) as usize + (work >> (log - 4) & 15) as usize
+    }
+
+    /// The largest value that falls into `bucket`.
+    fn upper(bucket: usize) -> u64 {
+        if bucket < 64 {
+            return bucket as u64;
+        }
+        let (log, part) = (6 + (bucket - 64) as u32 / 16, (bucket - 64) as u64 % 16);
+        (((16 + part + 1) << (log - 4)) - 1).max(64)
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, work: u64) {
+        self.buckets[Self::bucket(work)] += 1;
+        self.holds += 1;
+        self.total += work;
+        self.max = self.max.max(work);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
+        self.holds += other.holds;
+        self.total += other.total;
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many holds there were.
+    #[must_use]
+    pub fn holds(&self) -> u64 {
+        self.holds
+    }
+
+    /// Steps in all of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The most steps in one hold.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The number of steps that a share `quantile` (0 to 1) of holds did not exceed; within 1/16 of the exact value.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> u64 {
+        let wanted = ((self.holds as f64 * quantile).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (bucket, &holds) in self.buckets.iter().enumerate() {
+            seen += holds;
+            if seen >= wanted {
+                return Self::upper(bucket).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+impl Default for WorkHistogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        $vis struct $name { $($(#[$field_doc])* pub $field: u64,)* }
+
+        impl $name {
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counted under a zone lock.
+    pub struct ZoneCounters {
+        /// Chunks allocated straight from the zone.
+        allocs,
+        /// Chunks freed straight to the zone.
+        frees,
+        /// Chunks that left the zone's lists: the kernel's `mm_page_alloc_zone_locked` events.
+        taken_chunks,
+        /// Their frames.
+        taken_frames,
+        /// Pairs of buddies merged.
+        merges,
+        /// Chunks split in two.
+        splits,
+        /// Lists looked at while searching.
+        lists_looked_at,
+        /// Requests served from another migratetype: the kernel's `mm_page_alloc_extfrag` events.
+        fallbacks,
+        /// Fallbacks that made a whole pageblock change its type.
+        claims,
+        /// Fallbacks that took single chunks out of foreign blocks.
+        steals,
+        /// Pageblocks turned into HIGHATOMIC reserves.
+        high_atomic_reserves,
+        /// Reserves given back.
+        high_atomic_unreserves,
+        /// Chunks taken over from the lock-free list of frees that could not wait for the lock.
+        deferred_frees,
+        /// Blocks disowned that were still linked to a list reset under them (the RFC's offline defect).
+        stale_unlinks,
+        /// Times free memory was found below the low watermark and the fallback boosted the marks.
+        boosts,
+    }
+}
+
+counters! {
+    /// Counted under a PCP lock.
+    pub struct PcpCounters {
+        /// Chunks allocated through the PCP.
+        allocs,
+        /// Of those, served without going to the zone.
+        hits,
+        /// Chunks freed to the PCP.
+        frees,
+        /// Of those, freed by another CPU.
+        remote_frees,
+        /// Times the PCP went to the zone for more.
+        refills,
+        /// Refills in which phase 0 (recover) gave something.
+        refills_recover,
+        /// Refills in which phase 1 (claim) gave something.
+        refills_claim,
+        /// Refills in which phase 2 (fragment) gave something.
+        refills_fragment,
+        /// Refills in which phase 3 (fallback; all there is before pcp-buddy) gave something.
+        refills_fallback,
+        /// Frames that refills brought.
+        refilled_frames,
+        /// Times the PCP gave frames back: bulk frees, each one hold of the zone lock.
+        drains,
+        /// Chunks given back: the kernel's `mm_page_pcpu_drain` events.
+        drained_chunks,
+        /// Their frames.
+        drained_frames,
+        /// Of those, whole pageblocks.
+        drained_blocks,
+        /// Lists looked at while choosing what to give back.
+        lists_looked_at,
+        /// Chunks moved to a second list before they were given back (before `single-pass`).
+        second_list_moves,
+        /// Buddies prefetched during bulk free.
+        prefetches,
+        /// Of those, frames that are no buddy of the chunk freed (before `right-buddy-prefetch`).
+        wrong_prefetches,
+        /// Pairs of buddies merged.
+        merges,
+        /// List entries looked at by the merge pass.
+        merge_steps,
+        /// Chunks split in two.
+        splits,
+        /// Times high-order pages had to leave at once.
+        free_high,
+        /// Chunks absorbed from the lock-free list of remote frees.
+        absorbed,
+    }
+}
+
+/// Totals of an allocator, taken at one moment; exact when nobody else is using it.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Under the zones' locks.
+    pub zone: ZoneCounters,
+    /// Under the CPUs' locks.
+    pub pcp: PcpCounters,
+    /// Work per hold of a zone lock; its count of holds is the number of acquisitions.
+    pub zone_lock: WorkHistogram,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees whose frame was kept because others held references.
+    pub kept: u64,
+    /// Frames set aside as bad memory instead of being freed.
+    pub poisoned: u64,
+    /// Times a PCP lock was busy, so that the call went to the zone.
+    pub pcp_busy: u64,
+    /// Drain-all rounds, each visiting every CPU.
+    pub drain_all: u64,
+}
+
+/// Free and used memory at one moment, by a walk over all frames; exact when nobody else is using the allocator.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryMap {
+    /// Frames in all zones, holes not included.
+    pub managed: u64,
+    /// Frames free anywhere.
+    pub free: u64,
+    /// Of those, held by CPUs (their lists and lock-free lists).
+    pub on_pcp: u64,
+    /// Free chunks by order, wherever they are, as they are (not merged in thought).
+    pub chunks: [u64; 11],
+    /// Free chunks by order on the zones' lists.
+    pub zone_chunks: [u64; 11],
+    /// Pageblocks of which every frame is free.
+    pub free_blocks: u64,
+    /// Pageblocks in which chunks of more than one requested type are in use.
+    pub mixed_blocks: u64,
+    /// Pageblocks by their type ([`Migratetype::index`](freehold::Migratetype::index)).
+    pub blocks_by_type: [u64; 6],
+    /// Pageblocks by owner: index 0 the zone, CPU `c` at `c + 1`.
+    pub blocks_by_owner: Vec<u64>,
+}
+
+impl MemoryMap {
+    /// The largest order of which a chunk is free.
+    #[must_use]
+    pub fn largest_free_order(&self) -> Option<Order> {
+        self.chunks.iter().rposition(|&chunks| chunks > 0).and_then(|order| Order::new(order as u8))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_exact_when_small_and_close_when_large() {
+        let mut histogram = WorkHistogram::new();
+        (1..=50).for_each(|work| histogram.record(work));
+        assert_eq!(histogram.quantile(0.5), 25);
+        assert_eq!(histogram.quantile(1.0), 50);
+        (0..10_000).for_each(|_| histogram.record(1000));
+        let p99 = histogram.quantile(0.99);
+        assert!((1000..1064).contains(&p99), "{p99}");
+        assert_eq!((histogram.max(), histogram.holds(), histogram.total()), (1000, 10_050, 1275 + 10_000_000));
+    }
+
+    #[test]
+    fn every_value_falls_below_its_buckets_upper_bound() {
+        for work in (0..5000).chain([1 << 20, (1 << 31) - 1, u64::from(u32::MAX), 1 << 40]) {
+            let bucket = WorkHistogram::bucket(work);
+            assert!(bucket < WorkHistogram::BUCKETS);
+            assert!(WorkHistogram::upper(bucket) >= work.min((1 << 32) - 1), "{work}");
+            assert!(bucket == 0 || WorkHistogram::upper(bucket - 1) < work || work < 65, "{work}");
+        }
+    }
+}

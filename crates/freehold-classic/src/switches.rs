@@ -1,0 +1,218 @@
+//! Every change that the design went through, each a switch that can be on or off by itself.
+//!
+//! A preset is a set of switches ([`presets`](crate::presets)). Turning one off in an otherwise equal engine shows what
+//! that one change is worth, which is how the threads argue and what their benchmarks could not separate.
+
+use core::fmt;
+
+/// Where a change comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thread {
+    /// "Follow-up on high-order PCP caching", Mel Gorman, February 2022.
+    HighOrderPcp,
+    /// "Free contiguous order-0 pages efficiently", Ryan Roberts, January 2026.
+    FreeContiguous,
+    /// "pcp buddy allocator", Johannes Weiner, April 2026.
+    PcpBuddy,
+    /// What reviewers of the pcp-buddy thread asked for.
+    PcpBuddyReview,
+    /// A change between the threads that their kernels contain.
+    Kernel,
+}
+
+impl Thread {
+    /// The thread's subject.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HighOrderPcp => "High-order PCP caching follow-up (2022)",
+            Self::FreeContiguous => "Free contiguous order-0 pages (2026)",
+            Self::PcpBuddy => "PCP buddy allocator (2026)",
+            Self::PcpBuddyReview => "PCP buddy allocator, review (2026)",
+            Self::Kernel => "kernel history",
+        }
+    }
+}
+
+macro_rules! switches {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $thread:ident, $summary:literal $(, needs $needs:ident)?;)*) => {
+        /// One change to the design.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Switch {
+            $($(#[$doc])* #[doc = $summary] $variant,)*
+        }
+
+        impl Switch {
+            /// Every switch, oldest change first.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name used on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The first kernel that has the change; "RFC" for what was only posted, "review" for what was asked for.
+            #[must_use]
+            pub const fn since(self) -> &'static str {
+                match self { $(Self::$variant => $since,)* }
+            }
+
+            /// The thread it comes from.
+            #[must_use]
+            pub const fn thread(self) -> Thread {
+                match self { $(Self::$variant => Thread::$thread,)* }
+            }
+
+            /// What it changes, in one sentence.
+            #[must_use]
+            pub const fn summary(self) -> &'static str {
+                match self { $(Self::$variant => $summary,)* }
+            }
+
+            /// The switch without which this one has no meaning.
+            #[must_use]
+            pub const fn needs(self) -> Option<Self> {
+                match self { $(Self::$variant => switches!(@needs $($needs)?),)* }
+            }
+        }
+    };
+    (@needs $needs:ident) => { Some(Self::$needs) };
+    (@needs) => { None };
+}
+
+switches! {
+    RightBuddyPrefetch = "right-buddy-prefetch", "5.18", HighOrderPcp,
+        "Bulk free prefetches the buddy of the chunk's own order, not always of order 0.";
+    PindexRange = "pindex-range", "5.18", HighOrderPcp,
+        "Bulk free narrows the range of lists it looks at as it finds them empty.";
+    SimpleSelection = "simple-selection", "5.18", HighOrderPcp,
+        "Bulk free empties one list after the other instead of rotating with a growing share per list.";
+    RequestedFirst = "requested-first", "5.18", HighOrderPcp,
+        "Bulk free starts with the list that overflowed, not with the one after it.", needs SimpleSelection;
+    SinglePass = "single-pass", "5.18", HighOrderPcp,
+        "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a second list first.";
+    HighOrderLimit = "high-order-limit", "5.18", HighOrderPcp,
+        "A CPU that only frees gives its high-order pages back at once.";
+    AutoHigh = "auto-high", "6.7", Kernel,
+        "The high mark tunes itself between high_min and high_max; refills grow with consecutive allocations.";
+    TypeHygiene = "type-hygiene", "6.10", Kernel,
+        "A drained page goes to the list of its pageblock's type of now; merged pageblocks take one type.";
+    ThpByType = "thp-by-type", "6.10", Kernel,
+        "Two order-9 PCP lists, movable and not, instead of one.";
+    BatchQuarterMebi = "batch-256k", "6.13", Kernel,
+        "The batch is a power of two minus one from managed/4096, at most 256 KiB, and never 0.";
+    ClaimSteal = "claim-steal", "6.15", Kernel,
+        "Fallback first claims whole pageblocks from the largest order down, then takes single pages from the smallest up.";
+    RememberMode = "remember-mode", "6.15", Kernel,
+        "A refill remembers which fallback stage served it and does not search the exhausted ones again.", needs ClaimSteal;
+    FreeHighHalf = "free-high-half", "6.16", Kernel,
+        "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh;
+    ChunkedDrain = "chunked-drain", "6.19", Kernel,
+        "A drain takes the zone lock for at most one batch at a time.";
+    IsolateBit = "isolate-bit", "7.2", Kernel,
+        "Isolation is a bit of its own: the pageblock's type survives it.";
+    HighAtomicDirect = "highatomic-direct", "7.2", Kernel,
+        "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling the list.";
+    ContigFree = "contig-free", "7.2", FreeContiguous,
+        "A range or array of order-0 pages is freed in the largest aligned chunks.";
+    HighAtomicAtMin = "highatomic-at-min", "7.3", Kernel,
+        "A pageblock becomes a HIGHATOMIC reserve only for an allocation that was below the low watermark.";
+    PageblockData = "pageblock-data", "RFC", PcpBuddy,
+        "One struct a pageblock instead of packed bits.";
+    Ownership = "ownership", "RFC", PcpBuddy,
+        "PCP lists of every order up to a pageblock, split and kept by the CPU; pageblocks have owners.", needs PageblockData;
+    Route = "route", "RFC", PcpBuddy,
+        "A freed page goes to the PCP of the CPU that owns its pageblock.", needs Ownership;
+    Merge = "merge", "RFC", PcpBuddy,
+        "Before a drain, buddies on the owner's PCP are merged bottom-up under the PCP lock.", needs Ownership;
+    WholeFirst = "whole-first", "RFC", PcpBuddy,
+        "Drains begin with whole pageblocks.", needs Ownership;
+    FragmentTail = "fragment-tail", "RFC", PcpBuddy,
+        "Drained fragments of owned blocks go to the tail of the zone's lists.", needs Ownership;
+    Recover = "recover", "RFC", PcpBuddy,
+        "Refill phase 0: take back fragments of owned blocks from the zone.", needs Ownership;
+    Claim = "claim", "RFC", PcpBuddy,
+        "Refill phase 1: take whole pageblocks and own them.", needs Ownership;
+    Fragment = "fragment", "RFC", PcpBuddy,
+        "Refill phase 2: take the largest chunks of the same type that fit.", needs Ownership;
+    CmaPhases = "cma-phases", "review", PcpBuddyReview,
+        "Phase 0 recovers CMA blocks for movable requests, phase 2 keeps the 50 % rule.", needs Ownership;
+    RemoteList = "remote-list", "review", PcpBuddyReview,
+        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's PCP lock to free.", needs Route;
+    UnlinkDead = "unlink-dead", "review", PcpBuddyReview,
+        "A CPU going offline unlinks and disowns its blocks instead of only resetting the list head.", needs Ownership;
+    ForeignClaim = "foreign-claim", "review", PcpBuddyReview,
+        "Phase 1 does not queue a block of a foreign type under the requested one.", needs Claim;
+    OwnedByType = "owned-by-type", "review", PcpBuddyReview,
+        "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of other types.", needs Recover;
+}
+
+impl Switch {
+    /// The switch of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|switch| switch.name() == name)
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of switches that are on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Switches(u64);
+
+impl Switches {
+    /// Nothing on: Linux 5.17.
+    pub const NONE: Self = Self(0);
+
+    /// This set with `switch` on as well.
+    #[must_use]
+    pub const fn with(self, switch: Switch) -> Self {
+        Self(self.0 | 1 << switch as u8)
+    }
+
+    /// This set with `switch` off.
+    #[must_use]
+    pub const fn without(self, switch: Switch) -> Self {
+        Self(self.0 & !(1 << switch as u8))
+    }
+
+    /// Whether `switch` is on.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, switch: Switch) -> bool {
+        self.0 & 1 << switch as u8 != 0
+    }
+
+    /// The switches that are on, oldest change first.
+    pub fn iter(self) -> impl Iterator<Item = Switch> {
+        Switch::ALL.iter().copied().filter(move |&switch| self.has(switch))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found_again() {
+        for &switch in Switch::ALL {
+            assert_eq!(Switch::from_name(switch.name()), Some(switch));
+        }
+        assert_eq!(Switch::from_name("no-such-switch"), None);
+        assert!(Switch::ALL.len() <= 64, "the set is one u64");
+    }
+
+    #[test]
+    fn a_set_remembers_what_is_on() {
+        let set = Switches::NONE.with(Switch::Merge).with(Switch::Claim).without(Switch::Merge);
+        assert!(set.has(Switch::Claim) && !set.has(Switch::Merge));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Switch::Claim]);
+    }
+}

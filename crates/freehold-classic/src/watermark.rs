@@ -1,0 +1,143 @@
+//! How much of a zone stays free: the min, low and high watermarks, and who may go below them.
+//!
+//! ```text
+//!   free frames of a zone
+//!   ├──────────── high ─ above: CPUs may grow their lists
+//!   ├──────────── low ── ordinary requests must leave this much free
+//!   ├──────────── min ── requests that find nothing above low
+//!   │  the reserve: MIN_RESERVE half, NON_BLOCK a quarter more, OOM half of what is left
+//!   └──────────── 0
+//! ```
+
+use freehold::{AllocFlags, Order};
+
+/// The three marks of a zone, in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watermarks {
+    /// Below this only reserves are left.
+    pub min: u64,
+    /// Ordinary requests stay above this.
+    pub low: u64,
+    /// Below this a zone counts as short, and CPUs stop growing their lists.
+    pub high: u64,
+}
+
+/// Which mark an attempt has to respect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Min,
+    Low,
+    High,
+}
+
+impl Watermarks {
+    /// The kernel's defaults for zones of `managed` frames each, in order.
+    ///
+    /// `min_free_kbytes = clamp(isqrt(16 * lowmem_kB), 128, 262144)`, raised where transparent huge pages are on to 11
+    /// pageblocks a zone, but to no more than 5 % of memory; each zone gets its share; `low` and `high` follow at a
+    /// distance of `max(min / 4, managed / 1000)`. Source: Linux 7.3, `__setup_per_zone_wmarks` and khugepaged's
+    /// `set_recommended_min_free_kbytes`.
+    ///
+    /// ```
+    /// use freehold_classic::Watermarks;
+    ///
+    /// // One zone of 32 GiB without huge pages: the worked example of the specification.
+    /// let [marks] = Watermarks::kernel_default(&[8 << 20], false)[..] else { unreachable!() };
+    /// assert_eq!((marks.min, marks.low, marks.high), (5792, 14180, 22568));
+    /// ```
+    #[must_use]
+    pub fn kernel_default(managed: &[u64], huge_pages: bool) -> Vec<Self> {
+        let total: u64 = managed.iter().sum();
+        let mut min_total = (16 * total * 4).isqrt().clamp(128, 262_144) / 4;
+        if huge_pages {
+            let recommended = (2 + 9) * 512 * managed.len() as u64;
+            min_total = min_total.max(recommended.min(total / 20));
+        }
+        managed
+            .iter()
+            .map(|&managed| {
+                let min = if total == 0 {
+                    0
+                } else {
+                    (u128::from(min_total) * u128::from(managed) / u128::from(total)) as u64
+                };
+                let gap = (min / 4).max(managed / 1000);
+                Self { min, low: min + gap, high: min + 2 * gap }
+            })
+            .collect()
+    }
+
+    pub(crate) fn get(&self, mark: Mark) -> u64 {
+        match mark {
+            Mark::Min => self.min,
+            Mark::Low => self.low,
+            Mark::High => self.high,
+        }
+    }
+}
+
+/// What the check needs to know of a zone's free memory, in frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FreeFrames {
+    pub(crate) free: u64,
+    pub(crate) high_atomic: u64,
+    pub(crate) cma: u64,
+}
+
+/// Whether `free` frames leave `mark` intact after an allocation of `order`, counting frames only: whether there is a
+/// chunk of that order at all is the caller's second question. Source: Linux 7.3, `__zone_watermark_ok`.
+pub(crate) fn enough(mut mark: u64, order: Order, flags: AllocFlags, may_cma: bool, free: FreeFrames) -> bool {
+    let reserves = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
+    let unusable =
+        (order.frames() - 1) + if reserves { 0 } else { free.high_atomic } + if may_cma { 0 } else { free.cma };
+    if flags.contains(AllocFlags::MIN_RESERVE) {
+        mark -= mark / 2;
+        if flags.contains(AllocFlags::NON_BLOCK) {
+            mark -= mark / 4;
+        }
+    }
+    if flags.contains(AllocFlags::OOM) {
+        mark -= mark / 2;
+    }
+    free.free.saturating_sub(unusable) > mark
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const FREE: FreeFrames = FreeFrames { free: 1000, high_atomic: 100, cma: 200 };
+
+    fn least(flags: AllocFlags, may_cma: bool) -> u64 {
+        (0..2000).find(|&mark| !enough(mark, Order::ZERO, flags, may_cma, FREE)).unwrap()
+    }
+
+    #[test]
+    fn reserved_and_cma_frames_do_not_count_for_everybody() {
+        assert_eq!(least(AllocFlags::empty(), false), 700);
+        assert_eq!(least(AllocFlags::empty(), true), 900);
+        assert_eq!(least(AllocFlags::HIGH_ATOMIC, true), 1000);
+    }
+
+    #[test]
+    fn both_relaxations_together_leave_three_eighths_of_the_mark() {
+        let flags = AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK;
+        let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
+        assert!(!enough(800, Order::ZERO, flags, true, free(300)));
+        assert!(enough(800, Order::ZERO, flags, true, free(301)));
+        // NON_BLOCK alone opens no reserve: only callers that are also important may use it.
+        assert!(!enough(800, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
+    }
+
+    #[test]
+    fn small_machines_and_huge_pages() {
+        assert_eq!(Watermarks::kernel_default(&[], true), []);
+        let [marks] = Watermarks::kernel_default(&[256], false)[..] else { panic!() };
+        assert_eq!(marks.min, 32);
+        // 11 pageblocks for huge pages, but never more than 5 %.
+        let with = |managed| Watermarks::kernel_default(&[managed], true)[0].min;
+        assert_eq!(with(8 << 20), 5792);
+        assert_eq!(with(1 << 20), 5632);
+        assert_eq!(with(10_000), 500);
+    }
+}

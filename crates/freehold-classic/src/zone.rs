@@ -1,0 +1,412 @@
+//! A zone: a span of frames with one lock, free lists under it, and a list set for each CPU beside it.
+//!
+//! ```text
+//!   Zone
+//!   ├── frames: one record a frame         (see `page`)
+//!   ├── blocks: one entry a pageblock      (see `pageblock`)
+//!   ├── lock ── ZoneInner
+//!   │           ├── areas[0..=10]: a list for each migratetype, smallest chunks first
+//!   │           └── owned[cpu]: blocks with fragments in the zone (pcp-buddy)
+//!   ├── pcps[cpu]: lock ── lists, tuning   (see `pcp`)
+//!   └── deferred: frees that could not wait for the lock
+//!
+//!   frames  base                start                               end
+//!           |···· no memory ····|== memory ==|·· hole ··|== memory ==|··|
+//!           ^ multiple of 1024, so that every chunk's buddy has a record  ^
+//! ```
+//!
+//! Lock order: a PCP lock, then the zone lock; never two of either. The locks are `std`'s mutexes rather than spin
+//! locks: with more threads than cores, a user-space thread that is preempted inside a spin lock stops everybody.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use freehold::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
+
+use crate::config::ZoneConfig;
+use crate::list::List;
+use crate::llist::Llist;
+use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, State};
+use crate::pageblock::{BlockList, Pageblocks, STALE, UNLISTED};
+use crate::pcp::Pcp;
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::stats::{WorkHistogram, ZoneCounters};
+use crate::switches::{Switch, Switches};
+use crate::tune::Pressure;
+use crate::watermark::{FreeFrames, Mark, Watermarks, enough};
+
+/// The chunks of one order.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeArea {
+    pub(crate) lists: [List; Migratetype::ALL.len()],
+    pub(crate) free: u32,
+}
+
+/// What the zone lock protects.
+pub(crate) struct ZoneInner {
+    pub(crate) areas: [FreeArea; ORDERS],
+    /// For each CPU the blocks it owns that have fragments in the zone: one list of all types, or one a type.
+    pub(crate) owned: Box<[[BlockList; 6]]>,
+    /// Frames in HIGHATOMIC pageblocks.
+    pub(crate) high_atomic_blocks: u64,
+    /// Isolated pageblocks: while there are any, bulk free may not trust a type cached earlier.
+    pub(crate) isolated_blocks: u32,
+    pub(crate) counters: ZoneCounters,
+    pub(crate) histogram: WorkHistogram,
+    /// Steps done in this hold.
+    pub(crate) work: u64,
+}
+
+/// A span of frames under one lock.
+pub(crate) struct Zone {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    base: u64,
+    pub(crate) frames: Frames,
+    pub(crate) blocks: Pageblocks,
+    pub(crate) managed: u64,
+    pub(crate) marks: Watermarks,
+    /// Raised for a while by a fallback (`watermark_boost`).
+    pub(crate) boost: AtomicU64,
+    free: AtomicU64,
+    free_cma: AtomicU64,
+    free_high_atomic: AtomicU64,
+    /// For each type the orders of which its lists have a chunk, one bit each: what a watermark check reads without
+    /// the lock.
+    nonempty: [AtomicU32; 6],
+    pub(crate) below_high: AtomicBool,
+    pub(crate) reclaim: AtomicBool,
+    lock: Mutex<ZoneInner>,
+    pub(crate) pcps: Box<[Pcp]>,
+    pub(crate) deferred: Llist,
+    pub(crate) on: Switches,
+}
+
+impl Zone {
+    pub(crate) fn new(config: &ZoneConfig, on: Switches, cpus: u16, marks: Watermarks) -> Self {
+        let chunk = 1u64 << MAX_ORDER;
+        let (first, last) = (config.range.start.get(), config.range.end.get());
+        let base = first & !(chunk - 1);
+        let count = (last.next_multiple_of(chunk) - base) as u32;
+        let frames = Frames::new(base, count);
+        let blocks = Pageblocks::new(count >> PAGEBLOCK_ORDER, on.has(Switch::PageblockData), Migratetype::Movable);
+        let area = FreeArea { lists: [List::EMPTY; 6], free: 0 };
+        let owned = (0..u32::from(cpus)).map(|cpu| core::array::from_fn(|mt| BlockList::new(cpu * 6 + mt as u32)));
+        let zone = Self {
+            start: (first - base) as u32,
+            end: (last - base) as u32,
+            base,
+            frames,
+            blocks,
+            managed: config.managed(),
+            marks,
+            boost: AtomicU64::new(0),
+            free: AtomicU64::new(0),
+            free_cma: AtomicU64::new(0),
+            free_high_atomic: AtomicU64::new(0),
+            nonempty: core::array::from_fn(|_| AtomicU32::new(0)),
+            below_high: AtomicBool::new(false),
+            reclaim: AtomicBool::new(false),
+            lock: Mutex::new(ZoneInner {
+                areas: [area; ORDERS],
+                owned: owned.collect(),
+                high_atomic_blocks: 0,
+                isolated_blocks: 0,
+                counters: ZoneCounters::default(),
+                histogram: WorkHistogram::new(),
+                work: 0,
+            }),
+            pcps: (0..cpus).map(|_| Pcp::new()).collect(),
+            deferred: Llist::new(),
+            on,
+        };
+        for &cma in &config.cma {
+            for block in zone.block_of((cma.start.get() - base) as u32)..zone.block_of((cma.end.get() - base) as u32) {
+                zone.blocks.set_migratetype(block, Migratetype::Cma);
+            }
+        }
+        zone.fill(config);
+        zone
+    }
+
+    /// Puts all memory that is no hole on the free lists, as the kernel does at boot: in the largest aligned chunks,
+    /// each joined to its buddy where that is free.
+    fn fill(&self, config: &ZoneConfig) {
+        let mut memory = vec![config.range];
+        for hole in &config.holes {
+            memory = memory
+                .into_iter()
+                .flat_map(|part| {
+                    let before = FrameRange { start: part.start, end: part.end.min(hole.start) };
+                    let after = FrameRange { start: part.start.max(hole.end), end: part.end };
+                    [before, after].into_iter().filter(|part| !part.is_empty())
+                })
+                .collect();
+        }
+        let mut locked = self.lock();
+        for part in &memory {
+            for (pfn, order) in part.chunks(Order::LINUX_MAX) {
+                let first = (pfn.get() - self.base) as u32;
+                for frame in first..first + order.frames() as u32 {
+                    self.frames.set(frame, State::TAIL);
+                }
+                locked.free_split(first, order.get(), true);
+            }
+        }
+        drop(locked);
+        // What was done so far is set-up, not work to be counted.
+        let mut inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        inner.counters = ZoneCounters::default();
+        inner.histogram = WorkHistogram::new();
+    }
+
+    /// The pageblock of `frame`.
+    #[inline]
+    pub(crate) fn block_of(&self, frame: u32) -> u32 {
+        frame >> PAGEBLOCK_ORDER
+    }
+
+    /// The migratetype of the pageblock of `frame`, as of now.
+    #[inline]
+    pub(crate) fn type_of(&self, frame: u32) -> Migratetype {
+        self.blocks.migratetype(self.block_of(frame))
+    }
+
+    /// The index of `pfn`, if this zone spans it.
+    #[inline]
+    pub(crate) fn frame(&self, pfn: Pfn) -> Option<u32> {
+        let frame = pfn.get().wrapping_sub(self.base);
+        (frame >= u64::from(self.start) && frame < u64::from(self.end)).then_some(frame as u32)
+    }
+
+    /// Takes the zone lock, waiting for it, and finishes the frees that could not wait.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Locked::new(self, inner)
+    }
+
+    /// Takes the zone lock if it is free at this moment.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        match self.lock.try_lock() {
+            Ok(inner) => Some(Locked::new(self, inner)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Locked::new(self, poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The counters, without counting the look at them as a hold.
+    pub(crate) fn read_counters(&self) -> (ZoneCounters, WorkHistogram) {
+        let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        (inner.counters, inner.histogram.clone())
+    }
+
+    /// Puts the counters back to what they were.
+    pub(crate) fn write_counters(&self, counters: ZoneCounters, histogram: WorkHistogram) {
+        let mut inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        inner.counters = counters;
+        inner.histogram = histogram;
+    }
+
+    /// A copy of the list heads, for validation.
+    pub(crate) fn read_areas(&self) -> [FreeArea; ORDERS] {
+        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).areas
+    }
+
+    /// A copy of the lists of owned blocks, for validation.
+    pub(crate) fn read_owned(&self) -> Box<[[BlockList; 6]]> {
+        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).owned.clone()
+    }
+
+    /// Frames on the zone's lists, isolated ones not included.
+    pub(crate) fn free_frames(&self) -> FreeFrames {
+        // Relaxed: like the kernel's vmstat counters, a check against a watermark may be a little out of date.
+        FreeFrames {
+            free: self.free.load(Relaxed),
+            high_atomic: self.free_high_atomic.load(Relaxed),
+            cma: self.free_cma.load(Relaxed),
+        }
+    }
+
+    /// Adds `change` frames of `migratetype` to the free counters. The zone lock is held, so that a load and a store
+    /// are enough.
+    fn account(&self, change: i64, migratetype: Migratetype) {
+        let add = |counter: &AtomicU64| counter.store(counter.load(Relaxed).wrapping_add_signed(change), Relaxed);
+        match migratetype {
+            // Isolated frames are free but nobody may have them: they are not counted.
+            Migratetype::Isolate => return,
+            Migratetype::Cma => add(&self.free_cma),
+            Migratetype::HighAtomic => add(&self.free_high_atomic),
+            Migratetype::Unmovable | Migratetype::Movable | Migratetype::Reclaimable => {}
+        }
+        add(&self.free);
+    }
+
+    /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for orders above 0 whether
+    /// there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
+    pub(crate) fn mark_ok(&self, mark: Mark, order: Order, flags: AllocFlags, may_cma: bool, reserve: u64) -> bool {
+        let mark = self.marks.get(mark) + self.boost.load(Relaxed) + reserve;
+        if !enough(mark, order, flags, may_cma, self.free_frames()) {
+            return false;
+        }
+        let has = |migratetype: Migratetype| self.nonempty[migratetype.index()].load(Relaxed) >> order.get() != 0;
+        order == Order::ZERO
+            || Migratetype::PCP.into_iter().any(has)
+            || may_cma && has(Migratetype::Cma)
+            || flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM) && has(Migratetype::HighAtomic)
+    }
+
+    /// What the PCP formulae need to know about the zone.
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        Pressure { below_high: self.below_high.load(Relaxed), reclaim: self.reclaim.load(Relaxed) }
+    }
+}
+
+/// A held zone lock: everything that may be done under it. Dropping it records how much was done.
+pub(crate) struct Locked<'a> {
+    pub(crate) zone: &'a Zone,
+    inner: MutexGuard<'a, ZoneInner>,
+}
+
+impl core::ops::Deref for Locked<'_> {
+    type Target = ZoneInner;
+    fn deref(&self) -> &ZoneInner {
+        &self.inner
+    }
+}
+
+impl core::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut ZoneInner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let work = core::mem::take(&mut self.inner.work);
+        self.inner.histogram.record(work);
+    }
+}
+
+impl<'a> Locked<'a> {
+    fn new(zone: &'a Zone, inner: MutexGuard<'a, ZoneInner>) -> Self {
+        let mut locked = Self { zone, inner };
+        if !zone.deferred.is_empty() {
+            locked.free_deferred();
+        }
+        locked
+    }
+
+    /// Frees what contexts that could not wait have left behind.
+    fn free_deferred(&mut self) {
+        let zone = self.zone;
+        let mut chain = zone.deferred.take();
+        while let Some(frame) = chain.next(|frame| &zone.frames.page(frame).next) {
+            self.counters.deferred_frees += 1;
+            self.free_split(frame, zone.frames.state(frame).order(), false);
+        }
+    }
+
+    /// Puts a free chunk on the list of its order and `migratetype`.
+    pub(crate) fn add(&mut self, frame: u32, order: u8, migratetype: Migratetype, tail: bool) {
+        let frames = &self.zone.frames;
+        frames.set(frame, State::new(Kind::Buddy, order, migratetype));
+        let area = &mut self.inner.areas[order as usize];
+        let list = &mut area.lists[migratetype.index()];
+        if list.is_empty() {
+            let bits = &self.zone.nonempty[migratetype.index()];
+            bits.store(bits.load(Relaxed) | 1 << order, Relaxed);
+        }
+        if tail {
+            list.push_back(frames, frame)
+        } else {
+            list.push_front(frames, frame)
+        }
+        area.free += 1;
+        self.inner.work += 1;
+    }
+
+    /// Takes a free chunk off its list. Its record becomes a tail; the caller says what it is from now on.
+    pub(crate) fn remove(&mut self, frame: u32) -> (u8, Migratetype) {
+        let frames = &self.zone.frames;
+        let state = frames.state(frame);
+        debug_assert_eq!(state.kind(), Kind::Buddy);
+        let (order, migratetype) = (state.order(), state.migratetype());
+        let area = &mut self.inner.areas[order as usize];
+        let list = &mut area.lists[migratetype.index()];
+        list.remove(frames, frame);
+        if list.is_empty() {
+            let bits = &self.zone.nonempty[migratetype.index()];
+            bits.store(bits.load(Relaxed) & !(1 << order), Relaxed);
+        }
+        area.free -= 1;
+        frames.set(frame, State::TAIL);
+        self.inner.work += 1;
+        (order, migratetype)
+    }
+
+    /// [`remove`](Self::remove), and the frames no longer count as free.
+    pub(crate) fn take(&mut self, frame: u32) -> (u8, Migratetype) {
+        let (order, migratetype) = self.remove(frame);
+        self.zone.account(-(1 << order), migratetype);
+        (order, migratetype)
+    }
+
+    /// Moves a free chunk to the list of another type.
+    pub(crate) fn retype(&mut self, frame: u32, to: Migratetype) {
+        let (order, from) = self.remove(frame);
+        self.zone.account(-(1 << order), from);
+        self.zone.account(1 << order, to);
+        self.add(frame, order, to, true);
+    }
+
+    /// Adds to the free counters.
+    pub(crate) fn account(&self, change: i64, migratetype: Migratetype) {
+        self.zone.account(change, migratetype);
+    }
+
+    /// Disowns a pageblock: it is whole again, so no frame of it is outstanding. `frame` is any frame of it.
+    pub(crate) fn disown(&mut self, frame: u32) {
+        let zone = self.zone;
+        let block = zone.block_of(frame);
+        if !zone.on.has(Switch::Ownership) {
+            return;
+        }
+        zone.blocks.set_owner(block, None);
+        self.unlist(block);
+    }
+
+    /// Takes a block off whatever list of owned blocks it is on.
+    pub(crate) fn unlist(&mut self, block: u32) {
+        let blocks = &self.zone.blocks;
+        let Some(data) = blocks.data(block) else { return };
+        match data.list.load(Relaxed) {
+            UNLISTED => {}
+            STALE => {
+                // In the kernel this would write through a list head that has been reset in between.
+                data.list.store(UNLISTED, Relaxed);
+                self.inner.counters.stale_unlinks += 1;
+            }
+            id => {
+                self.inner.owned[(id / 6) as usize][(id % 6) as usize].remove(blocks, block);
+                self.inner.work += 1;
+            }
+        }
+    }
+
+    /// Remembers that an owned block has fragments in the zone.
+    pub(crate) fn enlist(&mut self, cpu: u32, block: u32) {
+        let zone = self.zone;
+        let Some(data) = zone.blocks.data(block) else { return };
+        if data.list.load(Relaxed) != UNLISTED {
+            return;
+        }
+        let list = if zone.on.has(Switch::OwnedByType) { zone.blocks.type_underneath(block).index() } else { 0 };
+        self.inner.owned[cpu as usize][list].push_front(&zone.blocks, block);
+        self.inner.work += 1;
+    }
+
+    /// The frames of one pageblock.
+    pub(crate) fn block_frames(block: u32) -> core::ops::Range<u32> {
+        block * PAGEBLOCK..(block + 1) * PAGEBLOCK
+    }
+}
