@@ -1,6 +1,5 @@
 //! `freehold replay --against-kernel`: finds the zoneinfo, builds the machine it describes, compares.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
@@ -24,7 +23,7 @@ pub(super) fn run(
     let zones = read_zones(&path)?;
     let survey = command::survey(args, trace)?;
     let counts = against_kernel::count_kernel(trace, &zones)
-        .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+        .map_err(|error| CliError::from_reader(&error.to_string()))?;
     let zone = against_kernel::main_zone(&counts, &zones).ok_or_else(|| {
         CliError::new(format!("{}: the kernel took nothing from any zone of {}", trace.shown(), path.display())).hint(
             "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
@@ -37,42 +36,30 @@ pub(super) fn run(
     Ok(Done { replay, comparison })
 }
 
-/// `NAME.zoneinfo.before.txt` beside `NAME.parquet` (or whatever the trace's ending is).
 fn beside(trace: &TraceFile) -> Result<PathBuf, CliError> {
-    let none = |why: String| CliError::new(why).hint("name the zoneinfo with --zoneinfo FILE");
-    let path = trace.path().ok_or_else(|| none(format!("{} has no zoneinfo beside it", trace.shown())))?;
-    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // trace.tracefs.txt.gz belongs to trace.zoneinfo.before.txt: try without one ending after the other.
-    let mut stem = file.as_str();
-    while let Some((shorter, _)) = stem.rsplit_once('.') {
-        stem = shorter;
-        let candidate = path.with_file_name(format!("{stem}.zoneinfo.before.txt"));
-        if candidate.is_file() {
-            return Ok(candidate);
-        }
-    }
-    let first = file.split('.').next().unwrap_or_default();
-    Err(none(format!("there is no {}", path.with_file_name(format!("{first}.zoneinfo.before.txt")).display())))
+    trace.path().and_then(|path| zoneinfo::beside(path, "zoneinfo")).ok_or_else(|| {
+        CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
+            .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
+    })
 }
 
 fn read_zones(path: &Path) -> Result<Vec<Zone>, CliError> {
-    let text =
-        fs::read_to_string(path).map_err(|error| CliError::new(format!("cannot read {}: {error}", path.display())))?;
-    let zones = zoneinfo::parse(&text).map_err(|error| CliError::new(format!("{}: {error}", path.display())))?;
-    Ok(zones.iter().filter(|zone| zone.managed > 0).map(zone_of).collect())
+    let zones = zoneinfo::read(path).map_err(|error| CliError::from_reader(&error.to_string()))?;
+    Ok(zones.iter().filter_map(zone_of).collect())
 }
 
-fn zone_of(zone: &zoneinfo::Zone) -> Zone {
+/// A zone with memory in it; `None` for an empty one.
+fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
     let pagesets = zone.pagesets.iter().map(|set| PagesetTuning {
-        cpu: set.cpu,
+        cpu: set.cpu.get(),
         count: set.count,
         high: set.high,
         batch: set.batch,
-        high_min: set.high_min,
-        high_max: set.high_max,
+        high_min: set.high_min.unwrap_or(set.high),
+        high_max: set.high_max.unwrap_or(set.high),
     });
-    Zone {
-        start: freehold::Pfn::new(zone.start_pfn),
+    Some(Zone {
+        start: zone.start_pfn.filter(|_| zone.managed > 0)?,
         spanned: zone.spanned,
         tuning: ZoneTuning {
             name: zone.name.clone(),
@@ -84,5 +71,5 @@ fn zone_of(zone: &zoneinfo::Zone) -> Zone {
             cma: zone.cma,
             pagesets: pagesets.collect(),
         },
-    }
+    })
 }

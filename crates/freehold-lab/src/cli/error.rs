@@ -17,6 +17,14 @@ impl CliError {
         Self { message: message.into(), hint: None, broken_pipe: false }
     }
 
+    /// An error of a trace reader: its second line, where there is one, is the hint.
+    pub(super) fn from_reader(text: &str) -> Self {
+        match text.split_once("\nhint: ") {
+            Some((message, hint)) => Self::new(message).hint(hint),
+            None => Self::new(text),
+        }
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -200,7 +200,7 @@ pub(super) fn survey(args: &ReplayArgs, trace: &TraceFile) -> Result<Survey, Cli
     let survey = replay::survey(trace as &dyn Trace, args.put_in(), Order::LINUX_MAX, |events, reader| {
         progress.update(events, reader);
     })
-    .map_err(|error| unreadable(args, trace, &error.to_string()))?;
+    .map_err(|error| CliError::from_reader(&error.to_string()))?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
@@ -208,7 +208,9 @@ pub(super) fn survey(args: &ReplayArgs, trace: &TraceFile) -> Result<Survey, Cli
             .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
     }
     if survey.skipped > 0 {
-        output::complain(&format!("warning: {}: {} malformed rows or lines skipped", trace.shown(), survey.skipped));
+        let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        let skipped = survey.skipped;
+        output::complain(&format!("warning: {}: {skipped} malformed rows or lines skipped{first}", trace.shown()));
     }
     Ok(survey)
 }
@@ -245,18 +247,7 @@ pub(super) fn drive(
     replay::replay(trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
     })
-    .map_err(|error| unreadable(args, trace, &error.to_string()))
-}
-
-fn unreadable(args: &ReplayArgs, trace: &TraceFile, error: &str) -> CliError {
-    // Readers name their file; a trace from a pipe has another name here.
-    let message = if error.contains(trace.shown()) { error.to_owned() } else { format!("{}: {error}", trace.shown()) };
-    let at_a_line = error.contains("line ") || error.contains("row ");
-    if !args.skip_bad && at_a_line {
-        CliError::new(message).hint("--skip-bad leaves malformed lines and rows out and counts them")
-    } else {
-        CliError::new(message)
-    }
+    .map_err(|error| CliError::from_reader(&error.to_string()))
 }
 
 fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {

@@ -42,6 +42,11 @@ pub trait Events {
         0
     }
 
+    /// Where the first of them was, and what was wrong with it.
+    fn first_skipped(&self) -> Option<String> {
+        None
+    }
+
     /// Lines of other kinds of events passed over so far.
     fn ignored(&self) -> u64 {
         0

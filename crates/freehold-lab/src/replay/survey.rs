@@ -28,6 +28,8 @@ pub struct Survey {
     pub facts: TraceFacts,
     /// Malformed rows or lines left out.
     pub skipped: u64,
+    /// Where the first of them was, and what was wrong with it.
+    pub first_skipped: Option<String>,
     /// Lines of other events passed over.
     pub ignored: u64,
     /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
@@ -98,6 +100,7 @@ pub fn survey(
         description: reader.description(),
         facts: mapper.facts().clone(),
         skipped: reader.skipped(),
+        first_skipped: reader.first_skipped(),
         ignored: reader.ignored(),
         peak_live_frames_warm: watcher.warm_freed + peak_beyond_warm as u64,
         warm: watcher.warm,
