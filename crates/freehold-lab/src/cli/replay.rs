@@ -4,7 +4,7 @@ use std::fs::File;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use freehold::{NodeId, Order};
 use serde::Serialize;
 
@@ -29,6 +29,16 @@ Examples:
   freehold replay --against-kernel trace.parquet
 
 --json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
+
+/// Where the contents of the CPUs' lists at the start of a recording come from.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum StartingLists {
+    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest.
+    #[default]
+    Trace,
+    /// zoneinfo's count alone.
+    Zoneinfo,
+}
 
 /// Arguments of `freehold replay`.
 #[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
@@ -89,6 +99,11 @@ pub(super) struct ReplayArgs {
     #[arg(long, conflicts_with_all = ["memory", "timeline"])]
     against_kernel: bool,
 
+    /// What the CPUs' lists held when the recording began: reconstructed from the trace's own rows, or all of
+    /// zoneinfo's count as movable single frames.
+    #[arg(long, value_enum, default_value_t, requires = "against_kernel")]
+    starting_lists: StartingLists,
+
     /// The zoneinfo to use.
     #[arg(long, value_name = "FILE", requires = "against_kernel")]
     zoneinfo: Option<PathBuf>,
@@ -101,7 +116,12 @@ impl ReplayArgs {
     }
 
     fn put_in(&self) -> SurveyOptions {
-        SurveyOptions { warm: self.warm, untraced: self.untraced }
+        // What the recording kernel was asked to free it did free, whoever had allocated it.
+        SurveyOptions { warm: self.warm || self.against_kernel, untraced: self.untraced }
+    }
+
+    pub(super) fn starting_lists(&self) -> StartingLists {
+        self.starting_lists
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
-use freehold::{AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn};
-use freehold_classic::{Classic, Config, Design, Switch, Watermarks, ZoneConfig, presets};
+use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
+use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
 use crate::engine::{Counters, Engine, Memory, Request};
@@ -40,62 +40,63 @@ pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engin
     }
     let config = Config { zones: vec![zone], ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
     let classic = Classic::new(config).map_err(|error| error.to_string())?;
-    if let Some(tuning) = &machine.zone {
-        tune(&classic, tuning);
-    }
-    Ok(Box::new(classic))
+    Ok(Box::new(ClassicEngine { classic, recorded: machine.zone.clone() }))
 }
 
-/// Puts the PCPs into the state that a recording began with. The lists' mixture is not in a zoneinfo: all of what they
-/// hold is taken to be single movable frames.
-fn tune(classic: &Classic, zone: &ZoneTuning) {
-    let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
-    for set in &zone.pagesets {
-        let cpu = CpuId::new(set.cpu);
-        let Some(known) = classic.tuning(0, cpu) else { continue };
-        classic.prefill(0, cpu, Migratetype::Movable, Order::ZERO, narrow(set.count));
-        classic.set_tuning(
-            0,
-            cpu,
-            freehold_classic::Tuning {
-                batch: narrow(set.batch),
-                high: narrow(set.high),
-                high_min: narrow(set.high_min),
-                high_max: narrow(set.high_max),
-                ..known
-            },
-        );
-    }
+/// A design, and the state to start from where one was recorded.
+struct ClassicEngine {
+    classic: Classic,
+    recorded: Option<ZoneTuning>,
 }
 
-impl Engine for Classic {
+/// The machine has one zone.
+const ZONE: usize = 0;
+
+impl Engine for ClassicEngine {
+    fn start(&self) {
+        // What was allocated for the set-up went through the PCPs; those begin empty, or as recorded.
+        self.classic.drain_all();
+        for set in self.recorded.iter().flat_map(|zone| &zone.pagesets) {
+            let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
+            let cpu = CpuId::new(set.cpu);
+            for list in &set.lists {
+                self.classic.prefill(ZONE, cpu, list.migratetype, list.order, narrow(list.chunks));
+            }
+            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache, which no recording
+            // names; server CPUs are large enough.
+            let tuning = Tuning::new(narrow(set.batch), narrow(set.high_min), narrow(set.high_max), true);
+            self.classic.set_tuning(ZONE, cpu, Tuning { high: narrow(set.high), ..tuning });
+        }
+        self.classic.reset_stats();
+    }
+
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, flags } = request;
-        self.alloc(cpu, freehold_classic::Request { order, migratetype, flags })
+        self.classic.alloc(cpu, freehold_classic::Request { order, migratetype, flags })
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.free(cpu, pfn, order).map(drop)
+        self.classic.free(cpu, pfn, order).map(drop)
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        self.free_folios(cpu, chunks).map(drop)
+        self.classic.free_folios(cpu, chunks).map(drop)
     }
 
     fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        self.split(pfn, from, to)
+        self.classic.split(pfn, from, to)
     }
 
     fn tick(&self, cpu: CpuId) {
-        self.tick(cpu);
+        self.classic.tick(cpu);
     }
 
     fn drain_all(&self) {
-        self.drain_all();
+        self.classic.drain_all();
     }
 
     fn counters(&self) -> Counters {
-        let stats = self.stats();
+        let stats = self.classic.stats();
         let (zone, pcp) = (&stats.zone, &stats.pcp);
         Counters {
             allocs: zone.allocs + pcp.allocs,
@@ -122,7 +123,7 @@ impl Engine for Classic {
     }
 
     fn memory(&self) -> Memory {
-        let map = self.memory_map();
+        let map = self.classic.memory_map();
         Memory {
             managed_frames: map.managed,
             free_frames: map.free,
@@ -137,6 +138,6 @@ impl Engine for Classic {
     }
 
     fn validate(&self) -> Result<(), String> {
-        self.validate()
+        self.classic.validate()
     }
 }

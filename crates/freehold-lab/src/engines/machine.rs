@@ -1,6 +1,6 @@
 //! The machine that an engine is built for.
 
-use freehold::{NodeId, Order, Pfn};
+use freehold::{Migratetype, NodeId, Order, Pfn};
 
 /// Memory, CPUs and, where known, the tuning of the kernel that recorded a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ pub struct ZoneTuning {
 }
 
 /// A CPU's lists as they were when a recording began. Frames, all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PagesetTuning {
     /// The CPU.
     pub cpu: u16,
@@ -54,6 +54,19 @@ pub struct PagesetTuning {
     pub high_min: u64,
     /// The most.
     pub high_max: u64,
+    /// What the lists hold, together at most `count` frames; the chunks of an entry go behind those of entries before.
+    pub lists: Vec<ListFill>,
+}
+
+/// Free chunks on one of a CPU's lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListFill {
+    /// How large each chunk is.
+    pub order: Order,
+    /// The list's type.
+    pub migratetype: Migratetype,
+    /// How many chunks.
+    pub chunks: u64,
 }
 
 impl MachineConfig {

@@ -5,7 +5,7 @@
 mod classic;
 mod machine;
 
-pub use machine::{MachineConfig, PagesetTuning, ZoneTuning};
+pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
 
 use std::fmt;
 use std::str::FromStr;

@@ -30,7 +30,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    fn contains(&self, pfn: Pfn) -> bool {
+    pub(super) fn contains(&self, pfn: Pfn) -> bool {
         pfn >= self.start && pfn.get() - self.start.get() < self.spanned
     }
 }

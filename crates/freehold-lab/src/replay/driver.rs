@@ -107,6 +107,12 @@ impl<'a> Driver<'a> {
                 }
                 // A member that no batch announced cannot come from the mapper.
                 Op::Member { slot, .. } => self.error(format!("slot {slot} is in no batch of frees")),
+                Op::Start => {
+                    self.engine.start();
+                    self.counted = Counted::default();
+                    self.cpu_time_ns = 0;
+                    started = thread_cpu_time_ns();
+                }
                 Op::Tick { cpu } => self.engine.tick(CpuId::new(cpu)),
                 Op::Sample { index } => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;

@@ -18,6 +18,7 @@ mod outcome;
 mod request;
 pub mod sizing;
 mod source;
+pub mod starting_lists;
 mod survey;
 mod whole;
 

@@ -72,6 +72,8 @@ pub enum Op {
         /// Which piece: 1 is the second.
         index: u32,
     },
+    /// The set-up is over and the trace begins: what came before stands for memory in use before the first event.
+    Start,
     /// The periodic work of one CPU is due.
     Tick {
         /// That CPU.
