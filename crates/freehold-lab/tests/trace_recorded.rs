@@ -139,17 +139,21 @@ fn the_gfp_table_is_that_of_the_recordings() {
 fn text_and_parquet_of_one_recording_agree() {
     let Some(folder) = shared("text_and_parquet_of_one_recording_agree") else { return };
     for path in files(&folder, ".tracefs.txt") {
-        // Cut in the middle of a line, on purpose.
-        let mut strict = open(&path);
-        let error = std::iter::repeat_with(|| strict.next_batch(&mut Vec::new())).find_map(Result::err).unwrap();
-        assert!(matches!(error, TraceError::Truncated { .. }), "{error}");
+        // Cut on purpose, most of them in the middle of a line.
+        let cut = std::fs::read(&path).unwrap().last() != Some(&b'\n');
+        let (mut strict, mut batch) = (open(&path), Vec::new());
+        match strict.next_batch(&mut batch) {
+            Err(TraceError::Truncated { .. }) if cut => {}
+            Ok(true) if !cut => {}
+            other => panic!("{}: {other:?}", path.display()),
+        }
 
         let mut text = TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
         let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
         let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
         assert!(text.next_batch(&mut from_text).unwrap());
         assert!(parquet.next_batch(&mut from_parquet).unwrap());
-        assert_eq!(text.skipped(), 1);
+        assert_eq!(text.skipped(), u64::from(cut));
         assert!(from_text.len() > 500 && from_text.len() < from_parquet.len());
         for (at, (text, parquet)) in from_text.iter().zip(&from_parquet).enumerate() {
             assert_eq!((text.kind, text.cpu, text.pid), (parquet.kind, parquet.cpu, parquet.pid), "event {at}");
