@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::input::TraceFile;
-use super::replay::{self as command, Done, ReplayArgs};
+use super::replay::{self as command, Done, ReplayArgs, StartingLists};
 use crate::engines::{EngineSpec, PagesetTuning, ZoneTuning};
 use crate::replay::against_kernel::{self, Zone};
-use crate::replay::sizing;
+use crate::replay::{sizing, starting_lists};
 use crate::trace::zoneinfo;
 
 pub(super) fn run(
@@ -20,7 +20,7 @@ pub(super) fn run(
         Some(path) => path.to_owned(),
         None => beside(trace)?,
     };
-    let zones = read_zones(&path)?;
+    let mut zones = read_zones(&path)?;
     let survey = command::survey(args, trace)?;
     let counts = against_kernel::count_kernel(trace, &zones)
         .map_err(|error| CliError::from_reader(&error.to_string()))?;
@@ -29,6 +29,11 @@ pub(super) fn run(
             "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
         )
     })?;
+    match args.starting_lists() {
+        StartingLists::Trace => starting_lists::reconstruct(trace, &mut zones[zone])
+            .map_err(|error| CliError::from_reader(&error.to_string()))?,
+        StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zones[zone]),
+    }
     let cpus = command::cpus(args, &survey)?.unwrap_or_else(|| sizing::default_cpus(&survey));
     let machine = against_kernel::machine(&zones[zone], cpus);
     let replay = command::drive(args, specs, trace, &survey, machine)?;
@@ -57,6 +62,7 @@ fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
         batch: set.batch,
         high_min: set.high_min.unwrap_or(set.high),
         high_max: set.high_max.unwrap_or(set.high),
+        lists: Vec::new(),
     });
     Some(Zone {
         start: zone.start_pfn.filter(|_| zone.managed > 0)?,
