@@ -243,8 +243,8 @@ impl Zone {
     /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for orders above 0 whether
     /// there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
     pub(crate) fn mark_ok(&self, mark: Mark, order: Order, flags: AllocFlags, may_cma: bool, reserve: u64) -> bool {
-        let mark = self.marks.get(mark) + self.boost.load(Relaxed) + reserve;
-        if !enough(mark, order, flags, may_cma, self.free_frames()) {
+        let mark = self.marks.get(mark) + self.boost.load(Relaxed);
+        if !enough(mark, reserve, order, flags, may_cma, self.free_frames()) {
             return false;
         }
         let has = |migratetype: Migratetype| self.nonempty[migratetype.index()].load(Relaxed) >> order.get() != 0;
