@@ -18,7 +18,7 @@ use crate::config::Request;
 use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
-use crate::watermark::{Mark, RESERVES};
+use crate::watermark::{Mark, RESERVES, enough};
 use crate::zone::Zone;
 
 impl Classic {
@@ -227,11 +227,11 @@ impl Classic {
     }
 
     fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
-        let zone = self.zones.iter().rev().find(|zone| {
-            let free = zone.free_frames();
-            free.free.saturating_sub(free.high_atomic) > zone.marks.low + missing
+        let zone = self.zones.iter().enumerate().rev().find(|&(i, zone)| {
+            let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
+            enough(mark, self.reserve(i), Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
         });
-        let Some(zone) = zone else { return };
+        let Some((_, zone)) = zone else { return };
         let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return;
