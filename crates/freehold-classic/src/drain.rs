@@ -24,7 +24,8 @@ struct Selection {
     index: usize,
     min: usize,
     max: usize,
-    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
+    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next. What a list that
+    /// ran empty could not give is added to the share of the one after it.
     share: u32,
 }
 
@@ -95,6 +96,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
         } else {
             let mut picked = List::EMPTY;
@@ -112,6 +114,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
             let mut zone = self.lock();
             let mut at = picked.first();
@@ -132,7 +135,7 @@ impl Zone {
         let share = core::mem::take(&mut selection.share);
         // Everything else was empty: no need to come back to this list again and again.
         let only = if self.on.has(Switch::PindexRange) {
-            share as usize > selection.max - selection.min
+            share as usize >= selection.max - selection.min
         } else {
             share as usize > selection.max
         };
