@@ -134,13 +134,19 @@ impl Locked<'_> {
         let frame = found?;
         self.counters.fallbacks += 1;
         let state = self.zone.frames.state(frame);
-        if state.order() >= PAGEBLOCK_ORDER || !may_claim(state.order(), requested) {
+        if state.order() >= PAGEBLOCK_ORDER {
             return Some(self.take_single(frame, order, requested));
         }
+        // Boosted by every fallback into part of a block, whether or not the request may then have all of it.
         self.boost_watermark();
+        if !may_claim(state.order(), requested) {
+            return Some(self.take_single(frame, order, requested));
+        }
         let block = self.zone.block_of(frame);
+        let zone_type = self.zone.blocks.migratetype(block);
         let Some(contents) = self.contents(block) else { return Some(self.take_single(frame, order, requested)) };
-        let claim = worth_claiming(contents, requested, state.migratetype());
+        // Before 6.10 the list a chunk is on and its block's type could differ; the block is what is claimed.
+        let claim = worth_claiming(contents, requested, zone_type);
         if !claim && self.zone.on.has(Switch::TypeHygiene) {
             return Some(self.take_single(frame, order, requested));
         }
