@@ -93,7 +93,7 @@ impl Locked<'_> {
             return None;
         }
         self.move_block(block, requested);
-        self.zone.blocks.set_migratetype(block, requested);
+        self.change_type(block, requested);
         self.take_smallest(order, requested)
     }
 
@@ -154,7 +154,7 @@ impl Locked<'_> {
         self.move_block(block, requested);
         if claim {
             self.counters.claims += 1;
-            self.zone.blocks.set_migratetype(block, requested);
+            self.change_type(block, requested);
         }
         self.take_smallest(order, requested)
     }

@@ -41,7 +41,7 @@ impl Locked<'_> {
         } else {
             let block = self.zone.block_of(frame);
             self.move_block(block, Migratetype::HighAtomic);
-            self.zone.blocks.set_migratetype(block, Migratetype::HighAtomic);
+            self.change_type(block, Migratetype::HighAtomic);
             zone.high_atomic_blocks.store(blocks + 1, Relaxed);
         }
         self.counters.high_atomic_reserves += 1;
@@ -65,7 +65,7 @@ impl Locked<'_> {
             } else {
                 let block = self.zone.block_of(frame);
                 self.move_block(block, migratetype);
-                self.zone.blocks.set_migratetype(block, migratetype);
+                self.change_type(block, migratetype);
             }
             self.zone.high_atomic_blocks.store(reserved.saturating_sub(blocks), Relaxed);
             self.counters.high_atomic_unreserves += 1;

@@ -396,6 +396,18 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Changes the type of a pageblock that is not whole. If it is on its owner's list of blocks with fragments, it
+    /// moves to the list of its new type, where the next refill of that type looks for it.
+    pub(crate) fn change_type(&mut self, block: u32, to: Migratetype) {
+        let zone = self.zone;
+        zone.blocks.set_migratetype(block, to);
+        let listed = zone.blocks.data(block).map_or(UNLISTED, |data| data.list.load(Relaxed));
+        if zone.on.has(Switch::OwnedByType) && listed != UNLISTED && listed != STALE {
+            self.unlist(block);
+            self.enlist(listed / 6, block);
+        }
+    }
+
     /// Remembers that an owned block has fragments in the zone.
     pub(crate) fn enlist(&mut self, cpu: u32, block: u32) {
         let zone = self.zone;
