@@ -183,7 +183,8 @@ impl Locked<'_> {
     /// `boost_watermark` with the default factor of 150 %; zones below 4 pageblocks are left alone.
     fn boost_watermark(&mut self) {
         let zone = self.zone;
-        if zone.managed < 4 * u64::from(PAGEBLOCK) {
+        // Nor is there anything to raise where no high mark is set.
+        if zone.managed < 4 * u64::from(PAGEBLOCK) || zone.marks.high == 0 {
             return;
         }
         let block = u64::from(PAGEBLOCK);
