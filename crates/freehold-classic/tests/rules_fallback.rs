@@ -28,17 +28,15 @@ fn each_type_asks_the_others_in_its_own_order() {
         (Reclaimable, Unmovable, Movable),
     ] {
         for swapped in [false, true] {
-            // Blocks 0 and 2 are free and of the two other types; wherever they lie the preferred type serves.
-            let classic = zone_only("7.2", 4);
-            let types = if swapped { [second, first] } else { [first, second] };
-            let order_of_blocks = [types[0], requested, types[1], requested];
-            let blocks: Vec<_> = order_of_blocks.iter().map(|&mt| classic.take(CPU0, 9, mt)).collect();
-            classic.put_all(CPU0, &[blocks[0], blocks[2]], 9);
-            let preferred = if swapped { blocks[2] } else { blocks[0] };
-            let before = classic.types(second);
+            // Two pairs of blocks are free, of the two other types; wherever they lie the preferred type serves.
+            let classic = zone_only("7.2", 6);
+            let types = if swapped { [second, first, requested] } else { [first, second, requested] };
+            let pairs = types.map(|mt| classic.take(CPU0, 10, mt));
+            classic.put_all(CPU0, &pairs[..2], 10);
+            let preferred = pairs[usize::from(swapped)];
             let stats = classic.counted(|| assert_eq!(classic.take(CPU0, 9, requested), preferred));
             assert_eq!((stats.zone.fallbacks, stats.zone.claims), (1, 1));
-            assert_eq!((classic.types(first), classic.types(second)), (0, before), "a whole block changes its type");
+            assert_eq!((classic.types(first), classic.types(second)), (0, 2), "all of the chunk changes its type");
         }
     }
 }
@@ -179,7 +177,6 @@ fn a_refill_that_remembers_its_stage_looks_at_fewer_lists() {
     // Each frame after the first costs the two fallback lists of order 0 instead of the whole search.
     assert_eq!(before % 15, 0);
     assert_eq!(after, before / 15 + 14 * 2);
-    assert!(before > 10 * after, "{before} {after}");
 }
 
 #[test]
@@ -188,7 +185,6 @@ fn a_fallback_into_part_of_a_block_boosts_the_watermarks_and_a_tick_ends_it() {
     config.zones[0].watermarks = Some(freehold_classic::Watermarks { min: 1, low: 2, high: 3 });
     let classic = zone_only_of(config);
     classic.take(CPU0, 9, Reclaimable);
-    classic.take_many(CPU0, 9, Movable, 3).iter().for_each(|&pfn| classic.put(CPU0, pfn, 9));
     classic.take_many(CPU0, 9, Movable, 2);
     classic.take_many(CPU0, 8, Movable, 1);
     classic.split(at(0), order(9), order(0)).unwrap();
