@@ -108,8 +108,11 @@ impl Classic {
                     if state.order() as usize != order || state.migratetype() != migratetype {
                         return Err(format!("{} is on the wrong zone list", frames.pfn(frame)));
                     }
-                    let buddy = frames.state(frame ^ (1 << order));
-                    if order < 9 && buddy.kind() == Kind::Buddy && buddy.order() as usize == order {
+                    let joinable = order < 9 && {
+                        let buddy = frames.state(frame ^ (1 << order));
+                        buddy.kind() == Kind::Buddy && buddy.order() as usize == order
+                    };
+                    if joinable {
                         return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
                     }
                     let block_type = zone.type_of(frame);

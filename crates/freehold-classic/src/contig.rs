@@ -170,16 +170,23 @@ impl Locked<'_> {
         }
         zone.blocks.set_isolated(block, true);
         self.isolated_blocks += 1;
-        // A free chunk of two pageblocks reaches beyond this one: its halves part.
-        let pair = frames.start & !((1 << MAX_ORDER) - 1);
-        let state = zone.frames.state(pair);
-        if state.kind() == Kind::Buddy && state.order() > PAGEBLOCK_ORDER {
-            let (order, _) = self.take(pair);
-            self.free_split(pair, order, true);
-        } else {
+        if !self.part_pair(block) {
             self.move_block(block, Migratetype::Isolate);
         }
         Ok(())
+    }
+
+    /// Splits a free chunk of two pageblocks that reaches beyond `block`, each half to the lists of its own type of
+    /// now. Returns whether there was one.
+    fn part_pair(&mut self, block: u32) -> bool {
+        let pair = Self::block_frames(block).start & !((1 << MAX_ORDER) - 1);
+        let state = self.zone.frames.state(pair);
+        let found = state.kind() == Kind::Buddy && state.order() > PAGEBLOCK_ORDER;
+        if found {
+            let (order, _) = self.take(pair);
+            self.free_split(pair, order, true);
+        }
+        found
     }
 
     /// Ends the isolation of one pageblock: its free chunks go to the tails of its type's lists.
@@ -193,6 +200,10 @@ impl Locked<'_> {
         if !zone.on.has(Switch::IsolateBit) && zone.blocks.type_underneath(block) != Migratetype::Cma {
             // Isolation took the place of the type; movable is what the caller assumes it was.
             zone.blocks.set_migratetype(block, Migratetype::Movable);
+        }
+        // Two isolated blocks that were emptied by frees have joined; a walk over one block would not see that chunk.
+        if self.part_pair(block) {
+            return;
         }
         let migratetype = zone.blocks.migratetype(block);
         self.move_block(block, migratetype);

@@ -24,7 +24,8 @@ struct Selection {
     index: usize,
     min: usize,
     max: usize,
-    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
+    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next. What a list that
+    /// ran empty could not give is added to the share of the one after it.
     share: u32,
 }
 
@@ -95,6 +96,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
         } else {
             let mut picked = List::EMPTY;
@@ -112,6 +114,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
             let mut zone = self.lock();
             let mut at = picked.first();
@@ -132,7 +135,7 @@ impl Zone {
         let share = core::mem::take(&mut selection.share);
         // Everything else was empty: no need to come back to this list again and again.
         let only = if self.on.has(Switch::PindexRange) {
-            share as usize > selection.max - selection.min
+            share as usize >= selection.max - selection.min
         } else {
             share as usize > selection.max
         };
@@ -157,8 +160,9 @@ impl Zone {
         (frame, state)
     }
 
-    /// Empties a PCP, its list of remote frees included, in pieces of at most 32 batches. Source: Linux 7.2,
-    /// `drain_pages_zone`.
+    /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one hold of both locks,
+    /// or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free; this one they left alone. Source:
+    /// `drain_pages_zone` of 5.17, where the 2022 thread shows it, and of Linux 7.2.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
@@ -169,23 +173,13 @@ impl Zone {
         };
         while left > 0 {
             let mut inner = pcp.lock();
-            let piece = left.min((inner.tuning.batch << SCALE_MAX).max(1)).min(inner.count);
+            let most = if self.on.has(Switch::AutoHigh) { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
+            let piece = left.min(most.max(1)).min(inner.count);
             if piece == 0 {
                 break;
             }
             let before = inner.count;
-            self.drain_some(&mut inner, layout, piece);
-            left = left.saturating_sub(before - inner.count);
-        }
-    }
-
-    /// Gives `frames` back, in pieces of a batch where the design says so.
-    pub(crate) fn drain_some(&self, inner: &mut PcpInner, layout: Layout, frames: u32) {
-        let mut left = frames.min(inner.count);
-        while left > 0 && inner.count > 0 {
-            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(inner.tuning.batch.max(1)) } else { left };
-            let before = inner.count;
-            self.free_bulk(inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0);
             left = left.saturating_sub(before - inner.count);
         }
     }

@@ -79,6 +79,8 @@ impl State {
     pub(crate) const TAIL: Self = Self(0);
     const POISON: u32 = 1 << 12;
     const REFERENCE: u32 = 1 << 16;
+    /// A reference count that has overflowed once and is never changed again.
+    const SATURATED: u32 = 0xffff;
 
     pub(crate) const fn new(kind: Kind, order: u8, migratetype: Migratetype) -> Self {
         Self(kind as u32 | (order as u32) << 4 | (migratetype as u32) << 8)
@@ -255,7 +257,9 @@ impl Frames {
             if state.kind() != Kind::Allocated || state.order() != order {
                 return Err(self.classify(frame, order));
             }
-            let (next, put) = if state.references() > 1 {
+            let (next, put) = if state.references() == State::SATURATED {
+                (now, Put::Kept)
+            } else if state.references() > 1 {
                 (now - State::REFERENCE, Put::Kept)
             } else {
                 (now - State::REFERENCE - Kind::Allocated as u32 + Kind::Freeing as u32, Put::Freed)
@@ -271,9 +275,9 @@ impl Frames {
     pub(crate) fn unput(&self, frame: u32, put: Put) {
         let word = &self.pages[frame as usize].state;
         match put {
-            // Others may drop or take references at the same moment, so this has to be an atomic addition.
+            // Exactly what `get` does, saturation included; the frame is still allocated, so it cannot fail.
             Put::Kept => {
-                word.fetch_add(State::REFERENCE, Relaxed);
+                let _ = self.get(frame);
             }
             Put::Freed => {
                 let now = word.load(Relaxed);
@@ -291,8 +295,9 @@ impl Frames {
             if state.kind() != Kind::Allocated {
                 return Err(self.classify(frame, 0));
             }
-            // 65,535 references are more than any caller here can hold; staying there leaks rather than frees early.
-            let next = if state.references() == 0xffff { now } else { now + State::REFERENCE };
+            // A count that has reached its end no longer says how many there are: it stays, and the frame leaks
+            // rather than being freed early.
+            let next = if state.references() == State::SATURATED { now } else { now + State::REFERENCE };
             match word.compare_exchange_weak(now, next, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(changed) => now = changed,

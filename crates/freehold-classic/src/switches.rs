@@ -118,7 +118,7 @@ switches! {
     ContigFree = "contig-free", "7.2", FreeContiguous,
         "A range or array of order-0 pages is freed in the largest aligned chunks.";
     HighAtomicAtMin = "highatomic-at-min", "7.3", Kernel,
-        "A pageblock becomes a HIGHATOMIC reserve only for an allocation that was below the low watermark.";
+        "A pageblock becomes a HIGHATOMIC reserve only while the zone is below its low watermark.";
     PageblockData = "pageblock-data", "RFC", PcpBuddy,
         "One struct a pageblock instead of packed bits.";
     Ownership = "ownership", "RFC", PcpBuddy,
