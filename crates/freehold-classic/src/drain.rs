@@ -14,7 +14,7 @@ use freehold::Migratetype;
 
 use crate::list::List;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER, State};
-use crate::pcp::{Layout, Pcp, PcpInner};
+use crate::pcp::{Layout, PcpInner};
 use crate::switches::Switch;
 use crate::tune::SCALE_MAX;
 use crate::zone::{Locked, Zone};
@@ -168,7 +168,7 @@ impl Zone {
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
         let mut left = {
             let mut inner = pcp.lock();
-            self.absorb(pcp, &mut inner, layout);
+            self.absorb(cpu, &mut inner, layout);
             inner.count
         };
         while left > 0 {
@@ -184,9 +184,11 @@ impl Zone {
         }
     }
 
-    /// Takes over what other CPUs have freed to this one. The caller holds the PCP's lock.
-    pub(crate) fn absorb(&self, pcp: &Pcp, inner: &mut PcpInner, layout: Layout) {
-        if pcp.remote.is_empty() {
+    /// Takes over what other CPUs have freed to `cpu`. The caller holds that PCP's lock.
+    pub(crate) fn absorb(&self, cpu: usize, inner: &mut PcpInner, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        // A CPU going offline must not trust the hint: see `llist`.
+        if !inner.dead && pcp.remote.is_empty() {
             return;
         }
         let mut chain = pcp.remote.take();
@@ -200,7 +202,10 @@ impl Zone {
             }
             let index = layout.index(order, block_type);
             let list_type = Migratetype::PCP[index % 3];
-            inner.push(&self.frames, index, frame, State::new(Kind::PcpBuddy, order, list_type));
+            // The CPU may have been offline in between, which disowned the block. As in `Classic::commit`.
+            let owned = self.blocks.owner(self.block_of(frame)) == Some(cpu as u32);
+            let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
+            inner.push(&self.frames, index, frame, State::new(kind, order, list_type));
         }
     }
 
@@ -208,7 +213,7 @@ impl Zone {
     pub(crate) fn decay(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
-        self.absorb(pcp, &mut inner, layout);
+        self.absorb(cpu, &mut inner, layout);
         let count = inner.count;
         let excess = inner.tuning.decay(self.on, count);
         if !self.on.has(Switch::AutoHigh) {
@@ -229,7 +234,7 @@ impl Zone {
     pub(crate) fn drain_remote_node(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
-        self.absorb(pcp, &mut inner, layout);
+        self.absorb(cpu, &mut inner, layout);
         let piece = inner.count.min(inner.tuning.batch);
         self.free_bulk(&mut inner, layout, piece, 0);
     }
@@ -246,7 +251,9 @@ impl Locked<'_> {
         // being isolated.
         let stale = !zone.on.has(Switch::TypeHygiene) && self.isolated_blocks == 0;
         let now = zone.blocks.migratetype(block);
-        let migratetype = if stale && now.is_mergeable() { state.migratetype() } else { now };
+        // A reserve's or isolation's type from back then must not take the chunk out of reach now.
+        let then = state.migratetype();
+        let migratetype = if stale && now.is_mergeable() && then.is_mergeable() { then } else { now };
         let mut tail = false;
         if state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER {
             if let Some(owner) = zone.blocks.owner(block) {
