@@ -22,8 +22,8 @@ pub(super) fn run(
     };
     let mut zones = read_zones(&path)?;
     let survey = command::survey(args, trace)?;
-    let counts = against_kernel::count_kernel(trace, &zones)
-        .map_err(|error| CliError::from_reader(&error.to_string()))?;
+    let counts =
+        against_kernel::count_kernel(trace, &zones).map_err(|error| CliError::from_reader(&error.to_string()))?;
     let zone = against_kernel::main_zone(&counts, &zones).ok_or_else(|| {
         CliError::new(format!("{}: the kernel took nothing from any zone of {}", trace.shown(), path.display())).hint(
             "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",

@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::size::{Memory, parse_memory};
 use super::{Outcome, against_kernel, output};
 use crate::engines::{self, EngineSpec, MachineConfig};
+use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
     self, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
 };
@@ -140,13 +141,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new(format!("{cpus} CPUs are too many: {} is the most", sizing::CPUS_MAX)));
     }
 
-    let (mut replays, mut reports) = (Vec::new(), Vec::new());
+    let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
     let arguments: Vec<Option<&PathBuf>> =
         if args.traces.is_empty() { vec![None] } else { args.traces.iter().map(Some).collect() };
+    let mut printed = false;
     for argument in &arguments {
         let (name, done) = one(args, &specs, *argument);
-        match done {
+        match &done {
             Ok(Done { replay, comparison }) => {
                 for engine in replay.engines.iter().filter(|engine| !engine.whole) {
                     output::complain(&format!("error: {name}: engine {} is not whole", engine.engine));
@@ -156,38 +158,74 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                     outcome = Outcome::NotWhole;
                 }
                 if !args.json {
-                    print_table(&replay, comparison.as_ref(), replays.is_empty())?;
+                    print_table(replay, comparison.as_ref(), !printed)?;
+                    printed = true;
                 }
-                reports.push(report(&replay, comparison)?);
-                replays.push(replay);
             }
-            Err(error) if error.is_broken_pipe() => return Err(error),
             Err(error) => {
                 error.print();
                 outcome = Outcome::Unreadable;
-                reports.push(serde_json::json!({ "trace": { "name": name }, "error": error.message() }));
             }
         }
+        results.push(done.map_err(|error| (name, error)));
     }
 
     if let (Some(file), Some(path)) = (timeline, &args.timeline) {
-        timeline::write(file, &replays)
+        timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
     }
-    if args.json && !replays.is_empty() {
-        if arguments.len() == 1 {
-            output::print_json(&reports[0])?;
-        } else {
-            output::print_json(&serde_json::json!({ "traces": reports }))?;
+    // Nothing at all is no document; the errors have been said.
+    if args.json && results.iter().any(Result::is_ok) {
+        let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+        match &documents[..] {
+            [document] => output::print_json(document)?,
+            traces => output::print_json(&Documents { traces })?,
         }
     }
     Ok(outcome)
 }
 
+/// What `--json` prints of a trace.
+#[derive(Serialize)]
+#[serde(untagged)]
+#[allow(clippy::large_enum_variant)] // one for each trace of a command line
+enum Document<'a> {
+    Replayed {
+        #[serde(flatten)]
+        replay: json::ReplayReport<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        against_kernel: Option<&'a AgainstKernel>,
+    },
+    Unreadable {
+        trace: Named<'a>,
+        error: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+/// What `--json` prints of several traces.
+#[derive(Serialize)]
+struct Documents<'a> {
+    traces: &'a [Document<'a>],
+}
+
+impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
+    fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
+        match result {
+            Ok(done) => Self::Replayed { replay: (&done.replay).into(), against_kernel: done.comparison.as_ref() },
+            Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
+        }
+    }
+}
+
 /// What came of one trace.
 pub(super) struct Done {
     pub(super) replay: Replay,
-    pub(super) comparison: Option<replay::against_kernel::AgainstKernel>,
+    pub(super) comparison: Option<AgainstKernel>,
 }
 
 fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (String, Result<Done, CliError>) {
@@ -282,30 +320,11 @@ fn jobs(args: &ReplayArgs) -> usize {
     args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-fn print_table(
-    replay: &Replay,
-    comparison: Option<&replay::against_kernel::AgainstKernel>,
-    first: bool,
-) -> Result<(), CliError> {
+fn print_table(replay: &Replay, comparison: Option<&AgainstKernel>, first: bool) -> Result<(), CliError> {
     let style = output::style();
     let text = match comparison {
         Some(comparison) => crate::report::against_kernel::render(replay, comparison, style),
         None => table::render(replay, style),
     };
     output::print(&if first { text } else { format!("\n{text}") })
-}
-
-fn report(
-    replay: &Replay,
-    comparison: Option<replay::against_kernel::AgainstKernel>,
-) -> Result<serde_json::Value, CliError> {
-    #[derive(Serialize)]
-    struct Report<'a> {
-        #[serde(flatten)]
-        replay: json::ReplayReport<'a>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        against_kernel: Option<replay::against_kernel::AgainstKernel>,
-    }
-    serde_json::to_value(Report { replay: replay.into(), against_kernel: comparison })
-        .map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))
 }

@@ -189,11 +189,13 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
     let facts: &TraceFacts = &survey.facts;
     let mut text = format!("{} ({}", survey.description.name, survey.description.format);
     if let Some(kernel) = &survey.description.kernel {
-        let _ = write!(text, ", {kernel}");
+        // The rest of uname's line says who built it and when.
+        let release: Vec<&str> = kernel.split_whitespace().take(2).collect();
+        let _ = write!(text, ", {}", release.join(" "));
     }
     let _ = write!(
         text,
-        ")\n  {} events over {} on {} CPUs: {} allocations, {} frees, {:.1}% of them on another CPU",
+        ")\n  {} events over {} on {} CPUs: {} allocations, {} frees, {:.1}% of them on another CPU than the allocation",
         thousands(facts.events),
         duration(facts.span_ns()),
         facts.cpus_seen,
