@@ -54,14 +54,16 @@ impl Selection {
 impl Zone {
     /// Gives at least `wanted` frames back, or all there are; `requested` is the list that overflowed.
     ///
+    /// `first` says that this is the first piece of a drain: with `merge-once` only that is preceded by a merge pass.
+    ///
     /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
     /// RFC.
-    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize) {
+    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize, first: bool) {
         let mut left = wanted.min(pcp.count);
         if left == 0 {
             return;
         }
-        if self.on.has(Switch::Merge) {
+        if self.on.has(Switch::Merge) && (first || !self.on.has(Switch::MergeOnce)) {
             pcp.merge(&self.frames, layout);
         }
         let lists = layout.lists();
@@ -171,6 +173,7 @@ impl Zone {
             self.absorb(cpu, &mut inner, layout);
             inner.count
         };
+        let all = left;
         while left > 0 {
             let mut inner = pcp.lock();
             let most = if self.on.has(Switch::AutoHigh) { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
@@ -179,7 +182,7 @@ impl Zone {
                 break;
             }
             let before = inner.count;
-            self.free_bulk(&mut inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == all);
             left = left.saturating_sub(before - inner.count);
         }
     }
@@ -224,7 +227,7 @@ impl Zone {
         while left > 0 && inner.count > 0 {
             let before = inner.count;
             let piece = left.min(inner.tuning.batch.max(1));
-            self.free_bulk(&mut inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == excess);
             left = left.saturating_sub(before - inner.count);
         }
     }
@@ -236,7 +239,7 @@ impl Zone {
         let mut inner = pcp.lock();
         self.absorb(cpu, &mut inner, layout);
         let piece = inner.count.min(inner.tuning.batch);
-        self.free_bulk(&mut inner, layout, piece, 0);
+        self.free_bulk(&mut inner, layout, piece, 0, true);
     }
 }
 
