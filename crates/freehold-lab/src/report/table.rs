@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
 
 use super::number::{decimal, duration, memory, percent, thousands};
 use crate::replay::{EngineOutcome, Replay, TraceFacts};
@@ -140,6 +140,10 @@ pub fn render(replay: &Replay, style: Style) -> String {
             }
             table.add_row(row);
         }
+    }
+    // On a narrow terminal percentages move below their values; the names of metrics stay in one line.
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
     }
     format!("{}\n{}\n", header_lines(replay), trim_lines(&table.to_string()))
 }
