@@ -4,7 +4,8 @@
 //!   for each zone, highest first:   above low?  ── PCP: list ── empty? refill ── zone lock
 //!                                                 └─ busy, or order not kept ──> zone lock
 //!   nothing:  the same down to min, with the reserves that the request may use
-//!   nothing:  give HIGHATOMIC blocks back, drain all CPUs, once more (not for those who may not wait)
+//!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for those who may not wait)
+//!   nothing:  give the last HIGHATOMIC block back, once more
 //! ```
 //!
 //! There is no reclaim here: where the kernel would go on to make pages free, an allocation fails.
@@ -17,7 +18,7 @@ use crate::config::Request;
 use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
-use crate::watermark::Mark;
+use crate::watermark::{Mark, RESERVES, enough};
 use crate::zone::Zone;
 
 impl Classic {
@@ -35,25 +36,44 @@ impl Classic {
         })
     }
 
+    /// The attempts one after the other. Source: Linux, `get_page_from_freelist` and `__alloc_pages_slowpath`.
+    ///
+    /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right only once memory is
+    /// short, otherwise every atomic request would eat into HIGHATOMIC blocks while there is plenty.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
-        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Low) {
+        let easy = request.with(request.flags - RESERVES - AllocFlags::NO_WATERMARKS);
+        if let Some(pfn) = self.alloc_above(cpu, easy, Mark::Low) {
             return Some(pfn);
         }
-        let request = request.with(request.flags - AllocFlags::NO_FRAGMENT);
-        let mark = Mark::Min;
-        if let Some(pfn) = self.alloc_above(cpu, request, mark) {
+        let polluting = |request: Request| request.with(request.flags - AllocFlags::NO_FRAGMENT);
+        if request.flags.contains(AllocFlags::NO_FRAGMENT) {
+            if let Some(pfn) = self.alloc_above(cpu, polluting(easy), Mark::Low) {
+                return Some(pfn);
+            }
+        }
+        let request = polluting(request);
+        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
             return Some(pfn);
         }
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
             return None;
         }
-        for zone in &self.zones {
-            if zone.lock().unreserve_high_atomic(request.migratetype, false) {
-                break;
-            }
-        }
+        self.unreserve_high_atomic(request.migratetype, false);
         self.drain_all();
-        self.alloc_above(cpu, request, mark)
+        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
+            return Some(pfn);
+        }
+        // Before anybody is failed, the last reserve has to go too.
+        if self.unreserve_high_atomic(request.migratetype, true) {
+            return self.alloc_above(cpu, request, Mark::Min);
+        }
+        None
+    }
+
+    fn unreserve_high_atomic(&self, migratetype: Migratetype, force: bool) -> bool {
+        // A block without free frames is of no use, so zones without free reserved frames need no lock.
+        let zones = self.zones.iter().rev().filter(|zone| zone.free_frames().high_atomic > 0);
+        zones.into_iter().any(|zone| zone.lock().unreserve_high_atomic(migratetype, force))
     }
 
     /// Tries every zone whose free memory stays above `mark`.
@@ -61,25 +81,29 @@ impl Classic {
         let Request { order, flags, .. } = request;
         let may_cma = request.may_cma();
         for (i, zone) in self.zones.iter().enumerate().rev() {
-            // A lower zone keeps something back from requests that could have used a higher one.
-            let reserve = if i + 1 < self.zones.len() { self.reserves[i] } else { 0 };
-            if !flags.contains(AllocFlags::NO_WATERMARKS) {
-                if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
-                    zone.below_high.store(true, Relaxed);
-                }
-                if !zone.mark_ok(mark, order, flags, may_cma, reserve) {
-                    continue;
-                }
+            let reserve = self.reserve(i);
+            if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
+                zone.below_high.store(true, Relaxed);
             }
+            if !flags.contains(AllocFlags::NO_WATERMARKS) && !zone.mark_ok(mark, order, flags, may_cma, reserve) {
+                continue;
+            }
+            let short = !zone.mark_ok(Mark::Low, Order::ZERO, AllocFlags::empty(), may_cma, reserve);
             if let Some(frame) = self.take(cpu, zone, request) {
                 let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
-                if high_atomic && (mark == Mark::Min || !self.on.has(Switch::HighAtomicAtMin)) {
-                    zone.lock().reserve_high_atomic(frame, order.get());
+                if high_atomic && (short || !self.on.has(Switch::HighAtomicAtMin)) {
+                    zone.reserve_high_atomic(frame, order.get());
                 }
                 return Some(zone.frames.pfn(frame));
             }
         }
         None
+    }
+
+    /// What a lower zone keeps back from requests that could have used a higher one; every request here could have
+    /// used the highest.
+    fn reserve(&self, zone: usize) -> u64 {
+        if zone + 1 < self.zones.len() { self.reserves[zone] } else { 0 }
     }
 
     /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux, `rmqueue`.
@@ -203,11 +227,11 @@ impl Classic {
     }
 
     fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
-        let zone = self.zones.iter().rev().find(|zone| {
-            let free = zone.free_frames();
-            free.free.saturating_sub(free.high_atomic) > zone.marks.low + missing
+        let zone = self.zones.iter().enumerate().rev().find(|&(i, zone)| {
+            let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
+            enough(mark, self.reserve(i), Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
         });
-        let Some(zone) = zone else { return };
+        let Some((_, zone)) = zone else { return };
         let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return;

@@ -24,7 +24,8 @@ struct Selection {
     index: usize,
     min: usize,
     max: usize,
-    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
+    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next. What a list that
+    /// ran empty could not give is added to the share of the one after it.
     share: u32,
 }
 
@@ -53,14 +54,16 @@ impl Selection {
 impl Zone {
     /// Gives at least `wanted` frames back, or all there are; `requested` is the list that overflowed.
     ///
+    /// `first` says that this is the first piece of a drain: with `merge-once` only that is preceded by a merge pass.
+    ///
     /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
     /// RFC.
-    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize) {
+    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize, first: bool) {
         let mut left = wanted.min(pcp.count);
         if left == 0 {
             return;
         }
-        if self.on.has(Switch::Merge) {
+        if self.on.has(Switch::Merge) && (first || !self.on.has(Switch::MergeOnce)) {
             pcp.merge(&self.frames, layout);
         }
         let lists = layout.lists();
@@ -95,6 +98,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
         } else {
             let mut picked = List::EMPTY;
@@ -112,6 +116,7 @@ impl Zone {
                         break;
                     }
                 }
+                selection.share = share;
             }
             let mut zone = self.lock();
             let mut at = picked.first();
@@ -132,7 +137,7 @@ impl Zone {
         let share = core::mem::take(&mut selection.share);
         // Everything else was empty: no need to come back to this list again and again.
         let only = if self.on.has(Switch::PindexRange) {
-            share as usize > selection.max - selection.min
+            share as usize >= selection.max - selection.min
         } else {
             share as usize > selection.max
         };
@@ -157,8 +162,9 @@ impl Zone {
         (frame, state)
     }
 
-    /// Empties a PCP, its list of remote frees included, in pieces of at most 32 batches. Source: Linux 7.2,
-    /// `drain_pages_zone`.
+    /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one hold of both locks,
+    /// or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free; this one they left alone. Source:
+    /// `drain_pages_zone` of 5.17, where the 2022 thread shows it, and of Linux 7.2.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
@@ -167,25 +173,16 @@ impl Zone {
             self.absorb(cpu, &mut inner, layout);
             inner.count
         };
+        let all = left;
         while left > 0 {
             let mut inner = pcp.lock();
-            let piece = left.min((inner.tuning.batch << SCALE_MAX).max(1)).min(inner.count);
+            let most = if self.on.has(Switch::AutoHigh) { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
+            let piece = left.min(most.max(1)).min(inner.count);
             if piece == 0 {
                 break;
             }
             let before = inner.count;
-            self.drain_some(&mut inner, layout, piece);
-            left = left.saturating_sub(before - inner.count);
-        }
-    }
-
-    /// Gives `frames` back, in pieces of a batch where the design says so.
-    pub(crate) fn drain_some(&self, inner: &mut PcpInner, layout: Layout, frames: u32) {
-        let mut left = frames.min(inner.count);
-        while left > 0 && inner.count > 0 {
-            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(inner.tuning.batch.max(1)) } else { left };
-            let before = inner.count;
-            self.free_bulk(inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == all);
             left = left.saturating_sub(before - inner.count);
         }
     }
@@ -230,7 +227,7 @@ impl Zone {
         while left > 0 && inner.count > 0 {
             let before = inner.count;
             let piece = left.min(inner.tuning.batch.max(1));
-            self.free_bulk(&mut inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == excess);
             left = left.saturating_sub(before - inner.count);
         }
     }
@@ -242,7 +239,7 @@ impl Zone {
         let mut inner = pcp.lock();
         self.absorb(cpu, &mut inner, layout);
         let piece = inner.count.min(inner.tuning.batch);
-        self.free_bulk(&mut inner, layout, piece, 0);
+        self.free_bulk(&mut inner, layout, piece, 0, true);
     }
 }
 

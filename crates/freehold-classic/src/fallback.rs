@@ -93,7 +93,7 @@ impl Locked<'_> {
             return None;
         }
         self.move_block(block, requested);
-        self.zone.blocks.set_migratetype(block, requested);
+        self.change_type(block, requested);
         self.take_smallest(order, requested)
     }
 
@@ -134,13 +134,19 @@ impl Locked<'_> {
         let frame = found?;
         self.counters.fallbacks += 1;
         let state = self.zone.frames.state(frame);
-        if state.order() >= PAGEBLOCK_ORDER || !may_claim(state.order(), requested) {
+        if state.order() >= PAGEBLOCK_ORDER {
             return Some(self.take_single(frame, order, requested));
         }
+        // Boosted by every fallback into part of a block, whether or not the request may then have all of it.
         self.boost_watermark();
+        if !may_claim(state.order(), requested) {
+            return Some(self.take_single(frame, order, requested));
+        }
         let block = self.zone.block_of(frame);
+        let zone_type = self.zone.blocks.migratetype(block);
         let Some(contents) = self.contents(block) else { return Some(self.take_single(frame, order, requested)) };
-        let claim = worth_claiming(contents, requested, state.migratetype());
+        // Before 6.10 the list a chunk is on and its block's type could differ; the block is what is claimed.
+        let claim = worth_claiming(contents, requested, zone_type);
         if !claim && self.zone.on.has(Switch::TypeHygiene) {
             return Some(self.take_single(frame, order, requested));
         }
@@ -148,7 +154,7 @@ impl Locked<'_> {
         self.move_block(block, requested);
         if claim {
             self.counters.claims += 1;
-            self.zone.blocks.set_migratetype(block, requested);
+            self.change_type(block, requested);
         }
         self.take_smallest(order, requested)
     }
@@ -177,7 +183,8 @@ impl Locked<'_> {
     /// `boost_watermark` with the default factor of 150 %; zones below 4 pageblocks are left alone.
     fn boost_watermark(&mut self) {
         let zone = self.zone;
-        if zone.managed < 4 * u64::from(PAGEBLOCK) {
+        // Nor is there anything to raise where no high mark is set.
+        if zone.managed < 4 * u64::from(PAGEBLOCK) || zone.marks.high == 0 {
             return;
         }
         let block = u64::from(PAGEBLOCK);

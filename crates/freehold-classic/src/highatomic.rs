@@ -7,29 +7,42 @@
 use freehold::Migratetype;
 
 use crate::page::{PAGEBLOCK, PAGEBLOCK_ORDER};
-use crate::zone::Locked;
+use crate::primitive::Ordering::Relaxed;
+use crate::zone::{Locked, Zone};
+
+impl Zone {
+    /// [`Locked::reserve_high_atomic`], without taking the lock where the zone is too small or the reserve is full.
+    pub(crate) fn reserve_high_atomic(&self, frame: u32, order: u8) {
+        // Relaxed: only spares the lock; looked at again under it.
+        if self.high_atomic_blocks.load(Relaxed) < self.most_high_atomic_blocks() {
+            self.lock().reserve_high_atomic(frame, order);
+        }
+    }
+
+    /// Nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up to pageblocks. Source: Linux
+    /// 6.12 and later, `reserve_highatomic_pageblock`.
+    fn most_high_atomic_blocks(&self) -> u64 {
+        let (share, block) = (self.managed / 100, u64::from(PAGEBLOCK));
+        if share < block { 0 } else { share.div_ceil(block) }
+    }
+}
 
 impl Locked<'_> {
-    /// Makes the pageblock of `frame` part of the reserve, if the reserve may still grow. Source: Linux 6.12 and later,
-    /// `reserve_highatomic_pageblock`: nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up
-    /// to pageblocks.
-    pub(crate) fn reserve_high_atomic(&mut self, frame: u32, order: u8) {
-        let (managed, block_frames) = (self.zone.managed, u64::from(PAGEBLOCK));
-        if managed / 100 < block_frames {
-            return;
-        }
-        let most = (managed / 100).next_multiple_of(block_frames);
-        if self.high_atomic_blocks * block_frames >= most || !self.zone.type_of(frame).is_mergeable() {
+    /// Makes the pageblock of `frame` part of the reserve, if the reserve may still grow.
+    fn reserve_high_atomic(&mut self, frame: u32, order: u8) {
+        let zone = self.zone;
+        let blocks = zone.high_atomic_blocks.load(Relaxed);
+        if blocks >= zone.most_high_atomic_blocks() || !zone.type_of(frame).is_mergeable() {
             return;
         }
         if order >= PAGEBLOCK_ORDER {
             self.set_types(frame, order, Migratetype::HighAtomic);
-            self.high_atomic_blocks += 1 << (order - PAGEBLOCK_ORDER);
+            zone.high_atomic_blocks.store(blocks + (1 << (order - PAGEBLOCK_ORDER)), Relaxed);
         } else {
             let block = self.zone.block_of(frame);
             self.move_block(block, Migratetype::HighAtomic);
-            self.zone.blocks.set_migratetype(block, Migratetype::HighAtomic);
-            self.high_atomic_blocks += 1;
+            self.change_type(block, Migratetype::HighAtomic);
+            zone.high_atomic_blocks.store(blocks + 1, Relaxed);
         }
         self.counters.high_atomic_reserves += 1;
     }
@@ -37,7 +50,8 @@ impl Locked<'_> {
     /// Gives one reserved block that has free frames back, to `migratetype`; the last block only if `force`. Returns
     /// whether frames became available.
     pub(crate) fn unreserve_high_atomic(&mut self, migratetype: Migratetype, force: bool) -> bool {
-        if self.high_atomic_blocks <= u64::from(!force) {
+        let reserved = self.zone.high_atomic_blocks.load(Relaxed);
+        if reserved <= u64::from(!force) {
             return false;
         }
         for order in 0..self.areas.len() {
@@ -51,9 +65,9 @@ impl Locked<'_> {
             } else {
                 let block = self.zone.block_of(frame);
                 self.move_block(block, migratetype);
-                self.zone.blocks.set_migratetype(block, migratetype);
+                self.change_type(block, migratetype);
             }
-            self.high_atomic_blocks = self.high_atomic_blocks.saturating_sub(blocks);
+            self.zone.high_atomic_blocks.store(reserved.saturating_sub(blocks), Relaxed);
             self.counters.high_atomic_unreserves += 1;
             return true;
         }

@@ -184,6 +184,21 @@ impl Classic {
         zone.write_counters(zone_counters, histogram);
     }
 
+    /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.
+    pub fn reset_stats(&self) {
+        for zone in &self.zones {
+            for pcp in &zone.pcps {
+                pcp.lock().counters = PcpCounters::default();
+            }
+            zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
+        }
+        let Counts { failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all } = &self.counts;
+        for count in [failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all] {
+            // SeqCst like the other rare accesses; nothing depends on the order.
+            count.store(0, SeqCst);
+        }
+    }
+
     /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less then.
     pub fn set_reclaim(&self, active: bool) {
         for zone in &self.zones {

@@ -167,6 +167,7 @@ impl Job<'_, '_> {
                 let types = [prefer_cma.then_some(Migratetype::Cma), Some(self.refill.migratetype)];
                 let area = &self.zone.areas[order as usize];
                 let found = types.into_iter().flatten().find_map(|mt| area.lists[mt.index()].first());
+                self.zone.counters.lists_looked_at += 1;
                 let Some(frame) = found else { break };
                 self.zone.take(frame);
                 self.zone.counters.taken_chunks += 1;

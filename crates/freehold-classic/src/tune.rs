@@ -51,7 +51,9 @@ pub fn high_range(managed: u64, low_watermark: u64, batch: u32, cpus: u16) -> (u
     let cpus = u64::from(cpus.max(1));
     let floor = u64::from(4 * batch);
     let mark = |frames: u64| (frames / cpus).max(floor).min(u64::from(u32::MAX / 2)) as u32;
-    (mark(low_watermark), mark(managed / 8))
+    let least = mark(low_watermark);
+    // In a zone of which more than an eighth is watermark the range would be upside down; the kernel's clamp copes.
+    (least, mark(managed / 8).max(least))
 }
 
 /// The tuning state of one CPU in one zone.
@@ -103,6 +105,11 @@ impl Tuning {
         }
     }
 
+    /// `high` within its range; a range that was set upside down counts as its lower end.
+    fn in_range(&self, high: u32) -> u32 {
+        high.clamp(self.high_min, self.high_max.max(self.high_min))
+    }
+
     /// An allocation from the PCP breaks the row of frees.
     #[inline]
     pub fn note_alloc(&mut self, on: Switches) {
@@ -124,7 +131,7 @@ impl Tuning {
             return if self.batch > 1 { (self.batch >> order).max(2) } else { self.batch };
         }
         let batch = self.batch;
-        self.high = self.high.clamp(self.high_min, self.high_max.max(self.high_min));
+        self.high = self.in_range(self.high);
         let mut high = self.high;
         if high < batch {
             return 1;
@@ -181,7 +188,7 @@ impl Tuning {
                 high => high,
             };
         }
-        self.high = self.high.clamp(self.high_min, self.high_max.max(self.high_min));
+        self.high = self.in_range(self.high);
         let high = self.high;
         if high == 0 {
             return 0;
@@ -205,7 +212,7 @@ impl Tuning {
         if count >= high {
             let need = self.free_count + self.batch;
             if high < need {
-                self.high = need.clamp(self.high_min, self.high_max);
+                self.high = self.in_range(need);
             }
         }
         high
@@ -273,6 +280,8 @@ mod tests {
         assert_eq!(batch_size(8191, true), 1);
         assert_eq!(batch_size(1 << 18, false), 63);
         assert_eq!(batch_size(1, false), 1);
+        // The default watermarks of 1 MiB: low is 40 frames, an eighth of the zone 32.
+        assert_eq!(high_range(256, 40, 1, 1), (40, 40));
     }
 
     #[test]

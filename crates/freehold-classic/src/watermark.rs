@@ -76,6 +76,10 @@ impl Watermarks {
     }
 }
 
+/// What opens a reserve below the min mark (`ALLOC_RESERVES`).
+pub(crate) const RESERVES: AllocFlags =
+    AllocFlags::NON_BLOCK.union(AllocFlags::MIN_RESERVE).union(AllocFlags::HIGH_ATOMIC).union(AllocFlags::OOM);
+
 /// What the check needs to know of a zone's free memory, in frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FreeFrames {
@@ -86,8 +90,18 @@ pub(crate) struct FreeFrames {
 
 /// Whether `free` frames leave `mark` intact after an allocation of `order`, counting frames only: whether there is a
 /// chunk of that order at all is the caller's second question. Source: Linux 7.3, `__zone_watermark_ok`.
-pub(crate) fn enough(mut mark: u64, order: Order, flags: AllocFlags, may_cma: bool, free: FreeFrames) -> bool {
-    let reserves = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
+///
+/// `reserve` (`lowmem_reserve`) comes on top of the mark and no flag relaxes it: it protects this zone from requests
+/// that could have used a higher one. HIGHATOMIC frames count for everybody who may go below `min` at all.
+pub(crate) fn enough(
+    mut mark: u64,
+    reserve: u64,
+    order: Order,
+    flags: AllocFlags,
+    may_cma: bool,
+    free: FreeFrames,
+) -> bool {
+    let reserves = flags.intersects(RESERVES);
     let unusable =
         (order.frames() - 1) + if reserves { 0 } else { free.high_atomic } + if may_cma { 0 } else { free.cma };
     if flags.contains(AllocFlags::MIN_RESERVE) {
@@ -99,7 +113,7 @@ pub(crate) fn enough(mut mark: u64, order: Order, flags: AllocFlags, may_cma: bo
     if flags.contains(AllocFlags::OOM) {
         mark -= mark / 2;
     }
-    free.free.saturating_sub(unusable) > mark
+    free.free.saturating_sub(unusable) > mark + reserve
 }
 
 #[cfg(all(test, not(loom)))]
@@ -109,24 +123,34 @@ mod tests {
     const FREE: FreeFrames = FreeFrames { free: 1000, high_atomic: 100, cma: 200 };
 
     fn least(flags: AllocFlags, may_cma: bool) -> u64 {
-        (0..2000).find(|&mark| !enough(mark, Order::ZERO, flags, may_cma, FREE)).unwrap()
+        (0..2000).find(|&mark| !enough(mark, 0, Order::ZERO, flags, may_cma, FREE)).unwrap()
     }
 
     #[test]
     fn reserved_and_cma_frames_do_not_count_for_everybody() {
         assert_eq!(least(AllocFlags::empty(), false), 700);
         assert_eq!(least(AllocFlags::empty(), true), 900);
-        assert_eq!(least(AllocFlags::HIGH_ATOMIC, true), 1000);
+        for reserve in [AllocFlags::HIGH_ATOMIC, AllocFlags::NON_BLOCK] {
+            assert_eq!(least(reserve, true), 1000);
+        }
     }
 
     #[test]
     fn both_relaxations_together_leave_three_eighths_of_the_mark() {
         let flags = AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK;
         let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
-        assert!(!enough(800, Order::ZERO, flags, true, free(300)));
-        assert!(enough(800, Order::ZERO, flags, true, free(301)));
+        assert!(!enough(800, 0, Order::ZERO, flags, true, free(300)));
+        assert!(enough(800, 0, Order::ZERO, flags, true, free(301)));
         // NON_BLOCK alone opens no reserve: only callers that are also important may use it.
-        assert!(!enough(800, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
+        assert!(!enough(800, 0, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
+    }
+
+    #[test]
+    fn no_flag_relaxes_what_is_kept_back_from_higher_zones() {
+        let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
+        let flags = AllocFlags::MIN_RESERVE | AllocFlags::OOM;
+        assert!(!enough(800, 100, Order::ZERO, flags, true, free(300)));
+        assert!(enough(800, 100, Order::ZERO, flags, true, free(301)));
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub(crate) struct ZoneInner {
     pub(crate) areas: [FreeArea; ORDERS],
     /// For each CPU the blocks it owns that have fragments in the zone: one list of all types, or one a type.
     pub(crate) owned: Box<[[BlockList; 6]]>,
-    /// Frames in HIGHATOMIC pageblocks.
-    pub(crate) high_atomic_blocks: u64,
     /// Isolated pageblocks: while there are any, bulk free may not trust a type cached earlier.
     pub(crate) isolated_blocks: u32,
     pub(crate) counters: ZoneCounters,
@@ -73,6 +71,8 @@ pub(crate) struct Zone {
     /// For each type the orders of which its lists have a chunk, one bit each: what a watermark check reads without
     /// the lock.
     nonempty: [AtomicU32; 6],
+    /// HIGHATOMIC pageblocks. Changed under the lock; looked at without it to see whether the reserve is full.
+    pub(crate) high_atomic_blocks: AtomicU64,
     pub(crate) below_high: AtomicBool,
     pub(crate) reclaim: AtomicBool,
     lock: Mutex<ZoneInner>,
@@ -104,12 +104,12 @@ impl Zone {
             free_cma: AtomicU64::new(0),
             free_high_atomic: AtomicU64::new(0),
             nonempty: core::array::from_fn(|_| AtomicU32::new(0)),
+            high_atomic_blocks: AtomicU64::new(0),
             below_high: AtomicBool::new(false),
             reclaim: AtomicBool::new(false),
             lock: Mutex::new(ZoneInner {
                 areas: [area; ORDERS],
                 owned: owned.collect(),
-                high_atomic_blocks: 0,
                 isolated_blocks: 0,
                 counters: ZoneCounters::default(),
                 histogram: WorkHistogram::new(),
@@ -243,8 +243,11 @@ impl Zone {
     /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for orders above 0 whether
     /// there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
     pub(crate) fn mark_ok(&self, mark: Mark, order: Order, flags: AllocFlags, may_cma: bool, reserve: u64) -> bool {
-        let mark = self.marks.get(mark) + self.boost.load(Relaxed) + reserve;
-        if !enough(mark, order, flags, may_cma, self.free_frames()) {
+        // Important single-frame requests at the last mark are not to suffer from a boost that only asks for reclaim.
+        let unboosted = mark == Mark::Min && order == Order::ZERO && flags.contains(AllocFlags::MIN_RESERVE);
+        let boost = if unboosted { 0 } else { self.boost.load(Relaxed) };
+        let mark = self.marks.get(mark) + boost;
+        if !enough(mark, reserve, order, flags, may_cma, self.free_frames()) {
             return false;
         }
         let has = |migratetype: Migratetype| self.nonempty[migratetype.index()].load(Relaxed) >> order.get() != 0;
@@ -390,6 +393,18 @@ impl<'a> Locked<'a> {
                 self.inner.owned[(id / 6) as usize][(id % 6) as usize].remove(blocks, block);
                 self.inner.work += 1;
             }
+        }
+    }
+
+    /// Changes the type of a pageblock that is not whole. If it is on its owner's list of blocks with fragments, it
+    /// moves to the list of its new type, where the next refill of that type looks for it.
+    pub(crate) fn change_type(&mut self, block: u32, to: Migratetype) {
+        let zone = self.zone;
+        zone.blocks.set_migratetype(block, to);
+        let listed = zone.blocks.data(block).map_or(UNLISTED, |data| data.list.load(Relaxed));
+        if zone.on.has(Switch::OwnedByType) && listed != UNLISTED && listed != STALE {
+            self.unlist(block);
+            self.enlist(listed / 6, block);
         }
     }
 

@@ -18,6 +18,10 @@ pub struct Request {
 
 /// A design under test.
 pub trait Engine: Send + Sync {
+    /// Ends the set-up: called once, after allocations that stand for memory in use before the first event. What was
+    /// counted so far is forgotten, and an engine that was given a recorded state of the CPUs' lists takes it on.
+    fn start(&self) {}
+
     /// Allocates one chunk.
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
 

@@ -1,5 +1,34 @@
 //! Page-allocator traces: what an event is, and readers for every format they come in.
+//!
+//! ```text
+//!  Source ──> TraceReader ──> Vec<Event>, about 65,000 at a time ──> replay
+//!   file       Parquet                     Event { ts_ns, cpu, pid, kind: Alloc | Free | ... }
+//!   bytes      tracefs, trace-cmd, perf
+//!   stdin      (gzip, zstd)
+//! ```
+//!
+//! Formats are recognised by content. Nothing here panics on any input: every problem is a [`TraceError`] that says
+//! where it is, what the offending value is and what to do; [`OpenOptions::skip_bad`] leaves bad lines and rows out and
+//! counts them.
+//!
+//! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of `/proc/zoneinfo`,
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`].
 
+pub mod buddyinfo;
+mod error;
 mod event;
+pub mod gfp;
+mod line;
+mod parquet;
+mod reader;
+mod schema;
+mod source;
+mod text;
+mod write;
+pub mod zoneinfo;
 
+pub use error::{StateError, TraceError};
 pub use event::{Event, EventKind};
+pub use reader::{Compression, Format, OpenOptions, TraceInfo, TraceReader};
+pub use source::{Source, Spooled};
+pub use write::{TraceMeta, TraceWriter, Written};

@@ -1,0 +1,307 @@
+//! GFP flags: what a request said about itself, as the tracepoint `mm_page_alloc` reports it.
+//!
+//! A trace carries them as a number (Parquet, perf) or as names (tracefs). Names mean the same in every kernel,
+//! numbers do not: bits have been renumbered several times. [`Event`](super::Event) holds numbers of Linux 6.18, so
+//! names are looked up in that kernel's table, and numbers from a Parquet file of another kernel are translated with
+//! the table in the file's own metadata.
+//!
+//! ```text
+//!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
+//!  bit  3..5   what kind of memory: MOVABLE (both), RECLAIMABLE
+//!  bit  5      HIGH: may dip into the reserve
+//!  bit  6..12  may start I/O, enter filesystems, zero; may reclaim directly, may wake kswapd
+//!  bit 12..    hints for reclaim and bookkeeping
+//! ```
+
+use freehold::{AllocFlags, Migratetype, Order};
+
+/// Memory below 16 MiB.
+pub const GFP_DMA: u32 = 1 << 0;
+/// Memory the kernel does not map (32-bit machines); everything, on 64-bit ones.
+pub const GFP_HIGHMEM: u32 = 1 << 1;
+/// Memory below 4 GiB.
+pub const GFP_DMA32: u32 = 1 << 2;
+/// The page can be migrated; also admits ZONE_MOVABLE.
+pub const GFP_MOVABLE: u32 = 1 << 3;
+/// The page can be reclaimed through a shrinker.
+pub const GFP_RECLAIMABLE: u32 = 1 << 4;
+/// The caller is important: part of the min watermark may be used.
+pub const GFP_HIGH: u32 = 1 << 5;
+/// May start I/O.
+pub const GFP_IO: u32 = 1 << 6;
+/// May call into filesystems.
+pub const GFP_FS: u32 = 1 << 7;
+/// Zero the page.
+pub const GFP_ZERO: u32 = 1 << 8;
+/// The caller may reclaim, that is, wait.
+pub const GFP_DIRECT_RECLAIM: u32 = 1 << 10;
+/// Wake kswapd when free memory is low.
+pub const GFP_KSWAPD_RECLAIM: u32 = 1 << 11;
+/// Frees more than it takes: no watermark applies.
+pub const GFP_MEMALLOC: u32 = 1 << 17;
+/// A compound page.
+pub const GFP_COMP: u32 = 1 << 18;
+/// Never use the reserves.
+pub const GFP_NOMEMALLOC: u32 = 1 << 19;
+/// `GFP_KERNEL`: both kinds of reclaim, I/O and filesystems.
+pub const GFP_KERNEL: u32 = GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM | GFP_IO | GFP_FS;
+
+/// Names and numbers of Linux 6.18, as the kernel prints them: combinations first, then single bits.
+pub const NAMES: &[(&str, u32)] = &[
+    ("GFP_TRANSHUGE", 0x1c_24ca),
+    ("GFP_TRANSHUGE_LIGHT", 0x1c_20ca),
+    ("GFP_HIGHUSER_MOVABLE", 0x10_0cca),
+    ("GFP_HIGHUSER", 0x10_0cc2),
+    ("GFP_USER", 0x10_0cc0),
+    ("GFP_KERNEL_ACCOUNT", 0x40_0cc0),
+    ("GFP_KERNEL", 0xcc0),
+    ("GFP_NOFS", 0xc40),
+    ("GFP_ATOMIC", 0x820),
+    ("GFP_NOIO", 0xc00),
+    ("GFP_NOWAIT", 0x2800),
+    ("GFP_DMA", 0x1),
+    ("GFP_DMA32", 0x4),
+    ("__GFP_RECLAIM", 0xc00),
+    ("__GFP_DMA", 1 << 0),
+    ("__GFP_HIGHMEM", 1 << 1),
+    ("__GFP_DMA32", 1 << 2),
+    ("__GFP_MOVABLE", 1 << 3),
+    ("__GFP_RECLAIMABLE", 1 << 4),
+    ("__GFP_HIGH", 1 << 5),
+    ("__GFP_IO", 1 << 6),
+    ("__GFP_FS", 1 << 7),
+    ("__GFP_ZERO", 1 << 8),
+    ("__GFP_DIRECT_RECLAIM", 1 << 10),
+    ("__GFP_KSWAPD_RECLAIM", 1 << 11),
+    ("__GFP_WRITE", 1 << 12),
+    ("__GFP_NOWARN", 1 << 13),
+    ("__GFP_RETRY_MAYFAIL", 1 << 14),
+    ("__GFP_NOFAIL", 1 << 15),
+    ("__GFP_NORETRY", 1 << 16),
+    ("__GFP_MEMALLOC", 1 << 17),
+    ("__GFP_COMP", 1 << 18),
+    ("__GFP_NOMEMALLOC", 1 << 19),
+    ("__GFP_HARDWALL", 1 << 20),
+    ("__GFP_THISNODE", 1 << 21),
+    ("__GFP_ACCOUNT", 1 << 22),
+    ("__GFP_ZEROTAGS", 1 << 23),
+    ("__GFP_NO_OBJ_EXT", 1 << 24),
+    ("none", 0),
+];
+
+/// Names that other kernels print and 6.18 has no bit for (or not in the configuration whose numbers are used here),
+/// with the nearest 6.18 meaning; 0 where the page allocator's free lists never see a difference.
+const ELSEWHERE: &[(&str, u32)] = &[
+    ("GFP_TEMPORARY", GFP_KERNEL | GFP_RECLAIMABLE),
+    ("GFP_NOWAIT_MOVABLE", 0x2808),
+    ("__GFP_ATOMIC", 0),
+    ("__GFP_WAIT", GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM),
+    ("__GFP_REPEAT", 1 << 14),
+    ("__GFP_COLD", 0),
+    ("__GFP_NOTRACK", 0),
+    ("__GFP_NOTRACK_FALSE_POSITIVE", 0),
+    ("__GFP_OTHER_NODE", 0),
+    ("__GFP_NO_KSWAPD", 0),
+    ("__GFP_NOLOCKDEP", 0),
+    ("__GFP_NOACCOUNT", 0),
+    ("__GFP_SKIP_ZERO", 0),
+    ("__GFP_SKIP_KASAN", 0),
+    ("__GFP_SKIP_KASAN_POISON", 0),
+    ("__GFP_SKIP_KASAN_UNPOISON", 0),
+    ("__GFP_CMA", 0),
+    ("__GFP_BITS_SHIFT", 0),
+];
+
+/// Parses flags as text: names and numbers (`0x...` or decimal) joined by `|`.
+///
+/// # Errors
+///
+/// The first part that is neither.
+pub fn parse(text: &str) -> Result<u32, &str> {
+    // Real traces use a dozen combinations; the table is short enough to search.
+    text.split('|').try_fold(0, |bits, part| Ok(bits | one(part.trim()).ok_or(part)?))
+}
+
+fn one(part: &str) -> Option<u32> {
+    if let Some(hex) = part.strip_prefix("0x") {
+        return u32::from_str_radix(hex, 16).ok();
+    }
+    if part.starts_with(|c: char| c.is_ascii_digit()) {
+        return part.parse().ok();
+    }
+    NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == part).map(|&(_, bits)| bits)
+}
+
+/// Prints flags the way the kernel does: the largest combinations first, left-over bits in hexadecimal.
+#[must_use]
+pub fn format(gfp: u32) -> String {
+    if gfp == 0 {
+        return "none".to_owned();
+    }
+    let mut left = gfp;
+    let mut parts: Vec<String> = Vec::new();
+    for &(name, bits) in NAMES {
+        if bits != 0 && left & bits == bits {
+            parts.push(name.to_owned());
+            left &= !bits;
+        }
+    }
+    if left != 0 {
+        parts.push(format!("{left:#x}"));
+    }
+    parts.join("|")
+}
+
+/// What kind of memory a request is for: `gfp_migratetype()` of the kernel.
+///
+/// Both bits together are a bug in the caller that the kernel only warns of; it is served as Movable here.
+#[inline]
+#[must_use]
+pub const fn migratetype(gfp: u32) -> Migratetype {
+    if gfp & GFP_MOVABLE != 0 {
+        Migratetype::Movable
+    } else if gfp & GFP_RECLAIMABLE != 0 {
+        Migratetype::Reclaimable
+    } else {
+        Migratetype::Unmovable
+    }
+}
+
+/// How far a request may go: what `gfp_to_alloc_flags()` and `__gfp_pfmemalloc_flags()` of Linux 6.18 derive from the
+/// flags alone.
+///
+/// Three inputs of the kernel are not in a trace: whether the task is a real-time one or being killed (more reserve),
+/// whether the zone has a DMA32 zone below it (`NO_FRAGMENT`, which the caller adds for zone Normal), and whether the
+/// call came through `alloc_pages_nolock` (`NO_LOCK`).
+///
+/// - may not wait (no `__GFP_DIRECT_RECLAIM`) and not `__GFP_NOMEMALLOC`: `NON_BLOCK`, and with `__GFP_HIGH` above
+///   order 0 also `HIGH_ATOMIC`;
+/// - `__GFP_HIGH`: `MIN_RESERVE`;
+/// - movable: `CMA`;
+/// - `__GFP_MEMALLOC` without `__GFP_NOMEMALLOC`: `NO_WATERMARKS`.
+#[must_use]
+pub fn alloc_flags(gfp: u32, order: Order) -> AllocFlags {
+    let mut flags = AllocFlags::empty();
+    let high = gfp & GFP_HIGH != 0;
+    let reserves = gfp & GFP_NOMEMALLOC == 0;
+    flags.set(AllocFlags::MIN_RESERVE, high);
+    if gfp & GFP_DIRECT_RECLAIM == 0 && reserves {
+        flags |= AllocFlags::NON_BLOCK;
+        flags.set(AllocFlags::HIGH_ATOMIC, high && order > Order::ZERO);
+    }
+    flags.set(AllocFlags::CMA, matches!(migratetype(gfp), Migratetype::Movable));
+    flags.set(AllocFlags::NO_WATERMARKS, gfp & GFP_MEMALLOC != 0 && reserves);
+    flags
+}
+
+/// Translates numbers of another kernel to those of 6.18, by the names of its single bits.
+#[derive(Clone, Debug)]
+pub(super) struct Translation {
+    /// What each bit of the other kernel is here.
+    bits: [u32; 32],
+}
+
+impl Translation {
+    /// The translation from the kernel whose table is `names`; `None` where no bit differs.
+    pub(super) fn from_names<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> Option<Self> {
+        let mut bits: [u32; 32] = std::array::from_fn(|bit| 1 << bit);
+        for (name, there) in names {
+            if !name.starts_with("__GFP_") || !there.is_power_of_two() || there > u64::from(u32::MAX) {
+                continue;
+            }
+            if let Some(here) = one(name) {
+                bits[there.trailing_zeros() as usize] = here;
+            }
+        }
+        let same = bits.iter().enumerate().all(|(bit, &here)| here == 1 << bit);
+        (!same).then_some(Self { bits })
+    }
+
+    pub(super) fn apply(&self, gfp: u32) -> u32 {
+        (0..32).filter(|bit| gfp >> bit & 1 != 0).fold(0, |all, bit| all | self.bits[bit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_numbers_and_mixtures() {
+        assert_eq!(parse("GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP"), Ok(1_051_850 | 256 | 262_144));
+        assert_eq!(parse("0xcc0"), Ok(GFP_KERNEL));
+        assert_eq!(parse("3264"), Ok(GFP_KERNEL));
+        assert_eq!(parse("GFP_KERNEL|0x80000000"), Ok(GFP_KERNEL | 1 << 31));
+        assert_eq!(parse("none"), Ok(0));
+        assert_eq!(parse("0"), Ok(0));
+        assert_eq!(parse("GFP_KERNEL|__GFP_FROBNICATE"), Err("__GFP_FROBNICATE"));
+        assert_eq!(parse("GFP_KERNEL|"), Err(""));
+        assert_eq!(parse("0x1ffffffff"), Err("0x1ffffffff"));
+        assert_eq!(parse(""), Err(""));
+    }
+
+    #[test]
+    fn constants_are_the_table() {
+        for (name, bits) in [
+            ("__GFP_DMA", GFP_DMA),
+            ("__GFP_HIGHMEM", GFP_HIGHMEM),
+            ("__GFP_DMA32", GFP_DMA32),
+            ("__GFP_MOVABLE", GFP_MOVABLE),
+            ("__GFP_RECLAIMABLE", GFP_RECLAIMABLE),
+            ("__GFP_HIGH", GFP_HIGH),
+            ("__GFP_IO", GFP_IO),
+            ("__GFP_FS", GFP_FS),
+            ("__GFP_ZERO", GFP_ZERO),
+            ("__GFP_DIRECT_RECLAIM", GFP_DIRECT_RECLAIM),
+            ("__GFP_KSWAPD_RECLAIM", GFP_KSWAPD_RECLAIM),
+            ("__GFP_MEMALLOC", GFP_MEMALLOC),
+            ("__GFP_COMP", GFP_COMP),
+            ("__GFP_NOMEMALLOC", GFP_NOMEMALLOC),
+            ("GFP_KERNEL", GFP_KERNEL),
+        ] {
+            assert_eq!(one(name), Some(bits), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_parses_to_the_same() {
+        for bit in 0..32 {
+            for gfp in [1 << bit, GFP_KERNEL | 1 << bit, 0x14_0cca ^ (1 << bit), u32::MAX ^ (1 << bit)] {
+                assert_eq!(parse(&format(gfp)), Ok(gfp), "{gfp:#x}");
+            }
+        }
+        assert_eq!(format(0x14_0dca), "GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP");
+    }
+
+    #[test]
+    fn migratetypes_follow_the_flags() {
+        assert_eq!(migratetype(one("GFP_HIGHUSER_MOVABLE").unwrap()), Migratetype::Movable);
+        assert_eq!(migratetype(GFP_KERNEL | GFP_RECLAIMABLE), Migratetype::Reclaimable);
+        assert_eq!(migratetype(GFP_KERNEL), Migratetype::Unmovable);
+    }
+
+    #[test]
+    fn alloc_flags_restate_the_kernel_rules() {
+        let flags = |text: &str, order| alloc_flags(parse(text).unwrap(), Order::new(order).unwrap());
+        assert_eq!(flags("GFP_KERNEL", 3), AllocFlags::empty());
+        assert_eq!(flags("GFP_HIGHUSER_MOVABLE", 0), AllocFlags::CMA);
+        assert_eq!(flags("GFP_NOWAIT", 3), AllocFlags::NON_BLOCK);
+        assert_eq!(flags("GFP_ATOMIC", 0), AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
+        assert_eq!(flags("GFP_ATOMIC", 1), AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE | AllocFlags::HIGH_ATOMIC);
+        // __GFP_NOMEMALLOC takes the atomic reserves away, but not the share that __GFP_HIGH alone gives.
+        assert_eq!(flags("GFP_ATOMIC|__GFP_NOMEMALLOC", 1), AllocFlags::MIN_RESERVE);
+        assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC", 0), AllocFlags::NO_WATERMARKS);
+        assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC|__GFP_NOMEMALLOC", 0), AllocFlags::empty());
+    }
+
+    #[test]
+    fn numbers_of_another_kernel_are_translated_by_name() {
+        // Linux 5.10: __GFP_ATOMIC was bit 9 and __GFP_ZERO bit 8; here __GFP_COMP is moved for the test.
+        let there = [("__GFP_COMP", 1u64 << 20), ("__GFP_HARDWALL", 1 << 18), ("__GFP_ATOMIC", 1 << 9)];
+        let translation = Translation::from_names(there.into_iter()).unwrap();
+        assert_eq!(translation.apply(1 << 20 | 1 << 9 | 0xcc0), GFP_COMP | 0xcc0);
+        assert_eq!(translation.apply(1 << 18), 1 << 20);
+        let same = NAMES.iter().map(|&(name, bits)| (name, u64::from(bits)));
+        assert!(Translation::from_names(same).is_none());
+    }
+}

@@ -1,0 +1,235 @@
+//! One reader for every format.
+
+use std::fmt;
+
+use super::Event;
+use super::error::TraceError;
+use super::parquet::ParquetReader;
+use super::source::{self, Opened, Source};
+use super::text::{self, TextReader};
+
+/// Events in a batch: 3 MiB of them, which is enough to make the cost of a call vanish and little enough to stay in
+/// a cache.
+pub(super) const BATCH: usize = 64 * 1024;
+
+/// How to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenOptions {
+    /// Leave bad lines and rows out and count them, instead of stopping at the first.
+    pub skip_bad: bool,
+}
+
+/// The format of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Format {
+    /// Columns, compressed inside.
+    Parquet,
+    /// The text of `trace` and `trace_pipe` in tracefs.
+    Tracefs,
+    /// What `trace-cmd report` prints.
+    TraceCmd,
+    /// What `perf script` prints.
+    PerfScript,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Parquet => "Parquet",
+            Self::Tracefs => "tracefs text",
+            Self::TraceCmd => "trace-cmd report",
+            Self::PerfScript => "perf script",
+        })
+    }
+}
+
+/// How the file around a text is compressed. Parquet is compressed inside and counts as `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip, one or several members.
+    Gzip,
+    /// zstd, one or several frames.
+    Zstd,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "uncompressed",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// What is known about a trace before its first event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceInfo {
+    /// The file's name without directories and endings.
+    pub name: String,
+    /// What the recorder called it, where the file says.
+    pub recorded_as: Option<String>,
+    /// Its format.
+    pub format: Format,
+    /// Its compression.
+    pub compression: Compression,
+    /// Rows, events of every kind; known for Parquet only.
+    pub rows: Option<u64>,
+    /// The kernel that recorded it, where the file says.
+    pub kernel: Option<String>,
+    /// The CPUs of the machine that recorded it, where the file says.
+    pub cpus: Option<u16>,
+    /// Events that the recorder lost, where the file says so in its header.
+    pub lost_events: Option<u64>,
+}
+
+/// What was left out so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) skip_bad: bool,
+    pub(super) skipped: u64,
+    pub(super) first_skipped: Option<String>,
+    pub(super) ignored: u64,
+    pub(super) lost: u64,
+}
+
+impl Tally {
+    pub(super) fn skip(&mut self, what: impl FnOnce() -> String) {
+        self.skipped += 1;
+        if self.first_skipped.is_none() {
+            self.first_skipped = Some(what());
+        }
+    }
+}
+
+/// A trace being read, in batches of about 65,000 events; memory does not grow with its length.
+///
+/// ```no_run
+/// use freehold_lab::trace::{OpenOptions, Source, TraceReader};
+///
+/// let source = Source::from_arg("thp.parquet");
+/// let mut reader = TraceReader::open(&source, OpenOptions::default())?;
+/// let mut events = Vec::new();
+/// while reader.next_batch(&mut events)? {
+///     println!("{} events, first at {} ns", events.len(), events[0].ts_ns);
+/// }
+/// # Ok::<(), freehold_lab::trace::TraceError>(())
+/// ```
+pub struct TraceReader {
+    info: TraceInfo,
+    tally: Tally,
+    kind: Kind,
+}
+
+enum Kind {
+    Parquet(Box<ParquetReader>),
+    Text(Box<TextReader>),
+}
+
+impl TraceReader {
+    /// Opens a trace and finds out what it is by its content.
+    ///
+    /// The standard input is read in a stream where it is text; Parquet has its index at the end and is copied to a
+    /// temporary file first.
+    ///
+    /// # Errors
+    ///
+    /// Every variant of [`TraceError`] that does not name a line or row.
+    pub fn open(source: &Source, options: OpenOptions) -> Result<Self, TraceError> {
+        let (opened, total) = source::open(source)?;
+        let (info, kind) = match opened {
+            Opened::ParquetFile(file) => {
+                let reader = ParquetReader::from_file(source.shown(), file)?;
+                (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
+            }
+            Opened::ParquetBytes(bytes) => {
+                let reader = ParquetReader::from_bytes(source.shown(), bytes)?;
+                (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
+            }
+            Opened::Text { input, head, format, compression, consumed } => (
+                text::info(source.name(), &head, format, compression),
+                Kind::Text(Box::new(TextReader::new(source.shown(), compression, input, consumed, total))),
+            ),
+        };
+        let tally = Tally { skip_bad: options.skip_bad, ..Tally::default() };
+        Ok(Self { info, tally, kind })
+    }
+
+    /// What is known about the trace.
+    #[must_use]
+    pub fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    /// Replaces the content of `out` by the next events, about 65,000 of them; `false` at the end of the trace, with
+    /// `out` empty.
+    ///
+    /// Events come in the order of the file. Times may be equal, and on some trace clocks go back a little between
+    /// CPUs; they are not checked.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the trace, and where. After an error the reader is of no use any more.
+    pub fn next_batch(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError> {
+        out.clear();
+        match &mut self.kind {
+            Kind::Parquet(reader) => reader.next_batch(out, &mut self.tally),
+            Kind::Text(reader) => reader.next_batch(out, &mut self.tally),
+        }
+    }
+
+    /// Bad lines or rows left out so far; 0 without [`OpenOptions::skip_bad`].
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.tally.skipped
+    }
+
+    /// Where the first of them was, and what was wrong with it.
+    #[must_use]
+    pub fn first_skipped(&self) -> Option<String> {
+        self.tally.first_skipped.clone()
+    }
+
+    /// Well-formed lines of other tracepoints and stack traces so far. They are no errors.
+    #[must_use]
+    pub fn ignored(&self) -> u64 {
+        self.tally.ignored
+    }
+
+    /// Events that the recorder says it lost: what the header says, and lines like `CPU:1 [LOST 12 EVENTS]` so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.tally.lost.saturating_add(self.info.lost_events.unwrap_or(0))
+    }
+
+    /// How far it is: done and total, in rows (Parquet) or bytes of the file (text). A total of 0 is unknown.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        match &self.kind {
+            Kind::Parquet(reader) => reader.progress(),
+            Kind::Text(reader) => reader.progress(),
+        }
+    }
+}
+
+impl fmt::Debug for TraceReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceReader").field("info", &self.info).field("tally", &self.tally).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_can_move_to_another_thread() {
+        fn is_send<T: Send>() {}
+        is_send::<TraceReader>();
+        is_send::<Source>();
+        is_send::<TraceError>();
+    }
+}

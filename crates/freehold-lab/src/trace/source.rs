@@ -1,0 +1,394 @@
+//! Where a trace comes from, and telling what it is by its content.
+//!
+//! ```text
+//!  file / embedded bytes / stdin
+//!     │  first bytes: 1f 8b = gzip, 28 b5 2f fd = zstd, PAR1 = Parquet, others that are named in the error
+//!     ▼
+//!  decompressor (if any) ──> first 64 KiB of text: which dialect? ──> lines, in a stream
+//!     └── PAR1 ──> a file that can be read at any place (stdin and pipes are spooled to a temporary one)
+//! ```
+//!
+//! File names are never looked at: traces get renamed, and pipes have none.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::NamedTempFile;
+
+use super::error::{TraceError, snippet};
+use super::line::{self, LineParser};
+use super::reader::{Compression, Format};
+
+/// Where a trace comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file.
+    Path(PathBuf),
+    /// A trace that is part of the program (the sample).
+    Bytes {
+        /// What to call it.
+        name: String,
+        /// The content, as it would be in a file.
+        bytes: &'static [u8],
+    },
+    /// The standard input. It can be opened once; [`Source::reopenable`] makes a source of it that can be opened
+    /// again.
+    Stdin,
+    /// A copy of something that could be read only once, removed with the last clone of this value.
+    Spooled(Spooled),
+}
+
+/// A temporary copy of a stream.
+#[derive(Clone, Debug)]
+pub struct Spooled {
+    name: String,
+    file: Arc<NamedTempFile>,
+}
+
+impl Spooled {
+    /// Where the copy is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+impl Source {
+    /// The source that a command-line argument names: `-` is the standard input, everything else a file.
+    #[must_use]
+    pub fn from_arg(arg: impl Into<PathBuf>) -> Self {
+        let path = arg.into();
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::Path(path) }
+    }
+
+    /// Copies the standard input to a temporary file (in `TMPDIR`), so that it can be opened more than once.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Io`] where reading or writing fails, for example because the disk is full.
+    pub fn spool_stdin() -> Result<Self, TraceError> {
+        spool("<stdin>", &mut io::stdin().lock())
+    }
+
+    /// The same trace as a source that can be opened any number of times: the standard input, pipes and other
+    /// special files are copied to a temporary file, everything else is returned as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Io`] where reading or writing fails.
+    pub fn reopenable(self) -> Result<Self, TraceError> {
+        match self {
+            Self::Stdin => Self::spool_stdin(),
+            Self::Path(path) => {
+                let fail = |source| TraceError::Io { path: path.clone(), source };
+                let kind = std::fs::metadata(&path).map_err(fail)?.file_type();
+                if kind.is_file() || kind.is_dir() {
+                    return Ok(Self::Path(path));
+                }
+                let mut file = File::open(&path).map_err(fail)?;
+                spool(&path.to_string_lossy(), &mut file)
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// The path to name in messages.
+    pub(super) fn shown(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Bytes { name, .. } => name.into(),
+            Self::Stdin => "<stdin>".into(),
+            Self::Spooled(spooled) => spooled.name.clone().into(),
+        }
+    }
+
+    /// A short name for tables: the file's name without what only says how it is stored.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let path = match self {
+            Self::Stdin => return "stdin".into(),
+            Self::Spooled(_) | Self::Path(_) | Self::Bytes { .. } => self.shown(),
+        };
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let mut short = name.trim_matches(['<', '>']);
+        for end in [".gz", ".zst", ".parquet", ".txt", ".trace", ".tracefs"] {
+            short = short.strip_suffix(end).filter(|rest| !rest.is_empty()).unwrap_or(short);
+        }
+        short.to_owned()
+    }
+}
+
+fn spool(name: &str, from: &mut dyn Read) -> Result<Source, TraceError> {
+    let fail = |source| TraceError::Io { path: name.into(), source };
+    let mut file = NamedTempFile::with_prefix("freehold-").map_err(fail)?;
+    io::copy(from, file.as_file_mut()).map_err(fail)?;
+    file.flush().map_err(fail)?;
+    Ok(Source::Spooled(Spooled { name: name.to_owned(), file: Arc::new(file) }))
+}
+
+/// How many bytes have been taken from the file so far, shared with whoever shows a progress bar.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Consumed(Arc<AtomicU64>);
+
+impl Consumed {
+    pub(super) fn get(&self) -> u64 {
+        // Relaxed: only a progress bar looks at it; nothing is published through it.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Counting<R> {
+    inner: R,
+    consumed: Consumed,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        // Relaxed: see `Consumed::get`.
+        self.consumed.0.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// A reader whose first bytes have been looked at already: they come first, then the rest, and an error that came up
+/// while looking is reported at its own place.
+pub(super) struct Peeked<R> {
+    head: Vec<u8>,
+    at: usize,
+    error: Option<io::Error>,
+    rest: R,
+}
+
+impl<R: Read> Peeked<R> {
+    fn new(mut rest: R, want: usize) -> Self {
+        let mut head = vec![0; want];
+        let mut len = 0;
+        let mut error = None;
+        while len < want {
+            match rest.read(&mut head[len..]) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        head.truncate(len);
+        Self { head, at: 0, error, rest }
+    }
+}
+
+impl<R: Read> Read for Peeked<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.at < self.head.len() {
+            let n = buf.len().min(self.head.len() - self.at);
+            buf[..n].copy_from_slice(&self.head[self.at..self.at + n]);
+            self.at += n;
+            return Ok(n);
+        }
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.rest.read(buf),
+        }
+    }
+}
+
+/// What opening a source found.
+pub(super) enum Opened {
+    /// A file that can be read at any place.
+    ParquetFile(File),
+    /// The same in memory.
+    ParquetBytes(&'static [u8]),
+    /// A stream of text.
+    Text { input: Box<dyn Read + Send>, head: Vec<u8>, format: Format, compression: Compression, consumed: Consumed },
+}
+
+/// Enough for the magic numbers of everything that is recognised.
+const MAGIC: usize = 4096;
+/// The kernel's own headers are below 2 KiB; more room for `perf script --header` and lines of other tracepoints.
+const TEXT_HEAD: usize = 64 * 1024;
+
+/// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0 if unknown.
+pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
+    let path = source.shown();
+    let fail = |source| TraceError::Io { path: path.clone(), source };
+    let consumed = Consumed::default();
+    let (raw, total, file): (Box<dyn Read + Send>, u64, Option<File>) = match source {
+        Source::Bytes { bytes, .. } => (Box::new(*bytes), bytes.len() as u64, None),
+        Source::Stdin => (Box::new(io::stdin()), 0, None),
+        Source::Path(_) | Source::Spooled(_) => {
+            let file = match source {
+                Source::Spooled(spooled) => File::open(spooled.path()),
+                _ => File::open(&path),
+            }
+            .map_err(fail)?;
+            let metadata = file.metadata().map_err(fail)?;
+            let again = if metadata.is_file() { Some(file.try_clone().map_err(fail)?) } else { None };
+            (Box::new(file), metadata.len(), again)
+        }
+    };
+    let mut raw = Peeked::new(Counting { inner: raw, consumed: consumed.clone() }, MAGIC);
+    if raw.head.is_empty() {
+        if let Some(error) = raw.error.take() {
+            return Err(fail(error));
+        }
+        return Err(TraceError::Empty { path, what: "the file is empty".into() });
+    }
+
+    if raw.head.starts_with(b"PAR1") {
+        let opened = match (source, file) {
+            (Source::Bytes { bytes, .. }, _) => Opened::ParquetBytes(bytes),
+            (_, Some(file)) => Opened::ParquetFile(file),
+            (_, None) => {
+                // Parquet's index is at its end. The copy has no name, so it is gone however this process ends.
+                let mut copy = tempfile::tempfile().map_err(fail)?;
+                io::copy(&mut raw, &mut copy).map_err(fail)?;
+                copy.seek(SeekFrom::Start(0)).map_err(fail)?;
+                Opened::ParquetFile(copy)
+            }
+        };
+        return Ok((opened, total));
+    }
+
+    let compression = match raw.head.as_slice() {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        _ => Compression::None,
+    };
+    let plain: Box<dyn Read + Send> = match compression {
+        Compression::None => Box::new(raw),
+        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(raw)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(raw).map_err(fail)?),
+    };
+    let mut text = Peeked::new(plain, TEXT_HEAD);
+    if text.head.is_empty() {
+        return Err(match text.error.take() {
+            Some(error) => stream_error(path, compression, error, 1),
+            None => TraceError::Empty { path, what: format!("the {compression} stream holds nothing") },
+        });
+    }
+    let format = match text_format(&text.head) {
+        Some(format) => format,
+        None => {
+            let (looks_like, hint) = looks_like(&text.head, compression);
+            return Err(TraceError::NotATrace { path, looks_like, hint });
+        }
+    };
+    let head = text.head.clone();
+    Ok((Opened::Text { input: Box::new(text), head, format, compression, consumed }, total))
+}
+
+/// What an error of a possibly compressed stream means.
+pub(super) fn stream_error(path: PathBuf, compression: Compression, source: io::Error, line: u64) -> TraceError {
+    let what = match compression {
+        Compression::None => return TraceError::Io { path, source },
+        Compression::Gzip => "gzip",
+        Compression::Zstd => "zstd",
+    };
+    if source.raw_os_error().is_some() {
+        TraceError::Io { path, source }
+    } else if source.kind() == io::ErrorKind::UnexpectedEof {
+        TraceError::Truncated {
+            path,
+            at: format!("the {what} stream ends too early, in line {line} of the text"),
+            hint: "copy or record it again, or read as far as it goes with --skip-bad",
+        }
+    } else {
+        TraceError::Compression { path, what, source }
+    }
+}
+
+/// The dialect of a text, by the first line that only one of them has; `None` if no line is an event of any.
+fn text_format(head: &[u8]) -> Option<Format> {
+    let mut found = None;
+    for text in head.split_inclusive(|&b| b == b'\n') {
+        let text = text.trim_ascii_end();
+        if text.starts_with(b"# tracer: ") {
+            return Some(Format::Tracefs);
+        }
+        if line::header_cpus(text).is_some() {
+            return Some(Format::TraceCmd);
+        }
+        if let Ok(prefix) = line::prefix(text) {
+            if prefix.system.is_some() {
+                return Some(Format::PerfScript);
+            }
+            // trace-cmd pads the event's name to a column, tracefs puts one blank behind it.
+            return Some(if prefix.wide { Format::TraceCmd } else { Format::Tracefs });
+        }
+        if matches!(LineParser::default().parse(text), Ok(line::Line::Lost(_))) {
+            found = Some(Format::Tracefs);
+        }
+    }
+    found
+}
+
+/// What a file that is no trace looks like, and what to do with it.
+fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>) {
+    let inside = match compression {
+        Compression::None => String::new(),
+        other => format!("{other} data with "),
+    };
+    let known: &[(&[u8], &str, Option<&str>)] = &[
+        (b"PAR1", "a Parquet file inside", Some("decompress it first: Parquet is compressed inside already")),
+        (b"PARE", "an encrypted Parquet file", None),
+        (b"\x17\x08\x44tracing", "a trace-cmd recording", Some("turn it into text: trace-cmd report -i FILE")),
+        (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
+        (b"\x1f\x8b", "another gzip stream inside", None),
+        (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
+        (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
+        (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
+        (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
+        (b"PK\x03\x04", "a zip archive", None),
+        (b"\x7fELF", "an ELF program", None),
+        (b"ARROW1", "an Arrow file", None),
+        (b"SQLite format 3", "an SQLite database", None),
+        (b"{", "JSON", None),
+        (b"Node 0, zone", "a zone description of /proc", Some("give it as the zoneinfo beside a trace")),
+    ];
+    for (magic, what, hint) in known {
+        if head.starts_with(magic) {
+            return (format!("it looks like {inside}{what}"), hint.map(str::to_owned));
+        }
+    }
+    let sample = &head[..head.len().min(1024)];
+    if sample.contains(&0) {
+        return (format!("it looks like {inside}binary data"), None);
+    }
+    let first = head.split(|&b| b == b'\n').map(snippet).find(|line| !line.is_empty()).unwrap_or_default();
+    (format!("it looks like {inside}text without an event in it, beginning `{first}`"), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dialects_by_content() {
+        let of = |text: &str| text_format(text.as_bytes());
+        assert_eq!(of("# tracer: nop\n#\n"), Some(Format::Tracefs));
+        assert_eq!(of(" a-1 [000] ..... 1.0: mm_page_free: pfn=1 order=0\n"), Some(Format::Tracefs));
+        assert_eq!(of(" a-1 [000] 1.0: mm_page_free:         pfn=1 order=0\n"), Some(Format::TraceCmd));
+        assert_eq!(of("cpus=2\n a-1 [000] 1.0: x: y\n"), Some(Format::TraceCmd));
+        assert_eq!(of(" a 1 [000] 1.0: kmem:mm_page_free: pfn=1 order=0\n"), Some(Format::PerfScript));
+        assert_eq!(of("# ========\n# captured on : Sat\n a 1 [000] 1.0: kmem:x: y\n"), Some(Format::PerfScript));
+        assert_eq!(of("rubbish\n a-1 [000] 1.0: x: y\n"), Some(Format::Tracefs));
+        assert_eq!(of("once upon a time\n"), None);
+    }
+
+    #[test]
+    fn names_are_short() {
+        let name = |path: &str| Source::from_arg(path).name();
+        assert_eq!(name("/a/b/thp.parquet"), "thp");
+        assert_eq!(name("x/compile-c.tracefs.txt"), "compile-c");
+        assert_eq!(name("run.txt.zst"), "run");
+        assert_eq!(name("v6.18"), "v6.18");
+        assert_eq!(name("-"), "stdin");
+    }
+}

@@ -1,0 +1,269 @@
+//! Reading trace text line by line, in a stream: memory is one buffer, whatever the length of the trace.
+//!
+//! A file that ends without a line end was cut: its last line may look complete and still be wrong (`order=1` of an
+//! `order=10`, `GFP_HIGHUSER` of a `GFP_HIGHUSER_MOVABLE`), so it is never used.
+//!
+//! Times are taken as they are. Real traces have ties between CPUs and, depending on the trace clock, small steps
+//! back; the order of the lines is the order of events.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use super::Event;
+use super::error::{Bad, TraceError, snippet};
+use super::line::{self, Line, LineParser};
+use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
+use super::source::{Consumed, stream_error};
+
+/// The kernel's longest line is about 1 KiB (a stack trace or a long file name); perf's symbols may be longer.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// A text trace being read.
+pub(super) struct TextReader {
+    path: PathBuf,
+    compression: Compression,
+    input: BufReader<Box<dyn Read + Send>>,
+    parser: LineParser,
+    /// The line that the end of the buffer cut in two.
+    partial: Vec<u8>,
+    line: u64,
+    finished: bool,
+    /// Whether any event came out of it: a trace without one is an error.
+    any_event: bool,
+    consumed: Consumed,
+    total: u64,
+}
+
+/// Where a line was.
+enum Piece {
+    /// In the reader's buffer; so many bytes with the line end.
+    Buffered(usize),
+    /// In `partial`.
+    Partial,
+    /// Longer than any line may be; its beginning is in `partial`.
+    TooLong,
+    /// In `partial`, without a line end.
+    Unfinished,
+    End,
+}
+
+impl TextReader {
+    pub(super) fn new(
+        path: PathBuf,
+        compression: Compression,
+        input: Box<dyn Read + Send>,
+        consumed: Consumed,
+        total: u64,
+    ) -> Self {
+        Self {
+            path,
+            compression,
+            input: BufReader::with_capacity(256 * 1024, input),
+            parser: LineParser::default(),
+            partial: Vec::new(),
+            line: 0,
+            finished: false,
+            any_event: false,
+            consumed,
+            total,
+        }
+    }
+
+    pub(super) fn progress(&self) -> (u64, u64) {
+        // Bytes of the file, compressed or not; the few that are buffered here count as done.
+        (self.consumed.get(), self.total)
+    }
+
+    pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
+        while out.len() < BATCH && !self.finished {
+            let piece = match self.next_piece() {
+                Ok(piece) => piece,
+                Err(source) => {
+                    self.finished = true;
+                    let error = stream_error(self.path.clone(), self.compression, source, self.line + 1);
+                    match error {
+                        TraceError::Truncated { at, .. } if tally.skip_bad => {
+                            tally.skip(|| at);
+                            break;
+                        }
+                        error => return Err(error),
+                    }
+                }
+            };
+            if !matches!(piece, Piece::End) {
+                self.line += 1;
+            }
+            match piece {
+                Piece::Buffered(len) => {
+                    // The line stays in the reader's buffer: nothing is copied for the common case.
+                    let text = &self.input.buffer()[..len];
+                    let parsed = self.parser.parse(text);
+                    let bad = match parsed {
+                        Err(bad) => Some((bad, snippet(text))),
+                        Ok(line) => {
+                            take(line, out, tally);
+                            None
+                        }
+                    };
+                    self.input.consume(len);
+                    if let Some((bad, text)) = bad {
+                        self.bad(bad, text, tally)?;
+                    }
+                }
+                Piece::Partial => match self.parser.parse(&self.partial) {
+                    Ok(line) => take(line, out, tally),
+                    Err(bad) => self.bad(bad, snippet(&self.partial), tally)?,
+                },
+                Piece::TooLong => {
+                    let why = format!("longer than {LONGEST_LINE} bytes");
+                    self.bad(Bad::because(why), snippet(&self.partial), tally)?;
+                }
+                Piece::Unfinished => {
+                    self.finished = true;
+                    let at = format!(
+                        "line {} ends without a line end, so its last field may be cut: `{}`",
+                        self.line,
+                        snippet(&self.partial)
+                    );
+                    if !tally.skip_bad {
+                        return Err(TraceError::Truncated {
+                            path: self.path.clone(),
+                            at,
+                            hint: "--skip-bad leaves that line out and counts it",
+                        });
+                    }
+                    tally.skip(|| at);
+                }
+                Piece::End => self.finished = true,
+            }
+        }
+        self.any_event |= !out.is_empty();
+        if !out.is_empty() {
+            return Ok(true);
+        }
+        if !self.any_event {
+            return Err(self.empty(tally));
+        }
+        Ok(false)
+    }
+
+    fn empty(&self, tally: &Tally) -> TraceError {
+        let mut what = format!("no event of the page allocator in {} lines", self.line);
+        if tally.ignored > 0 {
+            what.push_str(&format!(", {} of other tracepoints", tally.ignored));
+        }
+        if let Some(first) = &tally.first_skipped {
+            what.push_str(&format!(", {} skipped as bad, first {first}", tally.skipped));
+        }
+        TraceError::Empty { path: self.path.clone(), what }
+    }
+
+    fn bad(&self, bad: Bad, text: String, tally: &mut Tally) -> Result<(), TraceError> {
+        let line = self.line;
+        if tally.skip_bad {
+            tally.skip(|| format!("line {line}: {bad}: `{text}`"));
+            return Ok(());
+        }
+        let path = self.path.clone();
+        Err(match bad {
+            Bad::Because(why) => TraceError::BadLine { path, line, text, why },
+            Bad::Flag(flag) => TraceError::UnknownFlag { path, line, flag },
+        })
+    }
+
+    fn next_piece(&mut self) -> std::io::Result<Piece> {
+        self.partial.clear();
+        let mut too_long = false;
+        loop {
+            let buffer = match self.input.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            if buffer.is_empty() {
+                return Ok(match (too_long, self.partial.trim_ascii().is_empty()) {
+                    (true, _) => Piece::TooLong,
+                    (false, true) => Piece::End,
+                    (false, false) => Piece::Unfinished,
+                });
+            }
+            let end = memchr::memchr(b'\n', buffer);
+            let len = end.map_or(buffer.len(), |at| at + 1);
+            if end.is_some() && self.partial.is_empty() && len <= LONGEST_LINE {
+                return Ok(Piece::Buffered(len));
+            }
+            let room = LONGEST_LINE.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(&buffer[..len.min(room)]);
+            too_long |= len > room;
+            self.input.consume(len);
+            if end.is_some() {
+                return Ok(if too_long { Piece::TooLong } else { Piece::Partial });
+            }
+        }
+    }
+}
+
+fn take(line: Line, out: &mut Vec<Event>, tally: &mut Tally) {
+    match line {
+        Line::Event(event) => out.push(event),
+        Line::Other => tally.ignored += 1,
+        Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
+        Line::Note => {}
+    }
+}
+
+/// What the headers say about the recording.
+pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compression) -> TraceInfo {
+    let mut info = TraceInfo {
+        name,
+        recorded_as: None,
+        format,
+        compression,
+        rows: None,
+        kernel: None,
+        cpus: None,
+        lost_events: None,
+    };
+    for text in head.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_end) {
+        if let Some(cpus) = line::header_cpus(text) {
+            info.cpus = Some(cpus);
+        }
+        let Some(comment) = text.strip_prefix(b"#") else { continue };
+        let Ok(comment) = std::str::from_utf8(comment) else { continue };
+        let comment = comment.trim();
+        if let Some(counts) = comment.strip_prefix("entries-in-buffer/entries-written:") {
+            // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.
+            let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
+            info.cpus = cpus.trim().parse().ok().or(info.cpus);
+            if let Some((kept, written)) = counts.split_once('/') {
+                if let (Ok(kept), Ok(written)) = (kept.trim().parse::<u64>(), written.trim().parse::<u64>()) {
+                    info.lost_events = Some(written.saturating_sub(kept));
+                }
+            }
+        } else if let Some((key, value)) = comment.split_once(" : ") {
+            // `perf script --header`.
+            match key.trim() {
+                "os release" => info.kernel = Some(format!("Linux {}", value.trim())),
+                "nrcpus online" => info.cpus = value.trim().parse().ok().or(info.cpus),
+                _ => {}
+            }
+        }
+    }
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_what_they_know() {
+        let of = |head: &str| info("t".into(), head.as_bytes(), Format::Tracefs, Compression::None);
+        let tracefs = of("# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/100   #P:2\n#\n");
+        assert_eq!((tracefs.cpus, tracefs.lost_events), (Some(2), Some(10)));
+        let perf = of("# ========\n# os release : 6.18.1\n# nrcpus online : 8\n# ========\n");
+        assert_eq!((perf.cpus, perf.kernel.as_deref()), (Some(8), Some("Linux 6.18.1")));
+        assert_eq!(of("cpus=4\n").cpus, Some(4));
+        assert_eq!(of("cpus=x\n# entries-in-buffer/entries-written: x   #P:\n").cpus, None);
+    }
+}
