@@ -22,11 +22,9 @@ fn free(classic: &Classic, start: u64, frames: u64) {
 
 #[test]
 fn each_type_asks_the_others_in_its_own_order() {
-    for (requested, first, second) in [
-        (Unmovable, Reclaimable, Movable),
-        (Movable, Reclaimable, Unmovable),
-        (Reclaimable, Unmovable, Movable),
-    ] {
+    for (requested, first, second) in
+        [(Unmovable, Reclaimable, Movable), (Movable, Reclaimable, Unmovable), (Reclaimable, Unmovable, Movable)]
+    {
         for swapped in [false, true] {
             // Two pairs of blocks are free, of the two other types; wherever they lie the preferred type serves.
             let classic = zone_only("7.2", 6);
@@ -48,7 +46,11 @@ fn claims(classic: &Classic, o: u8, requested: Migratetype) -> bool {
     assert_eq!(stats.zone.fallbacks, 1);
     assert_eq!(stats.zone.claims + stats.zone.steals, 1);
     let claimed = stats.zone.claims == 1;
-    assert_eq!(classic.types(requested) - before, u64::from(claimed), "a claimed block changes its type, others do not");
+    assert_eq!(
+        classic.types(requested) - before,
+        u64::from(claimed),
+        "a claimed block changes its type, others do not"
+    );
     claimed
 }
 

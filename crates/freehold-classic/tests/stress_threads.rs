@@ -22,7 +22,7 @@ use stress_support::{Ledger, Pause, Queues, Random};
 const CPUS: u16 = 4;
 const BLOCKS: u64 = 48;
 /// Steps of each worker: a few hundred milliseconds a design.
-const STEPS: u32 = 12_000;
+const STEPS: u32 = 30_000;
 
 struct Machine {
     classic: Classic,
