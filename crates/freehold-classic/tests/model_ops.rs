@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn run_preset(name: &'static str) {
-    let result = runner(96).run(&(0..SHAPES, steps()), |(shape, steps)| {
+    let result = runner(64).run(&(0..SHAPES, steps()), |(shape, steps)| {
         play(name, shape, &steps);
         Ok(())
     });
@@ -87,7 +87,7 @@ fn mixed_design() -> impl Strategy<Value = String> {
 
 #[test]
 fn any_mixture_of_switches_holds() {
-    let result = runner(300).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
+    let result = runner(200).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
         play(&design, shape, &steps);
         Ok(())
     });

@@ -22,7 +22,7 @@ use stress_support::{Ledger, Pause, Queues, Random};
 const CPUS: u16 = 4;
 const BLOCKS: u64 = 48;
 /// Steps of each worker: a few hundred milliseconds a design.
-const STEPS: u32 = 30_000;
+const STEPS: u32 = 120_000;
 
 struct Machine {
     classic: Classic,
@@ -188,6 +188,15 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
     }
 }
 
+/// Waits until both of two threads have arrived for the `i`-th time, so that they go on together as far as two can.
+fn meet(turn: &AtomicU32, i: usize) {
+    turn.fetch_add(1, Relaxed);
+    while turn.load(Relaxed) < 2 * (i as u32 + 1) {
+        // Not for long, but the other may be waiting for this processor.
+        thread::yield_now();
+    }
+}
+
 /// Two threads free the same chunks at the same time: one of them gets each.
 #[test]
 fn of_two_concurrent_frees_exactly_one_succeeds() {
@@ -206,11 +215,7 @@ fn of_two_concurrent_frees_exactly_one_succeeds() {
             let free_all = |cpu: u16| {
                 let mut freed = 0;
                 for (i, &(pfn, order)) in chunks.iter().enumerate() {
-                    // Both arrive here together, as far as two threads can.
-                    turn.fetch_add(1, Relaxed);
-                    while turn.load(Relaxed) < 2 * (i as u32 + 1) {
-                        thread::yield_now();
-                    }
+                    meet(&turn, i);
                     match classic.free(CpuId::new(cpu), pfn, order) {
                         Ok(put) => freed += u32::from(put == Put::Freed),
                         // What the other one freed may have been joined to something larger by now.
@@ -276,20 +281,36 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
 /// Splitting against freeing the same chunk: either all of it is freed, or all of it is split, never both.
 #[test]
 fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
+    let order = Order::new(7).unwrap();
     for preset in presets() {
         let machine = Machine::new(preset.name, 16);
         let classic = &machine.classic;
-        for _round in 0..200 {
-            let order = Order::COSTLY;
-            let pfn = classic.alloc(CpuId::new(0), Request::new(order, Migratetype::Movable)).unwrap();
+        for round in 0..20u32 {
+            let request = Request::new(order, Migratetype::Movable);
+            let chunks: Vec<Pfn> = (0..30).map(|_| classic.alloc(CpuId::new(0), request).unwrap()).collect();
+            let turn = AtomicU32::new(0);
             let (split, freed) = thread::scope(|scope| {
-                let other = scope.spawn(|| classic.free(CpuId::new(1), pfn, order));
-                (classic.split(pfn, order, Order::ZERO), other.join().unwrap())
+                let other = scope.spawn(|| {
+                    let free = |(i, &pfn)| {
+                        meet(&turn, i);
+                        // A little later each time: somewhere in there is the moment when the split is half done.
+                        (0..(i as u32 + round) % 16 * 8).for_each(|_| core::hint::spin_loop());
+                        classic.free(CpuId::new(1), pfn, order)
+                    };
+                    chunks.iter().enumerate().map(free).collect::<Vec<_>>()
+                });
+                let split = |(i, &pfn)| {
+                    meet(&turn, i);
+                    classic.split(pfn, order, Order::ZERO)
+                };
+                (chunks.iter().enumerate().map(split).collect::<Vec<_>>(), other.join().unwrap())
             });
-            assert_ne!(split.is_ok(), freed.is_ok(), "{}: {split:?} and {freed:?}", preset.name);
-            if split.is_ok() {
-                let range = FrameRange::new(pfn, order.frames()).unwrap();
-                assert_eq!(classic.free_contig_range(CpuId::new(0), range), Ok(0));
+            for ((&pfn, split), freed) in chunks.iter().zip(split).zip(freed) {
+                assert_ne!(split.is_ok(), freed.is_ok(), "{}: {split:?} and {freed:?}", preset.name);
+                if split.is_ok() {
+                    let range = FrameRange::new(pfn, order.frames()).unwrap();
+                    assert_eq!(classic.free_contig_range(CpuId::new(0), range), Ok(0));
+                }
             }
         }
         machine.finish(preset.name);
