@@ -1,0 +1,146 @@
+//! "Follow-up on high-order PCP caching", February 2022: what each patch claims, by counts. Two engines that differ in
+//! one switch do the same work.
+
+mod support;
+
+use std::collections::HashSet;
+
+use freehold::Pfn;
+use freehold_classic::{Classic, PcpCounters, Tuning};
+use support::*;
+
+/// The PCP of a large machine on a small one: batch 63, at most 443 frames.
+fn tuned(engine: &str) -> Classic {
+    let classic = machine(engine, 256);
+    for cpu in [CPU0, CPU1] {
+        classic.set_tuning(0, cpu, Tuning::new(63, 443, 443, false));
+    }
+    classic
+}
+
+/// Frees `chunks` on CPU 1 and returns what its PCP counted.
+fn free_all(classic: &Classic, chunks: &[(Pfn, u8)]) -> PcpCounters {
+    classic.counted(|| chunks.iter().for_each(|&(pfn, o)| classic.put(CPU1, pfn, o))).pcp
+}
+
+/// A truncated file: nothing but single movable frames, freed in a row.
+fn truncate(engine: &str) -> PcpCounters {
+    let classic = tuned(engine);
+    let chunks: Vec<_> = classic.take_many(CPU0, 0, Movable, 5000).into_iter().map(|pfn| (pfn, 0)).collect();
+    free_all(&classic, &chunks)
+}
+
+/// A mixture of orders and types, freed in turn.
+fn mixture(engine: &str) -> PcpCounters {
+    let classic = tuned(engine);
+    let mut chunks = Vec::new();
+    for i in 0..1500 {
+        let (o, migratetype) = [(0, Movable), (1, Unmovable), (3, Unmovable), (0, Reclaimable)][i % 4];
+        chunks.push((classic.take(CPU0, o, migratetype), o));
+    }
+    free_all(&classic, &chunks)
+}
+
+fn looked_at_per_chunk(counters: &PcpCounters) -> f64 {
+    counters.lists_looked_at as f64 / counters.drained_chunks as f64
+}
+
+#[test]
+fn patch_1_prefetches_the_buddy_of_the_chunks_own_order() {
+    for work in [truncate, mixture] {
+        let (before, after) = (work("5.17"), work("5.17,+right-buddy-prefetch"));
+        assert_eq!(after.wrong_prefetches, 0);
+        assert_eq!(before.prefetches, after.prefetches, "as many, other addresses");
+        assert!(after.prefetches > 0);
+    }
+    // Wrong for higher orders only.
+    assert_eq!(truncate("5.17").wrong_prefetches, 0);
+    assert!(mixture("5.17").wrong_prefetches > 0);
+}
+
+#[test]
+fn patch_2_looks_at_fewer_empty_lists() {
+    for work in [truncate, mixture] {
+        let (before, after) = (work("5.17+1"), work("5.17+2"));
+        assert_eq!(before.drained_frames, after.drained_frames);
+        assert!(after.lists_looked_at < before.lists_looked_at, "{before:?} {after:?}");
+    }
+}
+
+#[test]
+fn patch_3_and_the_reviewers_remark_look_at_fewer_still() {
+    for work in [truncate, mixture] {
+        let [before, simple, requested] =
+            ["5.17+2", "5.17+3", "5.17+3,+requested-first"].map(work).map(|counters| looked_at_per_chunk(&counters));
+        assert!(simple < before, "{simple} {before}");
+        assert!(requested < simple, "{requested} {simple}");
+    }
+    // With the list that overflowed first, a drain of one list looks at one list.
+    let counters = truncate("5.18");
+    assert_eq!(counters.lists_looked_at, counters.drains);
+    // Without the remark the search starts behind it and comes around once.
+    let counters = truncate("5.17+3");
+    assert!(counters.lists_looked_at >= 13 * counters.drains / 2, "{counters:?}");
+}
+
+#[test]
+fn patch_4_moves_nothing_to_a_second_list() {
+    for work in [truncate, mixture] {
+        let (before, after) = (work("5.17+3"), work("5.17+4"));
+        assert_eq!(before.second_list_moves, before.drained_chunks);
+        assert_eq!(after.second_list_moves, 0);
+        assert_eq!((before.drained_chunks, before.drains), (after.drained_chunks, after.drains));
+    }
+}
+
+/// netperf on localhost: CPU 0 allocates order 3, CPU 1 frees it, few in flight. Returns how many different chunks were
+/// handed out and how many were on CPU 1 at most.
+fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
+    let classic = tuned(engine);
+    let mut distinct = HashSet::new();
+    let mut ring = std::collections::VecDeque::new();
+    let mut most = 0;
+    for round in 0..rounds {
+        let pfn = classic.take(CPU0, 3, Unmovable);
+        distinct.insert(pfn);
+        ring.push_back(pfn);
+        if ring.len() > 4 {
+            classic.put(CPU1, ring.pop_front().unwrap(), 3);
+        }
+        if round > rounds / 2 {
+            most = most.max(classic.pcp_count(0, CPU1));
+        }
+    }
+    classic.validate().unwrap();
+    (distinct.len(), most)
+}
+
+#[test]
+fn patch_5_lets_high_order_pages_linger_no_longer() {
+    let (before, before_most) = netperf("5.17+4", 20_000);
+    let (after, after_most) = netperf("5.17+4,+high-order-limit", 20_000);
+    assert!(2 * after < before, "the same chunks come around: {after} instead of {before} different ones");
+    assert!(8 * after_most < before_most, "{after_most} instead of {before_most} frames wait on the freeing CPU");
+}
+
+#[test]
+fn later_kernels_keep_the_effect_with_their_own_conditions() {
+    for engine in ["6.18", "7.2"] {
+        let (before, _) = netperf(&format!("{engine},-high-order-limit"), 20_000);
+        let (after, _) = netperf(engine, 20_000);
+        assert!(after < before, "{engine}: {after} {before}");
+    }
+    // Dhama's threshold of 6.16 fires later than 6.7's: more chunks in circulation, fewer visits to the zone.
+    let visits = |engine| {
+        let classic = tuned(engine);
+        let stats = classic.counted(|| {
+            for _ in 0..5000 {
+                let pfn = classic.take(CPU0, 3, Unmovable);
+                classic.put(CPU1, pfn, 3);
+            }
+        });
+        (stats.pcp.free_high, stats.pcp.drains)
+    };
+    let (before, after) = (visits("6.18,-free-high-half"), visits("6.18"));
+    assert!(after.0 < before.0 && after.1 < before.1, "{after:?} {before:?}");
+}
