@@ -350,8 +350,8 @@ mod tests {
 
     fn machine(name: &str) -> Classic {
         let classic = Classic::new(Config::single_zone(Design::parse(name).unwrap(), 2, 1 << 15)).unwrap();
-        // One block and more at once, so that with ownership CPU 0 owns what it is given.
-        classic.set_tuning(0, CPU0, crate::Tuning { alloc_factor: 4, ..crate::Tuning::new(63, 3000, 4000, false) });
+        // Exactly one block at once, so that with ownership CPU 0 owns what it is given.
+        classic.set_tuning(0, CPU0, crate::Tuning::new(512, 4096, 4096, false));
         classic
     }
 

@@ -60,11 +60,10 @@ fn patch_1_prefetches_the_buddy_of_the_chunks_own_order() {
 
 #[test]
 fn patch_2_looks_at_fewer_empty_lists() {
-    for work in [truncate, mixture] {
-        let (before, after) = (work("5.17+1"), work("5.17+2"));
-        assert_eq!(before.drained_frames, after.drained_frames);
-        assert!(after.lists_looked_at < before.lists_looked_at, "{before:?} {after:?}");
-    }
+    let (before, after) = (mixture("5.17+1"), mixture("5.17+2"));
+    assert!(looked_at_per_chunk(&after) < looked_at_per_chunk(&before), "{before:?} {after:?}");
+    // The range only helps from the second round over the lists on, as reviewers noted: a drain of one list makes one.
+    assert_eq!(truncate("5.17+1").lists_looked_at, truncate("5.17+2").lists_looked_at);
 }
 
 #[test]
@@ -93,21 +92,22 @@ fn patch_4_moves_nothing_to_a_second_list() {
     }
 }
 
-/// netperf on localhost: CPU 0 allocates order 3, CPU 1 frees it, few in flight. Returns how many different chunks were
-/// handed out and how many were on CPU 1 at most.
+/// netperf on localhost: CPU 0 allocates order 3, CPU 1 frees it, few in flight, on a CPU that may keep 4,000 frames.
+/// Returns how many different chunks were handed out and how many frames were on CPU 1 at most, once it has settled.
 fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
     let classic = tuned(engine);
+    classic.set_tuning(0, CPU1, Tuning::new(63, 4000, 4000, false));
     let mut distinct = HashSet::new();
     let mut ring = std::collections::VecDeque::new();
     let mut most = 0;
     for round in 0..rounds {
         let pfn = classic.take(CPU0, 3, Unmovable);
-        distinct.insert(pfn);
         ring.push_back(pfn);
         if ring.len() > 4 {
             classic.put(CPU1, ring.pop_front().unwrap(), 3);
         }
         if round > rounds / 2 {
+            distinct.insert(pfn);
             most = most.max(classic.pcp_count(0, CPU1));
         }
     }
@@ -119,7 +119,7 @@ fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
 fn patch_5_lets_high_order_pages_linger_no_longer() {
     let (before, before_most) = netperf("5.17+4", 20_000);
     let (after, after_most) = netperf("5.17+4,+high-order-limit", 20_000);
-    assert!(2 * after < before, "the same chunks come around: {after} instead of {before} different ones");
+    assert!(4 * after < before, "the same chunks come around: {after} instead of {before} different ones");
     assert!(8 * after_most < before_most, "{after_most} instead of {before_most} frames wait on the freeing CPU");
 }
 
