@@ -96,7 +96,7 @@ fn patch_4_moves_nothing_to_a_second_list() {
 /// Returns how many different chunks were handed out and how many frames were on CPU 1 at most, once it has settled.
 fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
     let classic = tuned(engine);
-    classic.set_tuning(0, CPU1, Tuning::new(63, 4000, 4000, false));
+    classic.set_tuning(0, CPU1, Tuning { high: 4000, ..Tuning::new(63, 443, 4000, false) });
     let mut distinct = HashSet::new();
     let mut ring = std::collections::VecDeque::new();
     let mut most = 0;
@@ -130,6 +130,14 @@ fn later_kernels_keep_the_effect_with_their_own_conditions() {
         let (after, _) = netperf(engine, 20_000);
         assert!(after < before, "{engine}: {after} {before}");
     }
+    // Where half of high_min is more than free_count can ever reach (31 batches and a bit), 6.16's condition never holds.
+    let fires = |high_min| {
+        let classic = tuned("7.2");
+        classic.set_tuning(0, CPU1, Tuning::new(63, high_min, 8000, false));
+        let chunks: Vec<_> = classic.take_many(CPU0, 3, Unmovable, 500).into_iter().map(|pfn| (pfn, 3)).collect();
+        free_all(&classic, &chunks).free_high > 0
+    };
+    assert!(fires(3800) && !fires(3950));
     // Dhama's threshold of 6.16 fires later than 6.7's: more chunks in circulation, fewer visits to the zone.
     let visits = |engine| {
         let classic = tuned(engine);
