@@ -375,9 +375,11 @@ mod tests {
 
     #[test]
     fn an_interrupt_does_not_wait_for_the_owner_but_the_list_of_the_fixed_design_needs_no_lock() {
-        for (name, context, busy) in
-            [("pcp-buddy", Context::Interrupt, 1), ("pcp-buddy-fixed", Context::Interrupt, 0), ("pcp-buddy-fixed", Context::Task, 0)]
-        {
+        for (name, context, busy) in [
+            ("pcp-buddy", Context::Interrupt, 1),
+            ("pcp-buddy-fixed", Context::Interrupt, 0),
+            ("pcp-buddy-fixed", Context::Task, 0),
+        ] {
             let classic = machine(name);
             let pfn = take(&classic);
             classic.reset_stats();

@@ -152,3 +152,50 @@ fn later_kernels_keep_the_effect_with_their_own_conditions() {
     let (before, after) = (visits("6.18,-free-high-half"), visits("6.18"));
     assert!(after.0 < before.0 && after.1 < before.1, "{after:?} {before:?}");
 }
+
+/// CPU 1 holds what `hold` says; then one batch of `batch` frames is drained.
+fn drain_one_batch(engine: &str, hold: &[(u8, freehold::Migratetype, usize)], batch: u32) -> PcpCounters {
+    let classic = machine(engine, 64);
+    classic.set_tuning(0, CPU1, Tuning::new(63, 20_000, 20_000, false));
+    for &(o, migratetype, many) in hold {
+        let pfns = classic.take_many(CPU0, o, migratetype, many);
+        classic.put_all(CPU1, &pfns, o);
+    }
+    classic.drain_of(CPU0);
+    classic.set_tuning(0, CPU1, Tuning::new(batch, 20_000, 20_000, false));
+    classic.counted(|| classic.tick_remote_node(CPU1)).pcp
+}
+
+trait DrainOf {
+    fn drain_of(&self, cpu: freehold::CpuId);
+}
+
+impl DrainOf for Classic {
+    fn drain_of(&self, cpu: freehold::CpuId) {
+        while self.pcp_count(0, cpu) > 0 {
+            self.tick_remote_node(cpu);
+        }
+    }
+}
+
+#[test]
+fn before_patch_3_the_share_of_a_list_grows_with_the_empty_ones_before_it() {
+    // 13 lists, the search starts behind the first. List 1 is empty: list 2 (one reclaimable single) has a share of
+    // two and can give one; what is left of it goes to list 3, which gives two chunks of order 1.
+    let counters = drain_one_batch("5.17", &[(0, Reclaimable, 1), (1, Unmovable, 10)], 5);
+    assert_eq!((counters.drained_chunks, counters.drained_frames, counters.lists_looked_at), (3, 5, 3));
+    // The only list that is not empty is found out after one round: then all of it goes.
+    let counters = drain_one_batch("5.17", &[(0, Reclaimable, 50)], 40);
+    assert_eq!((counters.drained_chunks, counters.lists_looked_at), (40, 2 + 13));
+}
+
+#[test]
+fn patch_2_takes_a_list_for_the_only_one_as_soon_as_the_range_says_so() {
+    // Lists 0 and 12 hold something; the search starts at 1 and needs 12 looks, as many as max - min: everything that
+    // is wanted comes from list 12. Before, only 12 chunks did.
+    let hold = [(0, Unmovable, 1), (9, Movable, 14)];
+    let after = drain_one_batch("5.17+2", &hold, 13 * 512 + 1);
+    assert_eq!((after.drained_chunks, after.drained_blocks, after.lists_looked_at), (14, 14, 12));
+    let before = drain_one_batch("5.17+1", &hold, 13 * 512 + 1);
+    assert_eq!((before.drained_chunks, before.drained_blocks, before.lists_looked_at), (14, 13, 12 + 1 + 12));
+}

@@ -41,7 +41,11 @@ fn a_drain_of_all_empties_every_cpu_in_pieces_of_32_batches() {
     for (engine, holds) in [("5.17", 1), ("5.18", 1), ("6.18", 2), ("7.2", 2)] {
         let classic = holding(engine, 2400);
         let stats = classic.counted(|| classic.drain_all());
-        assert_eq!((stats.pcp.drained_frames, stats.zone_lock.holds()), (2400, holds), "{engine}: 2,016 at most since 6.10");
+        assert_eq!(
+            (stats.pcp.drained_frames, stats.zone_lock.holds()),
+            (2400, holds),
+            "{engine}: 2,016 at most since 6.10"
+        );
         assert_eq!(classic.pcp_count(0, CPU1), 0);
         let stats = classic.counted(|| classic.drain_all());
         assert_eq!(stats.zone_lock.holds(), 0, "a CPU that holds nothing is passed over");

@@ -22,11 +22,9 @@ fn free(classic: &Classic, start: u64, frames: u64) {
 
 #[test]
 fn each_type_asks_the_others_in_its_own_order() {
-    for (requested, first, second) in [
-        (Unmovable, Reclaimable, Movable),
-        (Movable, Reclaimable, Unmovable),
-        (Reclaimable, Unmovable, Movable),
-    ] {
+    for (requested, first, second) in
+        [(Unmovable, Reclaimable, Movable), (Movable, Reclaimable, Unmovable), (Reclaimable, Unmovable, Movable)]
+    {
         for swapped in [false, true] {
             // Two pairs of blocks are free, of the two other types; wherever they lie the preferred type serves.
             let classic = zone_only("7.2", 6);
@@ -48,7 +46,11 @@ fn claims(classic: &Classic, o: u8, requested: Migratetype) -> bool {
     assert_eq!(stats.zone.fallbacks, 1);
     assert_eq!(stats.zone.claims + stats.zone.steals, 1);
     let claimed = stats.zone.claims == 1;
-    assert_eq!(classic.types(requested) - before, u64::from(claimed), "a claimed block changes its type, others do not");
+    assert_eq!(
+        classic.types(requested) - before,
+        u64::from(claimed),
+        "a claimed block changes its type, others do not"
+    );
     claimed
 }
 
@@ -199,4 +201,19 @@ fn a_fallback_into_part_of_a_block_boosts_the_watermarks_and_a_tick_ends_it() {
     assert!(classic.try_with(0, Movable, AllocFlags::MIN_RESERVE).is_some(), "important singles ignore the boost");
     classic.tick(CPU0);
     assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some());
+}
+
+#[test]
+fn a_fallback_that_may_not_claim_boosts_the_watermarks_in_one_step_kernels_only() {
+    // 6.14 boosts before it asks whether the whole block may be had; since 6.15 only a claim boosts.
+    for (engine, boosts) in [("7.2,-claim-steal", 1), ("7.2", 0)] {
+        let mut config = config(engine, 4);
+        config.zones[0].watermarks = Some(freehold_classic::Watermarks { min: 0, low: 0, high: 1 });
+        let classic = zone_only_of(config);
+        let blocks = classic.take_many(CPU0, 9, Reclaimable, 4);
+        classic.split(blocks[0], order(9), order(0)).unwrap();
+        free(&classic, 0, 8);
+        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        assert_eq!((stats.zone.steals, stats.zone.boosts), (1, boosts), "{engine}");
+    }
 }

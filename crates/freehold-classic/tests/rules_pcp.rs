@@ -198,7 +198,8 @@ fn a_large_cache_lets_high_order_pages_gather_to_a_batch_first() {
     let left_after = |free_high_batch| {
         let classic = tuned("7.2");
         let chunks = classic.take_many(CPU0, 3, Unmovable, 20);
-        let tuning = Tuning { free_count: 500, previous_free_high_order: true, ..Tuning::new(63, 443, 32768, free_high_batch) };
+        let tuning =
+            Tuning { free_count: 500, previous_free_high_order: true, ..Tuning::new(63, 443, 32768, free_high_batch) };
         classic.set_tuning(0, CPU1, tuning);
         (1..20).find(|&i| {
             classic.put(CPU1, chunks[i], 3);

@@ -32,7 +32,11 @@ fn expected(start: u64, frames: u64) -> (u64, u64) {
         while o < 10 && at % (2 << o) == 0 && at + (2 << o) <= end {
             o += 1;
         }
-        if o <= 3 || o == 9 { pcp += 1 } else { zone += 1 }
+        if o <= 3 || o == 9 {
+            pcp += 1
+        } else {
+            zone += 1
+        }
         at += 1 << o;
     }
     (pcp, zone)
@@ -167,4 +171,17 @@ fn a_range_over_an_isolated_block_goes_to_its_isolated_lists() {
     assert_eq!(stats.pcp.frees, 0);
     // Half of it is free for everybody, half for nobody.
     assert_eq!(classic.exhaust(9, Movable, freehold::AllocFlags::empty()).len(), 4 + 1);
+}
+
+#[test]
+fn a_reference_count_that_overflowed_leaks_the_frame_instead_of_freeing_it_early() {
+    let classic = machine("7.2", 4);
+    let pfn = classic.take(CPU0, 0, Movable);
+    (0..70_000).for_each(|_| classic.get(pfn).unwrap());
+    for _ in 0..70_001 {
+        assert_eq!(classic.free(CPU0, pfn, order(0)), Ok(freehold_classic::Put::Kept));
+    }
+    // Taking a put back that was made in vain does not unsettle it either.
+    assert!(classic.free_array(CPU0, &[pfn, at(1000)]).is_err());
+    assert_eq!(classic.free(CPU0, pfn, order(0)), Ok(freehold_classic::Put::Kept));
 }

@@ -137,8 +137,7 @@ fn reserved_frames_go_to_highatomic_first_to_others_in_need_last_and_to_nobody_e
 #[test]
 fn two_reserved_blocks_are_given_back_one_by_one() {
     let classic = short("7.2", 128);
-    let atomic: Vec<_> =
-        (0..64).map(|_| classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap()).collect();
+    let atomic: Vec<_> = (0..64).map(|_| classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap()).collect();
     assert_eq!(classic.types(HighAtomic), 2);
     // One chunk stays in use, so that the two blocks do not become one free chunk.
     classic.put_all(CPU0, &atomic[1..], 4);
