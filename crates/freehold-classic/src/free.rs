@@ -391,3 +391,113 @@ struct Target {
     owned: bool,
     index: usize,
 }
+
+/// What happens while somebody else holds a lock; only from here can a test hold one.
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Config, Design, Request};
+    use freehold::AllocFlags;
+
+    const CPU0: CpuId = CpuId::new(0);
+    const CPU1: CpuId = CpuId::new(1);
+
+    fn machine(name: &str) -> Classic {
+        let classic = Classic::new(Config::single_zone(Design::parse(name).unwrap(), 2, 1 << 15)).unwrap();
+        // Exactly one block at once, so that with ownership CPU 0 owns what it is given.
+        classic.set_tuning(0, CPU0, crate::Tuning::new(512, 4096, 4096, false));
+        classic
+    }
+
+    fn take(classic: &Classic) -> Pfn {
+        classic.alloc(CPU0, Request::new(Order::ZERO, Migratetype::Movable)).unwrap()
+    }
+
+    #[test]
+    fn a_free_that_finds_its_own_pcp_busy_goes_to_the_zone() {
+        for name in ["5.18", "7.2"] {
+            let classic = machine(name);
+            let pfn = take(&classic);
+            let held = classic.zones[0].pcps[1].lock();
+            let _ = classic.free(CPU1, pfn, Order::ZERO).unwrap();
+            drop(held);
+            let stats = classic.stats();
+            assert_eq!((stats.pcp_busy, stats.zone.frees, stats.pcp.frees), (1, 1, 0), "{name}");
+            classic.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_interrupt_does_not_wait_for_the_owner_but_the_list_of_the_fixed_design_needs_no_lock() {
+        for (name, context, busy) in [
+            ("pcp-buddy", Context::Interrupt, 1),
+            ("pcp-buddy-fixed", Context::Interrupt, 0),
+            ("pcp-buddy-fixed", Context::Task, 0),
+        ] {
+            let classic = machine(name);
+            let pfn = take(&classic);
+            classic.reset_stats();
+            let owner = classic.zones[0].pcps[0].lock();
+            let _ = classic.free_in(context, CPU1, pfn, Order::ZERO).unwrap();
+            drop(owner);
+            let stats = classic.stats();
+            assert_eq!((stats.pcp_busy, stats.zone.frees, stats.zone_lock.holds()), (busy, busy, busy), "{name}");
+            assert_eq!(stats.pcp.remote_frees, 1 - busy, "{name}");
+            classic.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_rfc_waits_for_the_owner_in_task_context() {
+        let classic = machine("pcp-buddy");
+        let pfn = take(&classic);
+        let owner = classic.zones[0].pcps[0].lock();
+        std::thread::scope(|scope| {
+            let freer = scope.spawn(|| classic.free(CPU1, pfn, Order::ZERO).unwrap());
+            // It cannot finish: if it went past the lock it would have been counted.
+            std::thread::yield_now();
+            assert!(!freer.is_finished());
+            drop(owner);
+            let _ = freer.join().unwrap();
+        });
+        let stats = classic.stats();
+        assert_eq!((stats.pcp_busy, stats.pcp.remote_frees, stats.zone.frees), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_free_that_may_not_wait_for_the_zone_lock_is_finished_by_the_next_holder() {
+        let classic = machine("7.2");
+        let order = Order::new(4).unwrap();
+        let pfn = classic.alloc(CPU0, Request::new(order, Migratetype::Movable)).unwrap();
+        let held = classic.zones[0].lock();
+        let _ = classic.free_in(Context::Nmi, CPU1, pfn, order).unwrap();
+        assert!(classic.free(CPU1, pfn, order).is_err(), "free already, wherever it is");
+        drop(held);
+        assert_eq!(classic.stats().zone.deferred_frees, 0);
+        assert_eq!(classic.memory_map().free, 1 << 15);
+        classic.validate().unwrap();
+        drop(classic.zones[0].lock());
+        assert_eq!(classic.stats().zone.deferred_frees, 1);
+        classic.validate().unwrap();
+        assert_eq!(classic.memory_map().zone_chunks[10], 32);
+    }
+
+    #[test]
+    fn a_request_that_may_not_wait_fails_while_the_zone_lock_is_held() {
+        let classic = machine("7.2");
+        let request = |flags| Request::new(Order::ZERO, Migratetype::Movable).with(flags);
+        let held = classic.zones[0].lock();
+        assert!(classic.alloc(CPU0, request(AllocFlags::NO_LOCK)).is_err());
+        drop(held);
+        assert!(classic.alloc(CPU0, request(AllocFlags::NO_LOCK)).is_ok());
+        // What is on the PCP needs no zone lock.
+        let held = classic.zones[0].lock();
+        assert!(classic.alloc(CPU0, request(AllocFlags::NO_LOCK)).is_ok());
+        drop(held);
+        // And a busy PCP sends every request to the zone.
+        let held = classic.zones[0].pcps[0].lock();
+        assert!(classic.alloc(CPU0, request(AllocFlags::empty())).is_ok());
+        drop(held);
+        assert_eq!((classic.stats().pcp_busy, classic.stats().zone.allocs), (1, 1));
+    }
+}

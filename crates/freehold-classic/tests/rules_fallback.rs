@@ -202,3 +202,18 @@ fn a_fallback_into_part_of_a_block_boosts_the_watermarks_and_a_tick_ends_it() {
     classic.tick(CPU0);
     assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some());
 }
+
+#[test]
+fn a_fallback_that_may_not_claim_boosts_the_watermarks_in_one_step_kernels_only() {
+    // 6.14 boosts before it asks whether the whole block may be had; since 6.15 only a claim boosts.
+    for (engine, boosts) in [("7.2,-claim-steal", 1), ("7.2", 0)] {
+        let mut config = config(engine, 4);
+        config.zones[0].watermarks = Some(freehold_classic::Watermarks { min: 0, low: 0, high: 1 });
+        let classic = zone_only_of(config);
+        let blocks = classic.take_many(CPU0, 9, Reclaimable, 4);
+        classic.split(blocks[0], order(9), order(0)).unwrap();
+        free(&classic, 0, 8);
+        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        assert_eq!((stats.zone.steals, stats.zone.boosts), (1, boosts), "{engine}");
+    }
+}

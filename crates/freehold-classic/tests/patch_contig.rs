@@ -1,0 +1,123 @@
+//! "Free contiguous order-0 pages efficiently", January 2026, and "batch page freeing", October 2025: what they claim,
+//! by counts.
+
+mod support;
+
+use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
+use freehold_classic::{Classic, Config, Stats, Tuning};
+use support::*;
+
+/// The default machine of 1 GiB, as it boots.
+fn booted(engine: &str) -> Classic {
+    Classic::new(Config::single_zone(design(engine), 2, 1 << 18)).unwrap()
+}
+
+/// The thread's own loop: 100 x {allocate order 9, split, free the range}.
+fn loop_of_the_thread(engine: &str) -> Stats {
+    let classic = booted(engine);
+    classic.counted(|| {
+        for _ in 0..100 {
+            let pfn = classic.take(CPU0, 9, Movable);
+            classic.split(pfn, order(9), order(0)).unwrap();
+            classic.free_contig_range(CPU0, FrameRange::new(pfn, PAGEBLOCK_FRAMES).unwrap()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_split_block_goes_back_as_one_chunk_instead_of_512() {
+    let (before, after) = (loop_of_the_thread("7.2,-contig-free"), loop_of_the_thread("7.2"));
+    assert_eq!((before.pcp.frees, after.pcp.frees), (51_200, 100));
+    // Single frames overflow the PCP, and the zone has to put every block together again.
+    assert!(before.zone_lock.holds() > 500, "{}", before.zone_lock.holds());
+    assert!(before.zone.merges > 40_000, "{}", before.zone.merges);
+    assert!(after.zone_lock.holds() <= 2 * 100 && after.zone.merges <= 100, "{after:?}");
+    assert!(20 * after.zone_lock.total() < before.zone_lock.total(), "a twentieth of the work at most");
+    // The block that was freed is the next to be allocated.
+    assert!(after.pcp.hits >= 50, "{}", after.pcp.hits);
+}
+
+/// vmalloc(100 pages) and vfree: an array of chunks of orders 6, 5 and 2, split.
+fn vmalloc(engine: &str) -> Stats {
+    let classic = booted(engine);
+    classic.counted(|| {
+        for _ in 0..200 {
+            let mut pages: Vec<Pfn> = Vec::new();
+            for o in [6, 5, 2] {
+                let pfn = classic.take(CPU0, o, Unmovable);
+                classic.split(pfn, order(o), order(0)).unwrap();
+                pages.extend((0..1 << o).map(|i| pfn.checked_add(i).unwrap()));
+            }
+            classic.free_array(CPU0, &pages).unwrap();
+        }
+    })
+}
+
+#[test]
+fn vfree_gives_an_array_back_in_the_chunks_it_came_in() {
+    let (before, after) = (vmalloc("7.2,-contig-free"), vmalloc("7.2"));
+    assert_eq!(before.pcp.frees, 200 * 100);
+    // At least the chunks it came in, unless neighbours made a run of their own.
+    assert!(after.pcp.frees + after.zone.frees <= 200 * 4, "{after:?}");
+    assert!(after.zone.merges < before.zone.merges / 10, "{} {}", after.zone.merges, before.zone.merges);
+    assert!(after.zone_lock.total() < before.zone_lock.total() / 2);
+}
+
+#[test]
+fn a_cma_area_of_64_mib_is_released_in_32_pieces_instead_of_16384() {
+    let release = |engine: &str| {
+        let mut config = Config::single_zone(design(engine), 2, 1 << 18);
+        let area = range(1 << 17, 16_384);
+        config.zones[0].cma = vec![area];
+        let classic = Classic::new(config).unwrap();
+        classic.alloc_contig_range(CPU0, area, &mut |_| false).unwrap();
+        classic.counted(|| drop(classic.free_contig_range(CPU0, area).unwrap()))
+    };
+    let (before, after) = (release("7.1"), release("7.2"));
+    assert_eq!((before.pcp.frees, before.zone.frees), (16_384, 0));
+    // Order 10 goes past the PCP.
+    assert_eq!((after.pcp.frees, after.zone.frees, after.zone_lock.holds()), (0, 16, 16));
+    assert!(after.zone_lock.total() * 100 < before.zone_lock.total());
+}
+
+/// Exit of a large process: one CPU frees what another has allocated, 20,000 frames in a row.
+fn exit(engine: &str) -> (Classic, Stats) {
+    let classic = booted(engine);
+    classic.set_tuning(0, CPU1, Tuning::new(63, 4000, 8000, false));
+    let pfns = classic.take_many(CPU0, 0, Movable, 20_000);
+    let stats = classic.counted(|| {
+        for batch in pfns.chunks(31) {
+            let folios: Vec<_> = batch.iter().map(|&pfn| (pfn, order(0))).collect();
+            classic.free_folios(CPU1, &folios).unwrap();
+        }
+    });
+    (classic, stats)
+}
+
+#[test]
+fn chunked_drains_bound_the_work_of_one_hold() {
+    let ((_, before), (_, after)) = (exit("7.1,-chunked-drain"), exit("7.1"));
+    assert!(before.zone_lock.max() > 2000, "more than 2,000 frames in one hold: {}", before.zone_lock.max());
+    // A batch of 63 frames: each is unlinked, joined at most ten times and linked again.
+    assert!(after.zone_lock.max() <= 63 * (2 + 3 * 10), "{}", after.zone_lock.max());
+    assert!(8 * after.zone_lock.max() < before.zone_lock.max());
+    // The same frames go back, in more and shorter holds.
+    assert_eq!(before.pcp.drained_frames, after.pcp.drained_frames);
+    assert!(after.zone_lock.holds() > 10 * before.zone_lock.holds());
+}
+
+#[test]
+fn the_fixed_design_takes_the_chunking_up_again_that_the_rfc_dropped() {
+    let longest = |engine: &str| {
+        let (classic, _) = exit(engine);
+        // Fragments only, on the freeing CPU: frames that nobody owns.
+        let chunks = classic.take_many(CPU0, 10, Movable, 8);
+        let singles: Vec<Pfn> = chunks.iter().flat_map(|pfn| (0..1024).map(|i| pfn.checked_add(i).unwrap())).collect();
+        chunks.iter().for_each(|&pfn| classic.split(pfn, order(10), order(0)).unwrap());
+        let stats = classic.counted(|| singles.iter().for_each(|&pfn| classic.put(CPU1, pfn, 0)));
+        assert!(stats.pcp.drained_frames > 1000);
+        stats.zone_lock.max()
+    };
+    let (rfc, fixed) = (longest("pcp-buddy"), longest("pcp-buddy-fixed"));
+    assert!(4 * fixed < rfc, "{fixed} {rfc}");
+}
