@@ -148,7 +148,7 @@ impl Classic {
         }
         let pcp = &zone.pcps[cpu.index()];
         if !pcp.remote.is_empty() {
-            zone.absorb(pcp, inner, self.layout);
+            zone.absorb(cpu.index(), inner, self.layout);
             if let Some(frame) = inner.take(&zone.frames, self.layout, order, migratetype) {
                 inner.counters.allocs += 1;
                 inner.counters.hits += 1;

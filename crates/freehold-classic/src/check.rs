@@ -108,11 +108,9 @@ impl Classic {
                     if state.order() as usize != order || state.migratetype() != migratetype {
                         return Err(format!("{} is on the wrong zone list", frames.pfn(frame)));
                     }
-                    let joinable = order < 9 && {
-                        let buddy = frames.state(frame ^ (1 << order));
-                        buddy.kind() == Kind::Buddy && buddy.order() as usize == order
-                    };
-                    if joinable {
+                    // Above that, types may keep buddies apart, and a chunk of the largest order has none.
+                    let buddy = (order < 9).then(|| frames.state(frame ^ (1 << order)));
+                    if buddy.is_some_and(|buddy| buddy.kind() == Kind::Buddy && buddy.order() as usize == order) {
                         return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
                     }
                     let block_type = zone.type_of(frame);

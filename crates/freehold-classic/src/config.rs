@@ -90,6 +90,10 @@ impl Config {
             if range.is_empty() || range.len() > 1 << 31 {
                 return Err(ConfigError::ZoneSize { zone: name(), frames: range.len() });
             }
+            // 2^52 frames are 2^64 bytes.
+            if range.end.get() > 1 << 52 {
+                return Err(ConfigError::Beyond { zone: name(), pfn: range.end });
+            }
             if range.start.get() < end {
                 return Err(ConfigError::Overlap { zone: name(), pfn: range.start });
             }
@@ -133,6 +137,13 @@ pub enum ConfigError {
         /// What was given.
         frames: u64,
     },
+    /// A zone that ends behind frame 2^52: there are no such addresses.
+    Beyond {
+        /// The zone.
+        zone: String,
+        /// Where it ends.
+        pfn: Pfn,
+    },
     /// A zone that begins before the one before it ends.
     Overlap {
         /// The zone.
@@ -162,6 +173,7 @@ impl fmt::Display for ConfigError {
             Self::Cpus { cpus } => write!(f, "{cpus} CPUs: there must be 1 to 4096"),
             Self::NoZones => f.write_str("a machine needs at least one zone"),
             Self::ZoneSize { zone, frames } => write!(f, "zone {zone} has {frames} frames: there must be 1 to 2^31"),
+            Self::Beyond { zone, pfn } => write!(f, "zone {zone} ends at {pfn}: no frame number is above 2^52"),
             Self::Overlap { zone, pfn } => write!(f, "zone {zone} begins at {pfn}, before the zone before it ends"),
             Self::BadHole { zone, hole } => {
                 write!(f, "the hole {hole} of zone {zone} is empty, out of order, or outside the zone")

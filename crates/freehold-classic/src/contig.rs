@@ -76,11 +76,14 @@ impl Classic {
         self.drain_zone(index);
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let order = crate::page::to_order(state.order());
-            if state.kind() == Kind::Allocated && !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
-                return Err(zone.busy(at));
+            if state.kind() == Kind::Allocated {
+                // What was on a PCP at the time of isolation may have gone to an unmovable request before the drain.
+                let movable = state.migratetype() == Migratetype::Movable;
+                if !movable || !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
+                    return Err(zone.busy(at));
+                }
             }
             at = head + (1 << state.order());
         }
@@ -159,8 +162,7 @@ impl Locked<'_> {
         }
         let mut at = frames.start.max(start);
         while at < frames.end.min(end) {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let unmovable = state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
             if unmovable || state.kind() == Kind::Poisoned {
                 return Err(zone.busy(at));
@@ -176,17 +178,19 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Splits a free chunk of two pageblocks that reaches beyond `block`, each half to the lists of its own type of
-    /// now. Returns whether there was one.
+    /// Where a free chunk of two pageblocks reaches beyond `block`, its halves part, each going to the list of its own
+    /// block's type. Returns whether there was one.
+    ///
+    /// Such a chunk is met when isolation begins and, since neighbours that are both isolated join, when it ends.
     fn part_pair(&mut self, block: u32) -> bool {
         let pair = Self::block_frames(block).start & !((1 << MAX_ORDER) - 1);
         let state = self.zone.frames.state(pair);
-        let found = state.kind() == Kind::Buddy && state.order() > PAGEBLOCK_ORDER;
-        if found {
-            let (order, _) = self.take(pair);
-            self.free_split(pair, order, true);
+        if state.kind() != Kind::Buddy || state.order() <= PAGEBLOCK_ORDER {
+            return false;
         }
-        found
+        let (order, _) = self.take(pair);
+        self.free_split(pair, order, true);
+        true
     }
 
     /// Ends the isolation of one pageblock: its free chunks go to the tails of its type's lists.
@@ -201,13 +205,12 @@ impl Locked<'_> {
             // Isolation took the place of the type; movable is what the caller assumes it was.
             zone.blocks.set_migratetype(block, Migratetype::Movable);
         }
-        // Two isolated blocks that were emptied by frees have joined; a walk over one block would not see that chunk.
+        let migratetype = zone.blocks.migratetype(block);
+        let first = Self::block_frames(block).start;
         if self.part_pair(block) {
             return;
         }
-        let migratetype = zone.blocks.migratetype(block);
         self.move_block(block, migratetype);
-        let first = Self::block_frames(block).start;
         let state = zone.frames.state(first);
         if state.kind() == Kind::Buddy && state.order() == PAGEBLOCK_ORDER {
             // Isolation kept it from joining its neighbour.
@@ -221,8 +224,7 @@ impl Locked<'_> {
         let zone = self.zone;
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { return Err(zone.busy(at)) };
-            let state = zone.frames.state(head);
+            let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             if state.kind() != Kind::Buddy || state.migratetype() != Migratetype::Isolate {
                 return Err(zone.busy(at));
             }
@@ -231,7 +233,7 @@ impl Locked<'_> {
         }
         let mut at = start;
         while at < end {
-            let Some(head) = zone.frames.head(at) else { unreachable!("the range was just found free") };
+            let Some((head, _)) = zone.frames.chunk(at) else { unreachable!("the range was just found free") };
             let (order, migratetype) = self.take(head);
             let chunk_end = head + (1 << order);
             for frame in start.max(head)..end.min(chunk_end) {

@@ -14,7 +14,7 @@ use freehold::Migratetype;
 
 use crate::list::List;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER, State};
-use crate::pcp::{Layout, Pcp, PcpInner};
+use crate::pcp::{Layout, PcpInner};
 use crate::switches::Switch;
 use crate::tune::SCALE_MAX;
 use crate::zone::{Locked, Zone};
@@ -54,14 +54,16 @@ impl Selection {
 impl Zone {
     /// Gives at least `wanted` frames back, or all there are; `requested` is the list that overflowed.
     ///
+    /// `first` says that this is the first piece of a drain: with `merge-once` only that is preceded by a merge pass.
+    ///
     /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
     /// RFC.
-    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize) {
+    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize, first: bool) {
         let mut left = wanted.min(pcp.count);
         if left == 0 {
             return;
         }
-        if self.on.has(Switch::Merge) {
+        if self.on.has(Switch::Merge) && (first || !self.on.has(Switch::MergeOnce)) {
             pcp.merge(&self.frames, layout);
         }
         let lists = layout.lists();
@@ -168,9 +170,10 @@ impl Zone {
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
         let mut left = {
             let mut inner = pcp.lock();
-            self.absorb(pcp, &mut inner, layout);
+            self.absorb(cpu, &mut inner, layout);
             inner.count
         };
+        let all = left;
         while left > 0 {
             let mut inner = pcp.lock();
             let most = if self.on.has(Switch::AutoHigh) { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
@@ -179,14 +182,16 @@ impl Zone {
                 break;
             }
             let before = inner.count;
-            self.free_bulk(&mut inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == all);
             left = left.saturating_sub(before - inner.count);
         }
     }
 
-    /// Takes over what other CPUs have freed to this one. The caller holds the PCP's lock.
-    pub(crate) fn absorb(&self, pcp: &Pcp, inner: &mut PcpInner, layout: Layout) {
-        if pcp.remote.is_empty() {
+    /// Takes over what other CPUs have freed to `cpu`. The caller holds that PCP's lock.
+    pub(crate) fn absorb(&self, cpu: usize, inner: &mut PcpInner, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        // A CPU going offline must not trust the hint: see `llist`.
+        if !inner.dead && pcp.remote.is_empty() {
             return;
         }
         let mut chain = pcp.remote.take();
@@ -200,7 +205,10 @@ impl Zone {
             }
             let index = layout.index(order, block_type);
             let list_type = Migratetype::PCP[index % 3];
-            inner.push(&self.frames, index, frame, State::new(Kind::PcpBuddy, order, list_type));
+            // The CPU may have been offline in between, which disowned the block. As in `Classic::commit`.
+            let owned = self.blocks.owner(self.block_of(frame)) == Some(cpu as u32);
+            let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
+            inner.push(&self.frames, index, frame, State::new(kind, order, list_type));
         }
     }
 
@@ -208,7 +216,7 @@ impl Zone {
     pub(crate) fn decay(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
-        self.absorb(pcp, &mut inner, layout);
+        self.absorb(cpu, &mut inner, layout);
         let count = inner.count;
         let excess = inner.tuning.decay(self.on, count);
         if !self.on.has(Switch::AutoHigh) {
@@ -219,7 +227,7 @@ impl Zone {
         while left > 0 && inner.count > 0 {
             let before = inner.count;
             let piece = left.min(inner.tuning.batch.max(1));
-            self.free_bulk(&mut inner, layout, piece, 0);
+            self.free_bulk(&mut inner, layout, piece, 0, left == excess);
             left = left.saturating_sub(before - inner.count);
         }
     }
@@ -229,9 +237,9 @@ impl Zone {
     pub(crate) fn drain_remote_node(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
-        self.absorb(pcp, &mut inner, layout);
+        self.absorb(cpu, &mut inner, layout);
         let piece = inner.count.min(inner.tuning.batch);
-        self.free_bulk(&mut inner, layout, piece, 0);
+        self.free_bulk(&mut inner, layout, piece, 0, true);
     }
 }
 
@@ -246,7 +254,9 @@ impl Locked<'_> {
         // being isolated.
         let stale = !zone.on.has(Switch::TypeHygiene) && self.isolated_blocks == 0;
         let now = zone.blocks.migratetype(block);
-        let migratetype = if stale && now.is_mergeable() { state.migratetype() } else { now };
+        // A reserve's or isolation's type from back then must not take the chunk out of reach now.
+        let then = state.migratetype();
+        let migratetype = if stale && now.is_mergeable() && then.is_mergeable() { then } else { now };
         let mut tail = false;
         if state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER {
             if let Some(owner) = zone.blocks.owner(block) {

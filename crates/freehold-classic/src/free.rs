@@ -14,14 +14,15 @@
 //!   commit: onto the head of its list; too many? drain
 //! ```
 
+use std::collections::HashMap;
 use std::sync::MutexGuard;
 
 use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, Put, State};
-use crate::pcp::PcpInner;
-use crate::primitive::Ordering::{Relaxed, SeqCst};
+use crate::pcp::{Pcp, PcpInner};
+use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::watermark::Mark;
 use crate::zone::Zone;
@@ -80,7 +81,9 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// The first wrong chunk's error; then none of `chunks` has been freed.
+    /// The first wrong chunk's error; then none of `chunks` has been freed, nor has any lost a reference. (Where another
+    /// thread, by mistake, drops the caller's reference of a chunk in the middle of this call, references of other
+    /// chunks that are shared may be gone.)
     pub fn free_folios(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<usize, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let loose = self.drop_references(chunks.iter().copied())?;
@@ -103,26 +106,60 @@ impl Classic {
     }
 
     /// Drops one reference of each chunk, or of none if any of them is wrong.
+    ///
+    /// Two rounds. In the first, chunks with one reference are seized, which can be taken back; those that others hold
+    /// too are only looked at, because what keeps them from going away meanwhile is the very reference that is to be
+    /// dropped. In the second, when all is known to be right, those are put.
     pub(crate) fn drop_references(
         &self,
         chunks: impl Iterator<Item = (Pfn, Order)>,
     ) -> Result<Vec<(Put, Loose)>, FreeError> {
         let mut dropped = Vec::new();
-        for (pfn, order) in chunks {
-            match self.drop_reference(pfn, order) {
-                Ok(loose) => dropped.push(loose),
-                Err(error) => {
-                    for &(put, loose) in &dropped {
-                        self.zones[loose.zone].frames.unput(loose.frame, put);
-                    }
-                    return Err(error);
-                }
+        let result = self.seize_all(chunks, &mut dropped).and_then(|()| {
+            dropped.iter_mut().filter(|(put, _)| *put == Put::Kept).try_for_each(|(put, loose)| {
+                *put = self.zones[loose.zone].frames.put(loose.frame, loose.order)?;
+                Ok(())
+            })
+        });
+        if let Err(error) = result {
+            for (_, loose) in dropped.iter().filter(|(put, _)| *put == Put::Freed) {
+                self.zones[loose.zone].frames.let_go(loose.frame);
             }
+            return Err(error);
         }
         Ok(dropped)
     }
 
+    /// The first round: `dropped` tells the chunks seized from those to be put later ([`Put::Kept`]).
+    fn seize_all(
+        &self,
+        chunks: impl Iterator<Item = (Pfn, Order)>,
+        dropped: &mut Vec<(Put, Loose)>,
+    ) -> Result<(), FreeError> {
+        // How often a shared chunk occurs: not more often than it has references.
+        let mut shared: HashMap<Pfn, u32> = HashMap::new();
+        for (pfn, order) in chunks {
+            let loose = self.locate(pfn, order)?;
+            let references = self.zones[loose.zone].frames.seize(loose.frame, loose.order)?;
+            if references > 1 {
+                let wanted = shared.entry(pfn).or_default();
+                *wanted += 1;
+                if *wanted > references {
+                    return Err(FreeError::DoubleFree { pfn });
+                }
+            }
+            dropped.push((if references > 1 { Put::Kept } else { Put::Freed }, loose));
+        }
+        Ok(())
+    }
+
     fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
+        let loose = self.locate(pfn, order)?;
+        Ok((self.zones[loose.zone].frames.put(loose.frame, loose.order)?, loose))
+    }
+
+    /// Where a chunk is, if there can be one of that order there.
+    pub(crate) fn locate(&self, pfn: Pfn, order: Order) -> Result<Loose, FreeError> {
         if order > Order::LINUX_MAX {
             return Err(FreeError::OrderTooLarge { order, max: Order::LINUX_MAX });
         }
@@ -130,8 +167,7 @@ impl Classic {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
-        let put = self.zones[zone].frames.put(frame, order.get())?;
-        Ok((put, Loose { zone, frame, order: order.get() }))
+        Ok(Loose { zone, frame, order: order.get() })
     }
 
     /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is to go on.
@@ -154,7 +190,7 @@ impl Classic {
     pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
         let zone = &self.zones[loose.zone];
         let Some(target) = self.target(cpu, loose) else { return self.free_to_zone(context, loose) };
-        if self.leave_to_owner(cpu, target, loose) {
+        if self.leave_to_owner(context, cpu, target, loose) {
             return;
         }
         let pcp = &zone.pcps[target.cpu as usize];
@@ -189,7 +225,7 @@ impl Classic {
     }
 
     /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns whether it did.
-    fn leave_to_owner(&self, cpu: CpuId, target: Target, loose: Loose) -> bool {
+    fn leave_to_owner(&self, context: Context, cpu: CpuId, target: Target, loose: Loose) -> bool {
         if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
             return false;
         }
@@ -202,12 +238,26 @@ impl Classic {
         zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
         pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
         self.counts.remote_queued.fetch_add(1, Relaxed);
-        // SeqCst: pairs with the owner's going offline, which raises the flag and then empties the list. If it emptied
-        // the list before the push, the flag is seen here, and whoever sees it empties the list again.
-        if pcp.dead.load(SeqCst) {
-            zone.absorb(pcp, &mut pcp.lock(), self.layout);
+        // Relaxed: the push has ordered this. If the owner going offline emptied the list before the push, its flag is
+        // seen here, and whoever sees it empties the list again; see `llist`.
+        if pcp.dead.load(Relaxed) {
+            self.empty_dead(context, loose.zone, pcp);
         }
         true
+    }
+
+    /// Empties the list of remote frees of a CPU that is offline.
+    ///
+    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be holding another
+    /// one, and nothing can go to the lists that it protects anyway.
+    fn empty_dead(&self, context: Context, zone: usize, pcp: &Pcp) {
+        let frames = &self.zones[zone].frames;
+        let mut chain = pcp.remote.take();
+        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+            // Counted as a free to the zone from here on.
+            self.counts.remote_queued.fetch_sub(1, Relaxed);
+            self.free_to_zone(context, Loose { zone, frame, order: frames.state(frame).order() });
+        }
     }
 
     /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not allowed.
@@ -237,7 +287,7 @@ impl Classic {
                 self.free_to_zone(Context::Task, loose);
                 continue;
             };
-            if self.leave_to_owner(cpu, target, loose) {
+            if self.leave_to_owner(Context::Task, cpu, target, loose) {
                 continue;
             }
             let same = matches!(&held, Some((z, c, _)) if *z == loose.zone && *c == target.cpu);
@@ -280,7 +330,10 @@ impl Classic {
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;
         inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
-        let kind = if target.owned { Kind::PcpBuddy } else { Kind::Pcp };
+        // Looked at again now that the lock is held: the CPU may have been offline since, which disowned the block. Under
+        // the lock of a PCP that is not dead nobody disowns a block that has a frame outstanding.
+        let owned = target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
+        let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
         let list_type = self.list_type(zone, target.index, loose.frame);
         inner.push(&zone.frames, target.index, loose.frame, State::new(kind, loose.order, list_type));
         let count = inner.count;
@@ -295,12 +348,13 @@ impl Classic {
             return Some(inner);
         }
         let mut left = inner.tuning.drain(self.on, count, high, free_high);
-        zone.absorb(pcp, &mut inner, self.layout);
+        zone.absorb(target.cpu as usize, &mut inner, self.layout);
         let mut inner = Some(inner);
+        let all = left;
         while let Some(held) = &mut inner {
             let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
             let before = held.count;
-            zone.free_bulk(held, self.layout, piece, target.index);
+            zone.free_bulk(held, self.layout, piece, target.index, left == all);
             // The kernel subtracts the piece it asked for, even where a huge page came out of it. With whole blocks
             // drained first every piece of a batch would give back 512 frames, eight times what is too much.
             let given = if self.on.has(Switch::WholeFirst) { before - held.count } else { piece };

@@ -38,21 +38,23 @@ impl Classic {
     /// The CPU does not exist, is offline, or is the last one online.
     pub fn cpu_dead(&self, cpu: CpuId) -> Result<(), CpuStateError> {
         let error = CpuStateError { cpu };
-        let _one_at_a_time = self.hotplug();
+        let disabled = self.hotplug();
         if self.online_cpus() == 1 || !self.online.get(cpu.index()).is_some_and(|online| online.swap(false, SeqCst)) {
             return Err(error);
         }
         for zone in &self.zones {
             let pcp = &zone.pcps[cpu.index()];
             pcp.lock().dead = true;
-            // SeqCst: raised before the lists are emptied; see `Classic::leave_to_owner`.
-            pcp.dead.store(true, SeqCst);
+            // Relaxed: emptying the list of remote frees publishes it; see `llist`.
+            pcp.dead.store(true, Relaxed);
             zone.drain_pcp(cpu.index(), self.layout);
             if self.on.has(Switch::Ownership) {
                 zone.forget_owner(u32::from(cpu.get()));
             }
         }
-        self.retune();
+        if !*disabled {
+            self.retune();
+        }
         Ok(())
     }
 
@@ -63,7 +65,7 @@ impl Classic {
     /// The CPU does not exist or is online.
     pub fn cpu_online(&self, cpu: CpuId) -> Result<(), CpuStateError> {
         let error = CpuStateError { cpu };
-        let _one_at_a_time = self.hotplug();
+        let disabled = self.hotplug();
         let online = self.online.get(cpu.index()).ok_or(error)?;
         if online.load(SeqCst) {
             return Err(error);
@@ -72,10 +74,13 @@ impl Classic {
             let pcp = &zone.pcps[cpu.index()];
             let mut inner = pcp.lock();
             inner.dead = false;
-            pcp.dead.store(false, SeqCst);
+            // Relaxed: whoever still sees it raised takes the detour to the zone.
+            pcp.dead.store(false, Relaxed);
         }
         online.store(true, SeqCst);
-        self.retune();
+        if !*disabled {
+            self.retune();
+        }
         Ok(())
     }
 
@@ -127,17 +132,24 @@ impl Classic {
     }
 
     /// Turns the PCPs off, as memory hot-unplug does: every free goes out at once. Source: Linux, `zone_pcp_disable`.
+    ///
+    /// Stays so when CPUs come or go (the kernel makes hotplug wait until [`pcp_enable`](Self::pcp_enable)).
     pub fn pcp_disable(&self) {
+        let mut disabled = self.hotplug();
+        *disabled = true;
         for zone in &self.zones {
             for pcp in &zone.pcps {
                 pcp.lock().tuning = Tuning::new(1, 0, 0, false);
             }
         }
+        drop(disabled);
         self.drain_all();
     }
 
     /// Turns the PCPs on again with the shares that the formulae give.
     pub fn pcp_enable(&self) {
+        let mut disabled = self.hotplug();
+        *disabled = false;
         self.retune();
     }
 

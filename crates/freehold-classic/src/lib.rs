@@ -107,7 +107,8 @@ pub struct Classic {
     layout: Layout,
     cache_slice: u64,
     counts: Counts,
-    hotplug: Mutex<()>,
+    /// One hotplug event at a time; whether the PCPs are turned off.
+    hotplug: Mutex<bool>,
 }
 
 impl Classic {
@@ -130,7 +131,7 @@ impl Classic {
             layout: Layout::new(on, config.huge_pages),
             cache_slice: config.cache_slice,
             counts: Counts::default(),
-            hotplug: Mutex::new(()),
+            hotplug: Mutex::new(false),
         };
         classic.retune();
         Ok(classic)
@@ -166,6 +167,9 @@ impl Classic {
             return;
         }
         let mut inner = pcp.lock();
+        if inner.dead {
+            return;
+        }
         let counters = inner.counters;
         let (zone_counters, histogram) = zone.read_counters();
         let refill = refill::Refill {
@@ -227,7 +231,7 @@ impl Classic {
         Err(FreeError::OutOfZone { pfn })
     }
 
-    fn hotplug(&self) -> MutexGuard<'_, ()> {
+    fn hotplug(&self) -> MutexGuard<'_, bool> {
         self.hotplug.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

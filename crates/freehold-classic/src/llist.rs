@@ -5,10 +5,39 @@
 //! block owned by another CPU leaves it on that CPU's list, because spinning on a remote PCP lock inverts lock order
 //! (reviewers of the pcp-buddy thread). Taking everything with one swap is what makes the stack immune to ABA: nothing
 //! is ever popped singly.
+//!
+//! # A receiver that goes away
+//!
+//! A CPU going offline raises a flag and then takes everything; a pusher pushes and then looks at the flag. At least one
+//! of the two must see the other, or a chunk stays behind on a list that nobody looks at:
+//!
+//! ```text
+//!   CPU going offline          pusher
+//!   dead = true                push  (exchange of head)
+//!   take (exchange of head)    dead? yes: take
+//! ```
+//!
+//! Both change `head` with an exchange, and the exchanges of one word happen one after the other. If the push came
+//! first, the take finds it. If the take came first, the push has read what the take wrote (or a push after it, which
+//! is part of the same release sequence), so with Release in the take and Acquire in the push the flag raised before
+//! the take is visible after the push. No sequential consistency is needed, but a plain look at `head` in place of the
+//! take would not do: see [`Llist::is_empty`].
+//!
+//! # What each ordering is for, and the loom test that fails without it
+//!
+//! Tried one by one with `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`:
+//!
+//! ```text
+//!   push, exchange   without Release   the taker walks links that it cannot see      loom_pushes_and_takes_...
+//!   push, exchange   without Acquire   the pusher misses the flag                    loom_a_push_to_a_dying_cpu_...
+//!   take, exchange   without Acquire   the taker walks links that it cannot see      loom_pushes_and_takes_...
+//!   take, exchange   without Release   the pusher misses the flag                    loom_a_push_to_a_dying_cpu_...
+//!   take replaced by "take unless empty" when going offline: the owner misses a push loom_a_push_to_a_dying_cpu_...
+//! ```
 
 use crate::primitive::{
     AtomicU32,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    Ordering::{AcqRel, Relaxed},
 };
 
 /// "No chunk".
@@ -32,10 +61,10 @@ impl Llist {
         loop {
             // Relaxed: published by the exchange below.
             link.store(head, Relaxed);
-            // SeqCst (which includes Release for the link just written): the pusher goes on to look whether the
-            // receiver is being taken down, while the take-down raises its flag and then takes the stack. One total
-            // order over all four is what guarantees that at least one of the two sees the other.
-            match self.head.compare_exchange_weak(head, chunk, SeqCst, Relaxed) {
+            // Release: publishes the link just written and what the caller wrote to the chunk. Acquire: whoever goes on
+            // to look whether the receiver is going away sees the flag if the receiver has already taken the stack.
+            // Relaxed on failure: nothing is read through the head, it is only compared with.
+            match self.head.compare_exchange_weak(head, chunk, AcqRel, Relaxed) {
                 Ok(_) => return head == NIL,
                 Err(changed) => head = changed,
             }
@@ -44,20 +73,21 @@ impl Llist {
 
     /// Whether nothing is on the stack at this moment; a hint to spare the swap.
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: only a hint; whoever must not miss a push uses `take`.
+        // Relaxed: only a hint; whoever must not miss a push, as when the receiver goes away, uses `take`.
         self.head.load(Relaxed) == NIL
     }
 
     /// Takes everything. The caller walks the links with [`Chain::next`].
     pub(crate) fn take(&self) -> Chain {
-        // SeqCst: the other half of the argument in `push`; its Acquire makes the links readable.
-        Chain { at: self.head.swap(NIL, SeqCst) }
+        // Acquire: makes the links readable. Release: what was written before the take, such as the flag of a receiver
+        // that goes away, is visible to whoever pushes after it.
+        Chain { at: self.head.swap(NIL, AcqRel) }
     }
 
     /// Everything that is on the stack, for a validator that holds the world still.
     pub(crate) fn peek(&self) -> Chain {
-        // Acquire: pairs with the Release in `push`.
-        Chain { at: self.head.load(Acquire) }
+        // Relaxed: with the world still, whatever stopped it (joining threads, say) has ordered the pushes before.
+        Chain { at: self.head.load(Relaxed) }
     }
 }
 
@@ -80,7 +110,8 @@ impl Chain {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::primitive::{AtomicBool, Ordering::SeqCst};
+    use crate::primitive::AtomicBool;
+    use loom::model::Builder;
     use loom::{sync::Arc, thread};
 
     struct World {
@@ -99,8 +130,7 @@ mod loom_tests {
         })
     }
 
-    fn drain(world: &World) -> Vec<u32> {
-        let mut chain = world.list.take();
+    fn walk(world: &World, mut chain: Chain) -> Vec<u32> {
         let mut got = Vec::new();
         while let Some(chunk) = chain.next(|c| &world.links[c as usize]) {
             // What the pusher wrote before pushing must be visible.
@@ -110,46 +140,109 @@ mod loom_tests {
         got
     }
 
+    fn drain(world: &World) -> Vec<u32> {
+        walk(world, world.list.take())
+    }
+
     fn free(world: &World, chunk: u32) {
         world.payload[chunk as usize].store(1, Relaxed);
         world.list.push(chunk, &world.links[chunk as usize]);
+    }
+
+    /// A remote free: push, and finish the work if the owner is gone.
+    fn free_to_owner(world: &World, chunk: u32) -> Vec<u32> {
+        free(world, chunk);
+        if world.dead.load(Relaxed) { drain(world) } else { Vec::new() }
+    }
+
+    /// The owner going offline.
+    fn go_offline(world: &World) -> Vec<u32> {
+        world.dead.store(true, Relaxed);
+        drain(world)
+    }
+
+    fn spawn<T: 'static>(world: &Arc<World>, work: impl FnOnce(&World) -> T + 'static) -> thread::JoinHandle<T> {
+        let world = world.clone();
+        thread::spawn(move || work(&world))
+    }
+
+    fn sorted(mut chunks: Vec<u32>) -> Vec<u32> {
+        chunks.sort_unstable();
+        chunks
     }
 
     #[test]
     fn loom_pushes_and_takes_lose_and_double_nothing() {
         loom::model(|| {
             let world = world();
-            let pushers: Vec<_> = (0..2)
-                .map(|chunk| {
-                    let world = world.clone();
-                    thread::spawn(move || free(&world, chunk))
-                })
-                .collect();
+            let pushers = [0, 1].map(|chunk| spawn(&world, move |world| free(world, chunk)));
             let mut got = drain(&world);
-            pushers.into_iter().for_each(|p| p.join().unwrap());
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
             got.extend(drain(&world));
-            got.sort_unstable();
-            assert_eq!(got, [0, 1]);
+            assert_eq!(sorted(got), [0, 1]);
         });
     }
 
-    /// A remote free against the owner going offline: whoever sees the other finishes the work, nothing is stranded.
+    /// Whoever sees the other finishes the work, nothing is stranded.
     #[test]
     fn loom_a_push_to_a_dying_cpu_is_not_stranded() {
         loom::model(|| {
             let world = world();
-            let pusher = {
-                let world = world.clone();
-                thread::spawn(move || {
-                    free(&world, 0);
-                    if world.dead.load(SeqCst) { drain(&world) } else { Vec::new() }
-                })
-            };
-            world.dead.store(true, SeqCst);
-            let mut got = drain(&world);
+            let pusher = spawn(&world, |world| free_to_owner(world, 0));
+            let mut got = go_offline(&world);
             got.extend(pusher.join().unwrap());
             assert_eq!(got, [0]);
             assert!(world.list.is_empty());
+        });
+    }
+
+    /// The same with company: two pushers, and somebody else who drains that CPU at the same time.
+    #[test]
+    fn loom_two_pushers_a_drain_and_a_dying_cpu_strand_and_double_nothing() {
+        // Four threads: more than three preemptions take minutes and have never shown anything else.
+        let mut model = Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let world = world();
+            let pushers = [0, 1].map(|chunk| spawn(&world, move |world| free_to_owner(world, chunk)));
+            let taker = spawn(&world, drain);
+            let mut got = go_offline(&world);
+            pushers.into_iter().for_each(|pusher| got.extend(pusher.join().unwrap()));
+            got.extend(taker.join().unwrap());
+            assert!(world.list.is_empty());
+            assert_eq!(sorted(got), [0, 1]);
+        });
+    }
+
+    /// Back online before the pusher looked: then the chunk is on the list of a CPU that will look at it.
+    #[test]
+    fn loom_a_push_to_a_cpu_that_comes_back_is_on_its_list() {
+        loom::model(|| {
+            let world = world();
+            let pusher = spawn(&world, |world| free_to_owner(world, 0));
+            let mut got = go_offline(&world);
+            world.dead.store(false, Relaxed);
+            got.extend(pusher.join().unwrap());
+            got.extend(drain(&world));
+            assert_eq!(got, [0]);
+        });
+    }
+
+    /// A chunk that is taken and pushed again while another push is under way (ABA): the link written before is right
+    /// again when the exchange succeeds.
+    #[test]
+    fn loom_a_chunk_that_returns_confuses_no_pusher() {
+        loom::model(|| {
+            let world = world();
+            free(&world, 0);
+            let pusher = spawn(&world, |world| free(world, 1));
+            let mut got = drain(&world);
+            got.retain(|&chunk| chunk != 0);
+            free(&world, 2);
+            free(&world, 0);
+            pusher.join().unwrap();
+            got.extend(drain(&world));
+            assert_eq!(sorted(got), [0, 1, 2]);
         });
     }
 }

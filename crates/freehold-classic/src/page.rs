@@ -15,14 +15,17 @@
 //! wrong frees detectable: see [`Frames::classify`].
 //!
 //! Every field is an atomic, so that a frame may be looked at without the lock that protects it (the kernel does so all
-//! the time, with `READ_ONCE`). All accesses are `Relaxed`: the fields of a chunk are only written by whoever owns the
-//! chunk, and ownership always passes through a lock, a lock-free list's Release/Acquire pair, or the caller's own
-//! hand-over between threads. The one race that must be decided, two threads freeing the same chunk, is decided by the
-//! atomicity of the compare-exchange in [`Frames::put`] alone.
+//! the time, with `READ_ONCE`). Nearly all accesses are `Relaxed`: the fields of a chunk are only written by whoever
+//! owns the chunk, and ownership passes through a lock, a lock-free list's Release/Acquire pair, or the caller's own
+//! hand-over between threads. The exception is the reference count, which is itself a hand-over: see [`Frames::put`].
+//! Two threads freeing the same chunk are told apart by the atomicity of its compare-exchange.
 
 use freehold::{FreeError, Migratetype, Order, Pfn};
 
-use crate::primitive::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::primitive::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 
 /// "No frame": the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -79,7 +82,8 @@ impl State {
     pub(crate) const TAIL: Self = Self(0);
     const POISON: u32 = 1 << 12;
     const REFERENCE: u32 = 1 << 16;
-    /// A reference count that has overflowed once and is never changed again.
+    /// A count that has arrived here is not trusted any more and stays: leaking a frame is better than freeing one that
+    /// is in use (as the kernel's `refcount_t` does).
     const SATURATED: u32 = 0xffff;
 
     pub(crate) const fn new(kind: Kind, order: u8, migratetype: Migratetype) -> Self {
@@ -212,28 +216,29 @@ impl Frames {
         }
     }
 
-    /// The head of the chunk that `frame` is part of, itself included.
+    /// The chunk that `frame` is part of: its head, and what the head said when it was looked at. Looking a second time
+    /// may give another answer, perhaps of a chunk that does not contain `frame`, unless something holds it still.
     ///
     /// At most 11 records are looked at. `None` only while another thread is changing the chunk.
-    pub(crate) fn head(&self, frame: u32) -> Option<u32> {
-        (0..=MAX_ORDER).map(|order| frame & !((1u32 << order) - 1)).find(|&head| {
-            let state = self.state(head);
-            state.kind() != Kind::Tail && head + (1 << state.order()) > frame
-        })
+    pub(crate) fn chunk(&self, frame: u32) -> Option<(u32, State)> {
+        (0..=MAX_ORDER)
+            .map(|order| frame & !((1u32 << order) - 1))
+            .map(|head| (head, self.state(head)))
+            .find(|&(head, state)| state.kind() != Kind::Tail && head + (1 << state.order()) > frame)
     }
 
     /// Why `frame` cannot be freed with `order`: the distinct error for each mistake.
     #[cold]
     pub(crate) fn classify(&self, frame: u32, order: u8) -> FreeError {
         let pfn = self.pfn(frame);
-        let Some(head) = self.head(frame) else { return FreeError::DoubleFree { pfn } };
-        let state = self.state(head);
+        let Some((head, state)) = self.chunk(frame) else { return FreeError::DoubleFree { pfn } };
         match state.kind() {
             Kind::Hole => FreeError::Hole { pfn },
             Kind::Allocated | Kind::Poisoned if head != frame => {
                 FreeError::InsideAllocation { pfn, head: self.pfn(head) }
             }
-            Kind::Allocated => {
+            // With the right order it was somebody else's free that came first, and it is in use again by now.
+            Kind::Allocated if state.order() != order => {
                 FreeError::WrongOrder { pfn, allocated: to_order(state.order()), freed: to_order(order) }
             }
             _ if self.touched[(frame / 64) as usize].load(Relaxed) >> (frame % 64) & 1 == 0 => {
@@ -257,33 +262,57 @@ impl Frames {
             if state.kind() != Kind::Allocated || state.order() != order {
                 return Err(self.classify(frame, order));
             }
-            let (next, put) = if state.references() == State::SATURATED {
-                (now, Put::Kept)
-            } else if state.references() > 1 {
-                (now - State::REFERENCE, Put::Kept)
-            } else {
-                (now - State::REFERENCE - Kind::Allocated as u32 + Kind::Freeing as u32, Put::Freed)
+            let (next, put) = match state.references() {
+                State::SATURATED => (now, Put::Kept),
+                2.. => (now - State::REFERENCE, Put::Kept),
+                _ => (Self::freeing(now), Put::Freed),
             };
-            match word.compare_exchange_weak(now, next, Relaxed, Relaxed) {
+            // Release: what this holder did with the memory comes before the chunk's next life. Acquire: so does what
+            // the other holders did that let go before the last one.
+            match word.compare_exchange_weak(now, next, AcqRel, Relaxed) {
                 Ok(_) => return Ok(put),
                 Err(changed) => now = changed,
             }
         }
     }
 
-    /// Takes back a [`put`](Self::put) that was made in vain because a later part of the same call was wrong.
-    pub(crate) fn unput(&self, frame: u32, put: Put) {
+    /// Takes hold of the chunk of `order` at `frame` if there is only one reference: it becomes `Freeing` and is the
+    /// caller's, to go on with or to [let go](Self::let_go) again. Otherwise nothing changes. Returns how many
+    /// references there are.
+    ///
+    /// For what must be all or nothing: a reference that others share cannot be dropped and taken back later, since the
+    /// others may let go in between and the chunk would be gone.
+    pub(crate) fn seize(&self, frame: u32, order: u8) -> Result<u32, FreeError> {
         let word = &self.pages[frame as usize].state;
-        match put {
-            // Exactly what `get` does, saturation included; the frame is still allocated, so it cannot fail.
-            Put::Kept => {
-                let _ = self.get(frame);
+        let mut now = word.load(Relaxed);
+        loop {
+            let state = State(now);
+            if state.kind() != Kind::Allocated || state.order() != order {
+                return Err(self.classify(frame, order));
             }
-            Put::Freed => {
-                let now = word.load(Relaxed);
-                word.store(now + State::REFERENCE + Kind::Allocated as u32 - Kind::Freeing as u32, Relaxed);
+            if state.references() != 1 {
+                return Ok(state.references());
+            }
+            // Acquire: after what former holders did, as in `put`.
+            match word.compare_exchange_weak(now, Self::freeing(now), Acquire, Relaxed) {
+                Ok(_) => return Ok(1),
+                Err(changed) => now = changed,
             }
         }
+    }
+
+    /// Takes back [`seize`](Self::seize), or a [`put`](Self::put) that returned [`Put::Freed`].
+    pub(crate) fn let_go(&self, frame: u32) {
+        let word = &self.pages[frame as usize].state;
+        let now = word.load(Relaxed);
+        // A plain store: nobody else writes the record of a chunk that is `Freeing`. Release: hands on what `seize`
+        // acquired.
+        word.store(now + State::REFERENCE + Kind::Allocated as u32 - Kind::Freeing as u32, Release);
+    }
+
+    /// The word of an allocated chunk whose only reference is dropped.
+    fn freeing(word: u32) -> u32 {
+        word - State::REFERENCE - Kind::Allocated as u32 + Kind::Freeing as u32
     }
 
     /// Takes one more reference of the chunk at `frame`.
@@ -295,9 +324,9 @@ impl Frames {
             if state.kind() != Kind::Allocated {
                 return Err(self.classify(frame, 0));
             }
-            // A count that has reached its end no longer says how many there are: it stays, and the frame leaks
-            // rather than being freed early.
             let next = if state.references() == State::SATURATED { now } else { now + State::REFERENCE };
+            // Relaxed: whoever asks for one more reference has one already, or got the frame's number from somebody
+            // who has; as with `Arc::clone`, that hand-over is where the ordering comes from.
             match word.compare_exchange_weak(now, next, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(changed) => now = changed,
@@ -307,12 +336,21 @@ impl Frames {
 
     /// Marks a single allocated frame as bad memory: freeing it will set it aside.
     pub(crate) fn poison(&self, frame: u32) -> Result<(), FreeError> {
-        let state = self.state(frame);
-        if state.kind() != Kind::Allocated || state.order() != 0 {
-            return Err(self.classify(frame, 0));
+        let word = &self.pages[frame as usize].state;
+        let mut now = word.load(Relaxed);
+        loop {
+            let state = State(now);
+            if state.kind() != Kind::Allocated || state.order() != 0 {
+                return Err(self.classify(frame, 0));
+            }
+            // An exchange and not an addition: the frame may be freed between the look and the mark, and then it is
+            // somebody else's record that would be marked. Relaxed: the mark is read by whoever drops the last
+            // reference of the same word.
+            match word.compare_exchange_weak(now, now | State::POISON, Relaxed, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(changed) => now = changed,
+            }
         }
-        self.pages[frame as usize].state.fetch_or(State::POISON, Relaxed);
-        Ok(())
     }
 }
 
@@ -338,9 +376,8 @@ mod tests {
     #[test]
     fn the_head_of_any_frame_is_found() {
         let frames = frames();
-        assert_eq!(frames.head(511), Some(0));
-        assert_eq!(frames.head(512), Some(512));
-        assert_eq!(frames.head(1023), Some(512));
+        let head = |frame| frames.chunk(frame).map(|(head, _)| head);
+        assert_eq!((head(511), head(512), head(1023)), (Some(0), Some(512), Some(512)));
     }
 
     #[test]
@@ -363,8 +400,27 @@ mod tests {
         frames.get(512).unwrap();
         assert_eq!(frames.put(512, 9), Ok(Put::Kept));
         assert_eq!(frames.put(512, 9), Ok(Put::Freed));
-        frames.unput(512, Put::Freed);
+        frames.let_go(512);
         assert_eq!(frames.state(512).references(), 1);
         assert_eq!(frames.put(512, 9), Ok(Put::Freed));
+    }
+
+    #[test]
+    fn only_a_single_reference_can_be_seized() {
+        let frames = frames();
+        frames.get(512).unwrap();
+        assert_eq!(frames.seize(512, 9), Ok(2));
+        assert_eq!(frames.put(512, 9), Ok(Put::Kept));
+        assert_eq!(frames.seize(512, 9), Ok(1));
+        assert_eq!(frames.get(512), Err(FreeError::DoubleFree { pfn: Pfn::new(0x1200) }));
+        frames.let_go(512);
+        assert_eq!(frames.put(512, 9), Ok(Put::Freed));
+    }
+
+    #[test]
+    fn more_references_than_can_be_counted_leak_the_frame_and_never_free_it_early() {
+        let frames = frames();
+        (0..0x1_0000).for_each(|_| frames.get(512).unwrap());
+        assert!((0..0x1_0001).all(|_| frames.put(512, 9) == Ok(Put::Kept)));
     }
 }

@@ -54,6 +54,7 @@ const PCP_BUDDY_FIXED: Switches = PCP_BUDDY
     .with(Switch::RemoteList)
     .with(Switch::UnlinkDead)
     .with(Switch::ForeignClaim)
+    .with(Switch::MergeOnce)
     .with(Switch::OwnedByType);
 
 /// Every preset, oldest first.

@@ -14,7 +14,7 @@ use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::Classic;
 use crate::free::{Context, Loose};
-use crate::page::{Kind, Put, State, to_order};
+use crate::page::{Kind, Put, State};
 use crate::switches::Switch;
 
 impl Classic {
@@ -26,24 +26,21 @@ impl Classic {
     /// See [`FreeError`]; nothing has changed then. A chunk with more than one reference cannot be split and counts as
     /// [`FreeError::WrongOrder`].
     pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        if from > Order::LINUX_MAX {
-            return Err(FreeError::OrderTooLarge { order: from, max: Order::LINUX_MAX });
-        }
-        let (zone, frame) = self.find(pfn)?;
-        if !pfn.is_aligned(from) {
-            return Err(FreeError::Misaligned { pfn, order: from });
-        }
+        let Loose { zone, frame, .. } = self.locate(pfn, from)?;
         let frames = &self.zones[zone].frames;
-        let state = frames.state(frame);
-        if state.kind() != Kind::Allocated || state.order() != from.get() {
-            return Err(frames.classify(frame, from.get()));
+        // Seized, so that nobody takes or drops a reference while the one record becomes many.
+        let references = frames.seize(frame, from.get())?;
+        if to >= from || references != 1 {
+            if references == 1 {
+                frames.let_go(frame);
+            }
+            let wrong = FreeError::WrongOrder { pfn, allocated: from, freed: to };
+            return if to == from && references == 1 { Ok(()) } else { Err(wrong) };
         }
-        if to > from || state.references() != 1 {
-            return Err(FreeError::WrongOrder { pfn, allocated: to_order(state.order()), freed: to });
-        }
+        let migratetype = frames.state(frame).migratetype();
         // From the last part to the first, so that the head covers all of it until the rest has heads of its own.
         for part in (frame..frame + from.frames() as u32).step_by(to.frames() as usize).rev() {
-            frames.set(part, State::allocated(to.get(), state.migratetype()));
+            frames.set(part, State::allocated(to.get(), migratetype));
         }
         Ok(())
     }

@@ -8,5 +8,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod engine;
+pub mod engines;
+pub mod replay;
+pub mod report;
 pub mod trace;

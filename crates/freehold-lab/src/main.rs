@@ -1,3 +1,7 @@
 //! The `freehold` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    freehold_lab::cli::main()
+}

@@ -165,7 +165,7 @@ impl LineParser {
             self.gfp_seen.swap(at, at.saturating_sub(1));
             return Ok(bits);
         }
-        let words = str::from_utf8(text).map_err(|_| Bad::because("gfp_flags is not text"))?;
+        let words = std::str::from_utf8(text).map_err(|_| Bad::because("gfp_flags is not text"))?;
         let bits = gfp::parse(words).map_err(|part| {
             if part.is_empty() {
                 Bad::because(format!("gfp_flags `{words}` has an empty part"))

@@ -7,8 +7,7 @@
 //!
 //! One row is one event; what an event does not have is 255 (types and orders) or 0.
 
-/// The columns, in the order in which they are written. The first [`REQUIRED`] in [`COLUMNS`]'s own marking must be
-/// there; the others have defaults.
+/// The columns, in the order in which they are written; [`COLUMNS`] says which of them a trace must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(super) enum Column {

@@ -229,7 +229,7 @@ pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compr
             info.cpus = Some(cpus);
         }
         let Some(comment) = text.strip_prefix(b"#") else { continue };
-        let Ok(comment) = str::from_utf8(comment) else { continue };
+        let Ok(comment) = std::str::from_utf8(comment) else { continue };
         let comment = comment.trim();
         if let Some(counts) = comment.strip_prefix("entries-in-buffer/entries-written:") {
             // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.

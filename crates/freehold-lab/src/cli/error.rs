@@ -1,0 +1,70 @@
+//! Errors as the user sees them: one line that says what and where, and a hint what to do.
+
+use std::fmt;
+use std::io;
+
+/// An error of a command.
+#[derive(Debug)]
+pub struct CliError {
+    message: String,
+    hint: Option<String>,
+    broken_pipe: bool,
+}
+
+impl CliError {
+    /// An error with nothing more to say.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, broken_pipe: false }
+    }
+
+    /// An error of a trace reader: its second line, where there is one, is the hint.
+    pub(super) fn from_reader(text: &str) -> Self {
+        match text.split_once("\nhint: ") {
+            Some((message, hint)) => Self::new(message).hint(hint),
+            None => Self::new(text),
+        }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What is wrong, without the hint.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(super) fn is_broken_pipe(&self) -> bool {
+        self.broken_pipe
+    }
+
+    /// Prints it to standard error.
+    pub(super) fn print(&self) {
+        super::output::complain(&format!("error: {self}"));
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for CliError {}
+
+impl From<io::Error> for CliError {
+    /// For writing to standard output.
+    fn from(error: io::Error) -> Self {
+        Self {
+            broken_pipe: error.kind() == io::ErrorKind::BrokenPipe,
+            ..Self::new(format!("cannot write to standard output: {error}"))
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Traces named on the command line, as something that can be read twice.
+
+use std::path::{Path, PathBuf};
+
+use super::error::CliError;
+use crate::replay::{Description, Events, SourceError, Trace};
+use crate::trace::{Event, OpenOptions, Source, TraceReader};
+
+/// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
+static SAMPLE: &[u8] = include_bytes!("../../../../data/page-cache-churn.parquet");
+const SAMPLE_NAME: &str = "page-cache-churn (built-in sample)";
+
+/// A trace that can be opened as often as needed.
+pub(super) struct TraceFile {
+    source: Source,
+    options: OpenOptions,
+    /// What the user called it.
+    shown: String,
+    path: Option<PathBuf>,
+}
+
+impl TraceFile {
+    /// The built-in sample.
+    pub(super) fn sample() -> Self {
+        Self {
+            source: Source::Bytes { name: SAMPLE_NAME.to_owned(), bytes: SAMPLE },
+            options: OpenOptions::default(),
+            shown: "the built-in sample".to_owned(),
+            path: None,
+        }
+    }
+
+    /// The trace that an argument names: a path, or `-` for standard input. What can be read only once is copied to a
+    /// temporary file.
+    pub(super) fn named(argument: &Path, skip_bad: bool) -> Result<Self, CliError> {
+        let source = Source::from_arg(argument);
+        let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
+        let shown = if path.is_some() { argument.display().to_string() } else { "standard input".to_owned() };
+        let source = source.reopenable().map_err(|error| CliError::from_reader(&error.to_string()))?;
+        Ok(Self { source, options: OpenOptions { skip_bad }, shown, path })
+    }
+
+    /// What the user called it.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Its path, where it has one that files may lie beside.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl Trace for TraceFile {
+    fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
+        Ok(Box::new(FileEvents { reader: TraceReader::open(&self.source, self.options)? }))
+    }
+}
+
+struct FileEvents {
+    reader: TraceReader,
+}
+
+impl Events for FileEvents {
+    fn description(&self) -> Description {
+        let info = self.reader.info();
+        let lost = self.reader.lost();
+        Description {
+            name: info.name.clone(),
+            format: info.format.to_string(),
+            rows: info.rows,
+            kernel: info.kernel.clone(),
+            cpus: info.cpus,
+            lost_events: info.lost_events.map(|_| lost).or((lost > 0).then_some(lost)),
+        }
+    }
+
+    fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
+        Ok(self.reader.next_batch(events)?)
+    }
+
+    fn skipped(&self) -> u64 {
+        self.reader.skipped()
+    }
+
+    fn first_skipped(&self) -> Option<String> {
+        self.reader.first_skipped()
+    }
+
+    fn ignored(&self) -> u64 {
+        self.reader.ignored()
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.reader.progress()
+    }
+}

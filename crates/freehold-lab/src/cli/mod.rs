@@ -1,0 +1,103 @@
+//! The command line of `freehold`.
+//!
+//! Results go to standard output and everything else (progress, warnings, errors) to standard error, so that
+//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or input that
+//! cannot be read.
+
+mod against_kernel;
+mod engines;
+mod error;
+mod input;
+mod output;
+mod progress;
+mod replay;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use error::CliError;
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold                                      replay the sample trace through the default engines
+  freehold replay trace.parquet                 replay a trace of your own
+  freehold replay --json *.parquet              the same for several, for programs
+  freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
+                                                compare two engines, one with a change switched off
+  freehold replay --memory 1G trace.parquet     press it for memory
+  freehold engines                              what can be named after --engine
+
+A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
+'-' reads standard input. To record one:
+  trace-cmd record -e 'kmem:mm_page_*' -- make && trace-cmd report > trace.txt
+
+Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or unreadable input.";
+
+/// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
+#[derive(Parser, Debug)]
+#[command(name = "freehold", version, after_help = EXAMPLES, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Replay traces through engines and print a comparison.
+    Replay(Box<replay::ReplayArgs>),
+    /// List the engines and switches that can be named.
+    Engines(engines::EnginesArgs),
+}
+
+/// What came of a command that did its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// All is well.
+    Fine,
+    /// An engine ended not whole.
+    NotWhole,
+    /// Some of the input could not be read; said already.
+    Unreadable,
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => replay::run(&replay::ReplayArgs::sample()),
+        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Engines(args)) => engines::run(&args),
+    };
+    match done {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::NotWhole) => ExitCode::from(1),
+        Ok(Outcome::Unreadable) => ExitCode::from(2),
+        // Whoever read our output has seen enough: `freehold | head` is no error.
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            error.print();
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_subcommand_and_an_empty_replay_are_the_same() {
+        let cli = Cli::parse_from(["freehold", "replay"]);
+        let Some(Command::Replay(args)) = cli.command else { panic!("replay is a subcommand") };
+        assert_eq!(*args, replay::ReplayArgs::sample());
+    }
+}

@@ -1,0 +1,49 @@
+//! A progress bar on standard error, for people only: none where standard error is no terminal.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Progress of one pass over one trace.
+pub(super) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar for the pass `what`; hidden if `quiet` or nobody watches. `events` is how many will come, if known.
+    pub(super) fn new(what: &str, events: Option<u64>, quiet: bool) -> Self {
+        if quiet || !io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden() };
+        }
+        // Below a second nothing is worth drawing; the bar appears with the first update after that.
+        let bar = ProgressBar::with_draw_target(events, ProgressDrawTarget::stderr_with_hz(10));
+        let template = if events.is_some() {
+            "{prefix} [{bar:30}] {human_pos}/{human_len} events, {per_sec}, {eta} left"
+        } else {
+            "{prefix} {spinner} {human_pos} events, {per_sec}, {msg}"
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar }
+    }
+
+    /// So many events are done; the reader's own progress says how far that is where their number is not known.
+    pub(super) fn update(&self, events: u64, (done, total): (u64, u64)) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        if self.bar.length().is_none() && total > 0 {
+            self.bar.set_message(format!("{}% read", done.min(total) * 100 / total));
+        }
+        self.bar.set_position(events);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,330 @@
+//! `freehold replay`: traces through engines.
+
+use std::fs::File;
+use std::num::{NonZeroU16, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use freehold::{NodeId, Order};
+use serde::Serialize;
+
+use super::error::CliError;
+use super::input::TraceFile;
+use super::progress::Progress;
+use super::size::{Memory, parse_memory};
+use super::{Outcome, against_kernel, output};
+use crate::engines::{self, EngineSpec, MachineConfig};
+use crate::replay::against_kernel::AgainstKernel;
+use crate::replay::{
+    self, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
+};
+use crate::report::{json, table, timeline};
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold replay                               the sample trace, the default engines
+  freehold replay -e 5.17 -e vanilla trace.parquet
+  freehold replay --memory 1G --warm trace.parquet
+  freehold replay --timeline over-time.parquet trace.parquet
+  zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
+  freehold replay --against-kernel trace.parquet
+
+--json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
+
+/// Where the contents of the CPUs' lists at the start of a recording come from.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum StartingLists {
+    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest.
+    #[default]
+    Trace,
+    /// zoneinfo's count alone.
+    Zoneinfo,
+}
+
+/// Arguments of `freehold replay`.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ReplayArgs {
+    /// Traces to replay; '-' is standard input. Without any, the built-in sample.
+    #[arg(value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+
+    /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be given several
+    /// times; the first is the baseline. Default: 5.17, vanilla, pcp-buddy and pcp-buddy-fixed.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
+    engines: Vec<EngineSpec>,
+
+    /// Memory of the machine (K, M, G or T), rounded up to whole 4 MiB. Default: the trace's peak and head-room.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory)]
+    memory: Option<Memory>,
+
+    /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace has them.
+    #[arg(short, long, value_name = "N")]
+    cpus: Option<NonZeroU16>,
+
+    /// The memory node that the machine's memory belongs to.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    node: u8,
+
+    /// Begin with the frames allocated that the trace frees without having allocated them.
+    #[arg(long)]
+    warm: bool,
+
+    /// Put in an allocation for frames that were taken from the zone and later freed but whose allocation was not
+    /// traced, at the moment they were taken.
+    #[arg(long)]
+    untraced: bool,
+
+    /// Leave malformed lines and rows out, and count them, instead of stopping.
+    #[arg(long)]
+    skip_bad: bool,
+
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+
+    /// Write the state of every engine over time to this Parquet file.
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+
+    /// Engines to run at the same time. Default: as many as there are cores.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// No progress bar.
+    #[arg(long)]
+    no_progress: bool,
+
+    /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
+    /// the trace, on a machine as the zoneinfo beside the trace (NAME.zoneinfo.before.txt) describes it.
+    #[arg(long, conflicts_with_all = ["memory", "timeline"])]
+    against_kernel: bool,
+
+    /// What the CPUs' lists held when the recording began: reconstructed from the trace's own rows, or all of
+    /// zoneinfo's count as movable single frames.
+    #[arg(long, value_enum, default_value_t, requires = "against_kernel")]
+    starting_lists: StartingLists,
+
+    /// The zoneinfo to use.
+    #[arg(long, value_name = "FILE", requires = "against_kernel")]
+    zoneinfo: Option<PathBuf>,
+}
+
+impl ReplayArgs {
+    /// What `freehold` alone does.
+    pub(super) fn sample() -> Self {
+        Self::default()
+    }
+
+    fn put_in(&self) -> SurveyOptions {
+        // What the recording kernel was asked to free it did free, whoever had allocated it.
+        SurveyOptions { warm: self.warm || self.against_kernel, untraced: self.untraced }
+    }
+
+    pub(super) fn starting_lists(&self) -> StartingLists {
+        self.starting_lists
+    }
+}
+
+pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
+    // Fail before the work, not after it.
+    let timeline = args.timeline.as_ref().map(|path| {
+        File::create(path).map_err(|error| {
+            CliError::new(format!("cannot write the timeline to {}: {error}", path.display()))
+                .hint("give --timeline a file in a folder that exists and may be written to")
+        })
+    });
+    let timeline = timeline.transpose()?;
+    let specs = specs(args)?;
+    // A value that cannot be is known without reading anything.
+    if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {
+        return Err(CliError::new(format!("{cpus} CPUs are too many: {} is the most", sizing::CPUS_MAX)));
+    }
+
+    let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
+    let mut outcome = Outcome::Fine;
+    let arguments: Vec<Option<&PathBuf>> =
+        if args.traces.is_empty() { vec![None] } else { args.traces.iter().map(Some).collect() };
+    let mut printed = false;
+    for argument in &arguments {
+        let (name, done) = one(args, &specs, *argument);
+        match &done {
+            Ok(Done { replay, comparison }) => {
+                for engine in replay.engines.iter().filter(|engine| !engine.whole) {
+                    output::complain(&format!("error: {name}: engine {} is not whole", engine.engine));
+                    engine.errors.iter().for_each(|finding| output::complain(&format!("  {finding}")));
+                }
+                if !replay.is_whole() && outcome == Outcome::Fine {
+                    outcome = Outcome::NotWhole;
+                }
+                if !args.json {
+                    print_table(replay, comparison.as_ref(), !printed)?;
+                    printed = true;
+                }
+            }
+            Err(error) => {
+                error.print();
+                outcome = Outcome::Unreadable;
+            }
+        }
+        results.push(done.map_err(|error| (name, error)));
+    }
+
+    if let (Some(file), Some(path)) = (timeline, &args.timeline) {
+        timeline::write(file, results.iter().flatten().map(|done| &done.replay))
+            .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
+    }
+    // Nothing at all is no document; the errors have been said.
+    if args.json && results.iter().any(Result::is_ok) {
+        let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+        match &documents[..] {
+            [document] => output::print_json(document)?,
+            traces => output::print_json(&Documents { traces })?,
+        }
+    }
+    Ok(outcome)
+}
+
+/// What `--json` prints of a trace.
+#[derive(Serialize)]
+#[serde(untagged)]
+#[allow(clippy::large_enum_variant)] // one for each trace of a command line
+enum Document<'a> {
+    Replayed {
+        #[serde(flatten)]
+        replay: json::ReplayReport<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        against_kernel: Option<&'a AgainstKernel>,
+    },
+    Unreadable {
+        trace: Named<'a>,
+        error: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+/// What `--json` prints of several traces.
+#[derive(Serialize)]
+struct Documents<'a> {
+    traces: &'a [Document<'a>],
+}
+
+impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
+    fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
+        match result {
+            Ok(done) => Self::Replayed { replay: (&done.replay).into(), against_kernel: done.comparison.as_ref() },
+            Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
+        }
+    }
+}
+
+/// What came of one trace.
+pub(super) struct Done {
+    pub(super) replay: Replay,
+    pub(super) comparison: Option<AgainstKernel>,
+}
+
+fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (String, Result<Done, CliError>) {
+    let trace = match argument {
+        None => TraceFile::sample(),
+        Some(path) => match TraceFile::named(path, args.skip_bad) {
+            Ok(trace) => trace,
+            Err(error) => return (path.display().to_string(), Err(error)),
+        },
+    };
+    let name = trace.shown().to_owned();
+    let done = if args.against_kernel {
+        against_kernel::run(args, args.zoneinfo.as_deref(), specs, &trace)
+    } else {
+        replay_one(args, specs, &trace).map(|replay| Done { replay, comparison: None })
+    };
+    (name, done)
+}
+
+fn replay_one(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Replay, CliError> {
+    let survey = survey(args, trace)?;
+    let memory = args.memory.map(|memory| memory.frames);
+    let machine = sizing::machine(&survey, args.put_in(), memory, cpus(args, &survey)?);
+    drive(args, specs, trace, &survey, machine)
+}
+
+/// The first pass.
+pub(super) fn survey(args: &ReplayArgs, trace: &TraceFile) -> Result<Survey, CliError> {
+    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
+    let survey = replay::survey(trace as &dyn Trace, args.put_in(), Order::LINUX_MAX, |events, reader| {
+        progress.update(events, reader);
+    })
+    .map_err(|error| CliError::from_reader(&error.to_string()))?;
+    drop(progress);
+    let TraceFacts { events, .. } = survey.facts;
+    if events == 0 {
+        return Err(CliError::new(format!("{}: there is no page-allocator event in it", trace.shown()))
+            .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
+    }
+    if survey.skipped > 0 {
+        let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        let skipped = survey.skipped;
+        output::complain(&format!("warning: {}: {skipped} malformed rows or lines skipped{first}", trace.shown()));
+    }
+    Ok(survey)
+}
+
+/// CPUs of the machine, as the user wants or as the trace has them.
+pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<Option<u16>, CliError> {
+    let cpus = args.cpus.map(NonZeroU16::get);
+    let shown = sizing::default_cpus(survey);
+    if cpus.is_none() && shown > sizing::CPUS_MAX {
+        let most = sizing::CPUS_MAX;
+        return Err(CliError::new(format!("the trace has {shown} CPUs; {most} is the most that can be replayed"))
+            .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    Ok(cpus)
+}
+
+/// The second pass.
+pub(super) fn drive(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    trace: &TraceFile,
+    survey: &Survey,
+    machine: MachineConfig,
+) -> Result<Replay, CliError> {
+    let machine = MachineConfig { node: NodeId::new(args.node), ..machine };
+    let engines: Vec<NamedEngine> = specs
+        .iter()
+        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build(spec, &machine)? }))
+        .collect::<Result<_, engines::EngineError>>()
+        .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let options = ReplayOptions { cpus: machine.cpus, put_in: args.put_in(), jobs: jobs(args), samples: SAMPLES };
+    let what = format!("replaying {}", trace.shown());
+    let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
+    replay::replay(trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+        progress.update(events, reader);
+    })
+    .map_err(|error| CliError::from_reader(&error.to_string()))
+}
+
+fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
+    if !args.engines.is_empty() {
+        return Ok(args.engines.clone());
+    }
+    let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
+    names.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}")))).collect()
+}
+
+fn jobs(args: &ReplayArgs) -> usize {
+    args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+fn print_table(replay: &Replay, comparison: Option<&AgainstKernel>, first: bool) -> Result<(), CliError> {
+    let style = output::style();
+    let text = match comparison {
+        Some(comparison) => crate::report::against_kernel::render(replay, comparison, style),
+        None => table::render(replay, style),
+    };
+    output::print(&if first { text } else { format!("\n{text}") })
+}

@@ -1,0 +1,75 @@
+//! Amounts of memory on the command line: `512M`, `8G`.
+
+use freehold::{FRAME_SIZE, Order};
+
+/// The least that any engine can be built with: one of the largest chunks.
+const LEAST: u64 = Order::LINUX_MAX.frames() * FRAME_SIZE;
+/// More than any engine's metadata would fit in: 16 TiB.
+const MOST: u64 = 16 << 40;
+
+/// An amount of memory in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Memory {
+    pub(super) frames: u64,
+}
+
+/// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B` allowed after it.
+pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
+    const FORM: &str = "write a number with K, M, G or T, for example 512M or 8G";
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| format!("'{text}' is no amount of memory; {FORM}"))?;
+    let lower = suffix.to_ascii_lowercase();
+    let unit = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+    let shift = match unit {
+        "" if suffix.is_empty() => return Err(format!("'{text}' does not say of what; {FORM}")),
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("'{suffix}' is no unit of memory; {FORM}")),
+    };
+    let bytes = number
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes <= MOST)
+        .ok_or_else(|| format!("{text} is too much: 16T is the most"))?;
+    if bytes < LEAST {
+        return Err(format!("{text} is too little: 4M is the least, one chunk of the largest order"));
+    }
+    Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_powers_of_1024() {
+        for (text, frames) in [("4M", 1024), ("8G", 2 << 20), ("8g", 2 << 20), ("8GiB", 2 << 20), ("1TB", 256 << 20)] {
+            assert_eq!(parse_memory(text), Ok(Memory { frames }), "{text}");
+        }
+        assert_eq!(parse_memory("5M"), Ok(Memory { frames: 2048 }), "rounded up to whole chunks");
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused() {
+        for text in [
+            "",
+            "G",
+            "8",
+            "8X",
+            "-1G",
+            "1.5G",
+            "0G",
+            "1M",
+            "17T",
+            "99999999999999999999G",
+            "18446744073709551615T",
+            "8 G",
+            "b",
+            "8B",
+        ] {
+            assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
+
+use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
+use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
+
+use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
+use crate::engine::{Counters, Engine, Memory, Request};
+
+/// What of `freehold-classic` can be named.
+pub(super) fn catalogue() -> Catalogue {
+    let preset = |name: &str, summary: &str, switches| {
+        let source = origin(switches);
+        Entry { name: name.into(), summary: summary.into(), source }
+    };
+    let presets = presets().iter().flat_map(|known| {
+        let alias = known.alias.map(|alias| preset(alias, &format!("The same as {}.", known.name), known.switches));
+        [Some(preset(known.name, known.summary, known.switches)), alias].into_iter().flatten()
+    });
+    let switches = Switch::ALL.iter().map(|switch| Entry {
+        name: switch.name().into(),
+        summary: switch.summary().into(),
+        source: format!("{}: {}", switch.since(), switch.thread().name()),
+    });
+    Catalogue { presets: presets.collect(), switches: switches.collect() }
+}
+
+/// Where a preset comes from: the thread of its newest change.
+fn origin(switches: freehold_classic::Switches) -> String {
+    switches.iter().last().map_or("kernel history", |newest| newest.thread().name()).to_owned()
+}
+
+/// Builds the design `text` for `machine`.
+pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    let design = Design::parse(text).map_err(|error| error.to_string())?;
+    let name = machine.zone.as_ref().map_or("Normal", |zone| zone.name.as_str());
+    let mut zone = ZoneConfig::new(name, machine.start_pfn, machine.memory_frames);
+    if let Some(tuning) = &machine.zone {
+        zone.range = FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+        zone.watermarks = Some(Watermarks { min: tuning.min, low: tuning.low, high: tuning.high });
+    }
+    let config = Config { zones: vec![zone], ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
+    let classic = Classic::new(config).map_err(|error| error.to_string())?;
+    Ok(Box::new(ClassicEngine { classic, recorded: machine.zone.clone() }))
+}
+
+/// A design, and the state to start from where one was recorded.
+struct ClassicEngine {
+    classic: Classic,
+    recorded: Option<ZoneTuning>,
+}
+
+/// The machine has one zone.
+const ZONE: usize = 0;
+
+impl Engine for ClassicEngine {
+    fn start(&self) {
+        // What was allocated for the set-up went through the PCPs; those begin empty, or as recorded.
+        self.classic.drain_all();
+        for set in self.recorded.iter().flat_map(|zone| &zone.pagesets) {
+            let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
+            let cpu = CpuId::new(set.cpu);
+            for list in &set.lists {
+                self.classic.prefill(ZONE, cpu, list.migratetype, list.order, narrow(list.chunks));
+            }
+            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache, which no recording
+            // names; server CPUs are large enough.
+            let tuning = Tuning::new(narrow(set.batch), narrow(set.high_min), narrow(set.high_max), true);
+            self.classic.set_tuning(ZONE, cpu, Tuning { high: narrow(set.high), ..tuning });
+        }
+        self.classic.reset_stats();
+    }
+
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, flags } = request;
+        self.classic.alloc(cpu, freehold_classic::Request { order, migratetype, flags })
+    }
+
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.classic.free(cpu, pfn, order).map(drop)
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        self.classic.free_folios(cpu, chunks).map(drop)
+    }
+
+    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        self.classic.split(pfn, from, to)
+    }
+
+    fn tick(&self, cpu: CpuId) {
+        self.classic.tick(cpu);
+    }
+
+    fn drain_all(&self) {
+        self.classic.drain_all();
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.classic.stats();
+        let (zone, pcp) = (&stats.zone, &stats.pcp);
+        Counters {
+            allocs: zone.allocs + pcp.allocs,
+            frees: zone.frees + pcp.frees,
+            failed: stats.failed,
+            pcp_hits: pcp.hits,
+            zone_lock_acquisitions: stats.zone_lock.holds(),
+            zone_lock_work: stats.zone_lock.total(),
+            zone_lock_work_max: stats.zone_lock.max(),
+            zone_lock_work_p99: stats.zone_lock.quantile(0.99),
+            merges_zone: zone.merges,
+            merges_pcp: pcp.merges,
+            splits_zone: zone.splits,
+            splits_pcp: pcp.splits,
+            refills: pcp.refills,
+            refills_by_phase: [pcp.refills_recover, pcp.refills_claim, pcp.refills_fragment, pcp.refills_fallback],
+            refilled_frames: pcp.refilled_frames,
+            drains: pcp.drains,
+            drained_frames: pcp.drained_frames,
+            remote_frees: pcp.remote_frees,
+            lists_looked_at: pcp.lists_looked_at,
+            fallbacks: zone.fallbacks,
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        let map = self.classic.memory_map();
+        Memory {
+            managed_frames: map.managed,
+            free_frames: map.free,
+            pcp_frames: map.on_pcp,
+            free_chunks: map.chunks,
+            free_blocks: map.free_blocks,
+            mixed_blocks: map.mixed_blocks,
+            blocks_by_type: map.blocks_by_type,
+            largest_free_order: map.largest_free_order().map(Order::get),
+            blocks_by_owner: map.blocks_by_owner,
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.classic.validate()
+    }
+}

@@ -1,0 +1,172 @@
+//! The engines a command line can name, and how a name becomes an engine.
+//!
+//! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`.
+
+mod classic;
+mod machine;
+
+pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::engine::Engine;
+
+/// The engines that a replay compares unless told otherwise. The first is the baseline.
+pub const DEFAULT: [&str; 4] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed"];
+
+/// The preset that stands for the kernel that recorded the traces.
+pub const RECORDING_KERNEL: &str = "6.18";
+
+/// A design that can be named, or a change that can be switched on or off in one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Entry {
+    /// What to write on the command line.
+    pub name: String,
+    /// What it is, in a line.
+    pub summary: String,
+    /// The thread, kernel version or paper it comes from.
+    pub source: String,
+}
+
+/// Everything that can be named.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Catalogue {
+    /// Designs.
+    pub presets: Vec<Entry>,
+    /// Changes.
+    pub switches: Vec<Entry>,
+}
+
+/// What can be named: the one list that parsing, suggestions and `freehold engines` use.
+#[must_use]
+pub fn catalogue() -> Catalogue {
+    classic::catalogue()
+}
+
+/// An engine as the user names it: checked, not yet built.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct EngineSpec {
+    text: String,
+}
+
+impl EngineSpec {
+    /// The name as written.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for EngineSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a name is no engine, or an engine cannot be built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No preset has that name.
+    UnknownEngine {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// No switch has that name.
+    UnknownSwitch {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// A switch without a sign: it does not say whether on or off.
+    UnsignedSwitch {
+        /// The name.
+        name: String,
+    },
+    /// The machine does not suit the engine, or the switches do not go together.
+    Unbuildable {
+        /// The engine.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let did_you_mean = |f: &mut fmt::Formatter<'_>, suggestion: &Option<String>| match suggestion {
+            Some(suggestion) => write!(f, "; did you mean '{suggestion}'?"),
+            None => Ok(()),
+        };
+        match self {
+            Self::UnknownEngine { name, suggestion } => {
+                write!(f, "there is no engine '{name}'")?;
+                did_you_mean(f, suggestion)?;
+            }
+            Self::UnknownSwitch { name, suggestion } => {
+                write!(f, "there is no switch '{name}'")?;
+                did_you_mean(f, suggestion)?;
+            }
+            Self::UnsignedSwitch { name } => {
+                write!(f, "write '+{name}' to switch it on or '-{name}' to switch it off")?
+            }
+            Self::Unbuildable { name, reason } => return write!(f, "engine '{name}' cannot be built: {reason}"),
+        }
+        f.write_str(" ('freehold engines' lists them all)")
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+impl FromStr for EngineSpec {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = catalogue();
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        if !known.presets.iter().any(|preset| preset.name == name) {
+            return Err(EngineError::UnknownEngine {
+                name: name.to_owned(),
+                suggestion: nearest(name, &known.presets),
+            });
+        }
+        for part in parts {
+            let switch = part.strip_prefix(['+', '-']).unwrap_or(part);
+            if !known.switches.iter().any(|known| known.name == switch) {
+                let suggestion = nearest(switch, &known.switches);
+                return Err(EngineError::UnknownSwitch { name: switch.to_owned(), suggestion });
+            }
+            if switch == part {
+                return Err(EngineError::UnsignedSwitch { name: switch.to_owned() });
+            }
+        }
+        Ok(Self { text: text.to_owned() })
+    }
+}
+
+/// Builds an engine.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
+pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
+    classic::build(spec.name(), machine)
+        .map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+}
+
+/// The name most like `name`, unless none is much like it.
+fn nearest(name: &str, entries: &[Entry]) -> Option<String> {
+    entries
+        .iter()
+        .map(|entry| (strsim::jaro_winkler(name, &entry.name), entry))
+        .filter(|(similarity, _)| *similarity > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, entry)| entry.name.clone())
+}

@@ -1,0 +1,166 @@
+//! The second pass: decodes a trace once and lets every engine have it, each on its own thread.
+//!
+//! ```text
+//!  this thread: decode, map ──> channel of 4 batches ──> thread of engine A ┐
+//!                          └──> channel of 4 batches ──> thread of engine B ┴─ at most `jobs` at work at a time
+//! ```
+//!
+//! Channels are short, so memory does not grow when an engine is slower than the reader.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use super::driver::Driver;
+use super::mapper::{Mapper, MapperOptions, NoObserver};
+use super::op::{Batch, SharedBatch};
+use super::outcome::EngineOutcome;
+use super::source::{SourceError, Trace};
+use super::{NamedEngine, TraceFacts};
+
+/// Batches that may wait for an engine.
+const CHANNEL: usize = 4;
+/// Operations after which a batch is handed on.
+const BATCH_OPS: usize = 32 * 1024;
+
+/// What the second pass gives.
+pub(super) struct Broadcast {
+    pub(super) facts: TraceFacts,
+    pub(super) replayed: u64,
+    pub(super) outcomes: Vec<EngineOutcome>,
+}
+
+/// Replays `trace` through all `engines`.
+pub(super) fn broadcast(
+    trace: &dyn Trace,
+    engines: &[NamedEngine],
+    options: MapperOptions,
+    jobs: usize,
+    mut progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Broadcast, SourceError> {
+    let permits = Permits::new(jobs);
+    thread::scope(|scope| {
+        let (senders, threads): (Vec<_>, Vec<_>) = engines
+            .iter()
+            .map(|engine| {
+                let (sender, receiver) = sync_channel(CHANNEL);
+                let permits = &permits;
+                (sender, scope.spawn(move || run_engine(engine, &receiver, permits)))
+            })
+            .unzip();
+
+        let decoded = decode(trace, options, &senders, &mut progress);
+        // Closing the channels lets the engines finish, also where the trace turned out to be broken.
+        drop(senders);
+        let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let (facts, replayed) = decoded?;
+        let outcomes = engines
+            .iter()
+            .zip(results)
+            .map(|(engine, result)| match result {
+                Ok(Ok(driver)) => catch_unwind(AssertUnwindSafe(|| driver.finish(&engine.name, replayed)))
+                    .unwrap_or_else(|panic| crashed(&engine.name, &*panic)),
+                Ok(Err(panic)) | Err(panic) => crashed(&engine.name, &*panic),
+            })
+            .collect();
+        Ok(Broadcast { facts, replayed, outcomes })
+    })
+}
+
+type Panic = Box<dyn std::any::Any + Send>;
+
+fn run_engine<'a>(
+    engine: &'a NamedEngine,
+    batches: &Receiver<SharedBatch>,
+    permits: &Permits,
+) -> Result<Driver<'a>, Panic> {
+    let mut driver = Driver::new(&*engine.engine);
+    for batch in batches {
+        let _permit = permits.take();
+        // One engine that crashes must not take the others' results with it.
+        catch_unwind(AssertUnwindSafe(|| driver.apply(&batch)))?;
+    }
+    Ok(driver)
+}
+
+fn crashed(name: &str, panic: &(dyn std::any::Any + Send)) -> EngineOutcome {
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    EngineOutcome {
+        engine: name.to_owned(),
+        errors: vec![format!("the engine panicked: {message}")],
+        ..EngineOutcome::default()
+    }
+}
+
+fn decode(
+    trace: &dyn Trace,
+    options: MapperOptions,
+    senders: &[SyncSender<SharedBatch>],
+    progress: &mut impl FnMut(u64, (u64, u64)),
+) -> Result<(TraceFacts, u64), SourceError> {
+    let mut reader = trace.open()?;
+    let mut mapper = Mapper::new(options);
+    let mut events = Vec::new();
+    let mut batch = Batch::default();
+    let mut replayed = 0;
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            mapper.event(event, &mut batch.ops, &mut batch.samples, &mut NoObserver);
+            if batch.ops.len() >= BATCH_OPS {
+                batch.events = mapper.replayed() - replayed;
+                replayed = mapper.replayed();
+                send(&mut batch, senders);
+            }
+        }
+        progress(mapper.facts().events, reader.progress());
+    }
+    mapper.finish(&mut batch.ops, &mut batch.samples);
+    batch.events = mapper.replayed() - replayed;
+    send(&mut batch, senders);
+    Ok((mapper.facts().clone(), mapper.replayed()))
+}
+
+fn send(batch: &mut Batch, senders: &[SyncSender<SharedBatch>]) {
+    let next = Batch { ops: Vec::with_capacity(BATCH_OPS + BATCH_OPS / 8), ..Batch::default() };
+    let shared: SharedBatch = Arc::new(std::mem::replace(batch, next));
+    for sender in senders {
+        // An engine that has crashed no longer listens; its thread says why when it is joined.
+        let _ = sender.send(Arc::clone(&shared));
+    }
+}
+
+/// How many threads may be at work at once.
+struct Permits {
+    left: Mutex<usize>,
+    returned: Condvar,
+}
+
+impl Permits {
+    fn new(permits: usize) -> Self {
+        Self { left: Mutex::new(permits.max(1)), returned: Condvar::new() }
+    }
+
+    fn take(&self) -> Permit<'_> {
+        // A count is valid whatever its holder was doing when it panicked.
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        while *left == 0 {
+            left = self.returned.wait(left).unwrap_or_else(PoisonError::into_inner);
+        }
+        *left -= 1;
+        Permit(self)
+    }
+}
+
+struct Permit<'a>(&'a Permits);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *self.0.left.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.returned.notify_one();
+    }
+}

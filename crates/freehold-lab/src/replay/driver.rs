@@ -1,0 +1,224 @@
+//! One engine's side of a replay: carries out operations, remembering which frame is in which slot.
+//!
+//! Time is counted around the operations only, as CPU time of the thread, so that neither decoding the trace nor
+//! waiting for it nor looking at the state of memory counts as the engine's cost. The driver's own work (a table
+//! look-up for each operation) is in it and is the same for every engine.
+
+use freehold::{AllocError, CpuId, Order, Pfn};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
+use super::outcome::{EngineOutcome, Sample};
+use super::whole;
+use crate::engine::{Counters, Engine, Memory, Request};
+
+/// An empty slot: no frame has this number in any engine.
+const EMPTY: u64 = u64::MAX;
+/// How many of an engine's errors are kept word for word.
+const ERRORS_KEPT: usize = 5;
+
+/// Drives one engine.
+pub struct Driver<'a> {
+    engine: &'a dyn Engine,
+    /// Where each slot's chunk is in this engine.
+    frames: Vec<u64>,
+    /// The chunk split last, for the pieces that follow.
+    split: (u64, Order),
+    counted: Counted,
+    cpu_time_ns: u64,
+    samples: Vec<Sample>,
+    end: Option<(Counters, Memory)>,
+    errors: u64,
+    first_errors: Vec<String>,
+}
+
+/// What the driver itself counted, to compare with what the engine says.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    allocs: u64,
+    frees: u64,
+    failed: u64,
+    frees_skipped: u64,
+}
+
+impl<'a> Driver<'a> {
+    /// A driver for an engine that is as it was made.
+    #[must_use]
+    pub fn new(engine: &'a dyn Engine) -> Self {
+        Self {
+            engine,
+            frames: Vec::new(),
+            split: (EMPTY, Order::ZERO),
+            counted: Counted::default(),
+            cpu_time_ns: 0,
+            samples: Vec::new(),
+            end: None,
+            errors: 0,
+            first_errors: Vec::new(),
+        }
+    }
+
+    /// Carries out a batch.
+    pub fn apply(&mut self, batch: &Batch) {
+        let mut started = thread_cpu_time_ns();
+        let mut ops = batch.ops.iter();
+        while let Some(&op) = ops.next() {
+            match op {
+                Op::Alloc { slot, cpu, order, migratetype, flags } => {
+                    let request = Request { order, migratetype, flags };
+                    let pfn = match self.engine.alloc(CpuId::new(cpu), request) {
+                        Ok(pfn) => {
+                            self.counted.allocs += 1;
+                            if !pfn.is_aligned(order) {
+                                self.error(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                            }
+                            pfn.get()
+                        }
+                        Err(error) => {
+                            self.counted.failed += 1;
+                            if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
+                                self.error(format!("allocating {order} on CPU {cpu}: {error}"));
+                            }
+                            EMPTY
+                        }
+                    };
+                    *self.slot(slot) = pfn;
+                }
+                Op::Free { slot, cpu, order } => {
+                    let pfn = std::mem::replace(self.slot(slot), EMPTY);
+                    self.free_one(cpu, pfn, order);
+                }
+                Op::FreeBatch { cpu, members } => {
+                    let members = ops.by_ref().take(usize::from(members));
+                    self.free_batch(cpu, members);
+                }
+                Op::Split { slot, from, to } => {
+                    let pfn = *self.slot(slot);
+                    self.split = (pfn, to);
+                    if pfn != EMPTY {
+                        if let Err(error) = self.engine.split(Pfn::new(pfn), from, to) {
+                            self.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
+                        }
+                    }
+                }
+                Op::Piece { slot, index } => {
+                    let (head, to) = self.split;
+                    *self.slot(slot) = if head == EMPTY { EMPTY } else { head + u64::from(index) * to.frames() };
+                }
+                // A member that no batch announced cannot come from the mapper.
+                Op::Member { slot, .. } => self.error(format!("slot {slot} is in no batch of frees")),
+                Op::Start => {
+                    self.engine.start();
+                    self.counted = Counted::default();
+                    self.cpu_time_ns = 0;
+                    started = thread_cpu_time_ns();
+                }
+                Op::Tick { cpu } => self.engine.tick(CpuId::new(cpu)),
+                Op::Sample { index } => {
+                    self.cpu_time_ns += thread_cpu_time_ns() - started;
+                    self.sample(batch.samples[index as usize]);
+                    started = thread_cpu_time_ns();
+                }
+                Op::End => {
+                    self.cpu_time_ns += thread_cpu_time_ns() - started;
+                    self.end = Some((self.engine.counters(), self.engine.memory()));
+                    started = thread_cpu_time_ns();
+                }
+            }
+        }
+        // Giving back what the trace left live is no part of the trace.
+        if self.end.is_none() {
+            self.cpu_time_ns += thread_cpu_time_ns() - started;
+        }
+    }
+
+    /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
+    #[must_use]
+    pub fn finish(mut self, name: &str, replayed: u64) -> EngineOutcome {
+        self.engine.drain_all();
+        let after = self.engine.counters();
+        let memory = self.engine.memory();
+        let mut findings = whole::check(self.engine, &memory);
+        if (after.allocs, after.frees) != (self.counted.allocs, self.counted.frees) {
+            findings.push(format!(
+                "the engine counted {} allocations and {} frees, but {} and {} were made",
+                after.allocs, after.frees, self.counted.allocs, self.counted.frees
+            ));
+        }
+        if self.errors > 0 {
+            findings.push(format!("{} operations that must succeed failed, the first: {}", self.errors, {
+                self.first_errors.join("; ")
+            }));
+        }
+        let (counters, end) = self.end.take().unwrap_or((after, memory.clone()));
+        EngineOutcome::new(
+            name,
+            &counters,
+            &end,
+            self.samples,
+            self.counted.failed,
+            memory.managed_frames.saturating_sub(memory.free_frames),
+            if replayed == 0 { 0.0 } else { self.cpu_time_ns as f64 / replayed as f64 },
+            findings,
+        )
+    }
+
+    fn slot(&mut self, slot: u32) -> &mut u64 {
+        let slot = slot as usize;
+        if slot >= self.frames.len() {
+            self.frames.resize((slot + 1).next_power_of_two(), EMPTY);
+        }
+        &mut self.frames[slot]
+    }
+
+    fn free_one(&mut self, cpu: u16, pfn: u64, order: Order) {
+        if pfn == EMPTY {
+            // The allocation failed in this engine.
+            self.counted.frees_skipped += 1;
+            return;
+        }
+        match self.engine.free(CpuId::new(cpu), Pfn::new(pfn), order) {
+            Ok(()) => self.counted.frees += 1,
+            Err(error) => self.error(format!("freeing {order} at {} on CPU {cpu}: {error}", Pfn::new(pfn))),
+        }
+    }
+
+    fn free_batch<'b>(&mut self, cpu: u16, members: impl Iterator<Item = &'b Op>) {
+        let mut chunks = [(Pfn::new(0), Order::ZERO); FREE_BATCH_MAX];
+        let mut len = 0;
+        for member in members {
+            let &Op::Member { slot, order } = member else { continue };
+            let pfn = std::mem::replace(self.slot(slot), EMPTY);
+            if pfn == EMPTY {
+                self.counted.frees_skipped += 1;
+            } else {
+                chunks[len] = (Pfn::new(pfn), order);
+                len += 1;
+            }
+        }
+        if len == 0 {
+            return;
+        }
+        match self.engine.free_batch(CpuId::new(cpu), &chunks[..len]) {
+            Ok(()) => self.counted.frees += len as u64,
+            Err(error) => self.error(format!("freeing a batch of {len} on CPU {cpu}: {error}")),
+        }
+    }
+
+    fn sample(&mut self, point: SamplePoint) {
+        self.samples.push(Sample { point, memory: self.engine.memory(), counters: self.engine.counters() });
+    }
+
+    #[cold]
+    fn error(&mut self, error: String) {
+        self.errors += 1;
+        if self.first_errors.len() < ERRORS_KEPT {
+            self.first_errors.push(error);
+        }
+    }
+}
+
+fn thread_cpu_time_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

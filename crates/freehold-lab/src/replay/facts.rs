@@ -1,0 +1,74 @@
+//! What a trace holds, counted while it is read: facts of the recording, the same whichever engine replays it.
+
+use serde::Serialize;
+
+/// Counts of one reading of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TraceFacts {
+    /// Rows or lines that were events.
+    pub events: u64,
+    /// Allocations that succeeded.
+    pub allocs: u64,
+    /// Allocations that failed when the trace was recorded; never replayed.
+    pub failed_allocs: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Of these, frees on another CPU than the one that allocated: affinity violations.
+    pub remote_frees: u64,
+    /// Of these, frees of frames whose allocation is in the trace.
+    pub known_frees: u64,
+    /// Of these, frees of frames that were not allocated as far as the trace shows.
+    pub unknown_frees: u64,
+    /// Frames of the unknown frees.
+    pub unknown_free_frames: u64,
+    /// Frees inside a larger live allocation, which was therefore split.
+    pub split_frees: u64,
+    /// Frees of one chunk in which several smaller allocations live.
+    pub wide_frees: u64,
+    /// Allocations of frames that were still live: their free is not in the trace.
+    pub lost_frees: u64,
+    /// Events of an order that engines have no chunks of; left out for all of them.
+    pub unsupported: u64,
+    /// Events of a frame that no chunk of their order can start at; left out.
+    pub misaligned: u64,
+    /// Frees that went through a batch of folios.
+    pub free_batched: u64,
+    /// Chunks the recording kernel's CPUs gave back to a zone.
+    pub pcpu_drains: u64,
+    /// Times the recording kernel took memory of another migratetype.
+    pub extfrags: u64,
+    /// Chunks the recording kernel took from a zone under its lock.
+    pub zone_locked: u64,
+    /// Allocations put in for frames whose own allocation was not traced.
+    pub injected: u64,
+    /// Frames live now.
+    pub live_frames: u64,
+    /// The most frames that were live at once.
+    pub peak_live_frames: u64,
+    /// Chunks live now.
+    pub live_chunks: u64,
+    /// The largest order allocated or freed.
+    pub max_order: u8,
+    /// The time of the first event.
+    pub first_ts_ns: u64,
+    /// The latest time of an event.
+    pub last_ts_ns: u64,
+    /// CPUs that ran an event.
+    pub cpus_seen: u32,
+    /// The largest CPU number that ran an event.
+    pub max_cpu: u16,
+}
+
+impl TraceFacts {
+    /// The share of frees, of those whose allocation is known, that ran on another CPU than the allocation.
+    #[must_use]
+    pub fn remote_free_share(&self) -> f64 {
+        if self.known_frees == 0 { 0.0 } else { self.remote_frees as f64 / self.known_frees as f64 }
+    }
+
+    /// From the first event to the last.
+    #[must_use]
+    pub fn span_ns(&self) -> u64 {
+        self.last_ts_ns.saturating_sub(self.first_ts_ns)
+    }
+}

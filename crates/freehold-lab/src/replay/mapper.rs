@@ -1,0 +1,503 @@
+//! The rules of reading a page-allocator trace: turns rows into operations on slots.
+//!
+//! - A failed allocation is not replayed.
+//! - `mm_page_free` ends an allocation at once as far as the trace's frames go, but the engine is told later: the
+//!   kernel frees a batch of folios by preparing them all (one `free` row each) and then committing them one by one
+//!   (one `free_batched` row each, in the same order). So each CPU has a short queue of frees:
+//!
+//!   ```text
+//!   rows of one CPU     free A  free B  free C  free_batched A  pcpu_drain ..  free_batched C  alloc D
+//!   pending             A       A B     A B C   B C                            -
+//!   batch in commit                             A               A              A C             -
+//!   to the engine                                                              free B          batch {A, C}, alloc
+//!   ```
+//!
+//!   B was a single free: it never came to `free_batched` though one behind it did. Frees still pending when the CPU
+//!   allocates, or when more are pending than a batch holds, were single frees too.
+//! - A free inside a larger live allocation splits that (a folio was split before), uniformly, to the freed order.
+//! - A free over several smaller live allocations frees each.
+//! - An allocation of a frame that is live means that the free was not traced: it is made up for first.
+//! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was put in
+//!   ([`Injection`]).
+//! - Orders that engines do not have, and frames that their order cannot start at, are left out for all engines alike.
+//!
+//! Both passes over a trace use this: the survey for its counts, the replay for its operations.
+
+use std::collections::VecDeque;
+
+use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
+
+use super::facts::TraceFacts;
+use super::frames::{Found, FrameIndex};
+use super::op::{FREE_BATCH_MAX, Op, SamplePoint};
+use super::request;
+use crate::trace::{Event, EventKind};
+
+/// The kernel's vmstat worker runs about once a second on every CPU.
+const TICK_NS: u64 = 1_000_000_000;
+/// When within a second: the kernel rounds such work to whole seconds of its own clock, so that CPUs wake up together.
+/// 23 of 29 timer drains in seven recordings of Linux 6.18 fall between 56 and 116 ms after a whole second of
+/// CLOCK_MONOTONIC (docs/fidelity.md).
+const TICK_PHASE_NS: u64 = 80_000_000;
+/// Ticks made up for after a gap in the trace. PCP `high` decays by an eighth each, so 64 leave nothing to decay.
+const TICKS_AFTER_GAP: u64 = 64;
+/// A pending free whose allocation is not known.
+const NO_SLOT: u32 = u32::MAX;
+
+/// An allocation that the trace does not show, put in before one of its rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Injection {
+    /// The row before which it happens, counted from 0.
+    pub row: u64,
+    /// Its first frame in the trace's numbering.
+    pub pfn: Pfn,
+    /// How much.
+    pub order: Order,
+    /// The CPU that allocates.
+    pub cpu: CpuId,
+    /// What kind.
+    pub migratetype: Migratetype,
+}
+
+/// When to look at memory and when the periodic work is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// CPUs of the machine, each of which ticks.
+    pub cpus: u16,
+    /// The trace's first moment.
+    pub first_ts_ns: u64,
+    /// Between two samples; at least 1.
+    pub sample_every_ns: u64,
+    /// How many samples to take at most.
+    pub samples: u32,
+}
+
+/// What a mapper should do beyond the rules.
+#[derive(Clone, Debug)]
+pub struct MapperOptions {
+    /// The largest order that engines have.
+    pub max_order: Order,
+    /// Fold the trace's CPUs onto this many: CPU n becomes n modulo this. `None`: as traced.
+    pub fold_cpus: Option<u16>,
+    /// Ticks and samples; `None` for neither (the survey).
+    pub schedule: Option<Schedule>,
+    /// Allocations to put in, in rising order of rows.
+    pub injections: Vec<Injection>,
+}
+
+impl Default for MapperOptions {
+    fn default() -> Self {
+        Self { max_order: Order::LINUX_MAX, fold_cpus: None, schedule: None, injections: Vec::new() }
+    }
+}
+
+/// Something that happened to frames of the trace; for who wants more than counts (the survey does).
+pub trait Observer {
+    /// Frames were allocated on `cpu` (not where the allocation is left out).
+    fn allocated(&mut self, _pfn: Pfn, _order: Order) {}
+    /// Frames were freed; `known` if they were live.
+    fn freed(&mut self, _row: u64, _cpu: CpuId, _pfn: Pfn, _order: Order, _known: bool) {}
+    /// The recording kernel took frames from a zone under its lock.
+    fn zone_locked(&mut self, _row: u64, _cpu: CpuId, _pfn: Pfn, _order: Order, _migratetype: u8) {}
+}
+
+/// Watches nothing.
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    cpu: u16,
+    /// False for what is left out: it lives in the trace but in no engine.
+    replayed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct PendingFree {
+    pfn: Pfn,
+    slot: u32,
+    order: Order,
+}
+
+/// The frees of one traced CPU that engines have not been told of.
+#[derive(Default)]
+struct CpuQueue {
+    seen: bool,
+    pending: VecDeque<PendingFree>,
+    batch: Vec<(u32, Order)>,
+}
+
+/// The state of one reading of a trace.
+pub struct Mapper {
+    options: MapperOptions,
+    index: FrameIndex,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    cpus: Vec<CpuQueue>,
+    next_injection: usize,
+    next_tick_ns: u64,
+    next_sample_ns: u64,
+    samples_taken: u32,
+    facts: TraceFacts,
+    /// Allocations and frees handed out so far, chunks of batches counted singly.
+    replayed: u64,
+}
+
+impl Mapper {
+    /// A mapper at the start of a trace.
+    #[must_use]
+    pub fn new(options: MapperOptions) -> Self {
+        let (next_tick_ns, next_sample_ns) =
+            options.schedule.map_or((u64::MAX, u64::MAX), |s| (first_tick_after(s.first_ts_ns), s.first_ts_ns));
+        Self {
+            options,
+            index: FrameIndex::new(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            cpus: Vec::new(),
+            next_injection: 0,
+            next_tick_ns,
+            next_sample_ns,
+            samples_taken: 0,
+            facts: TraceFacts::default(),
+            replayed: 0,
+        }
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub fn facts(&self) -> &TraceFacts {
+        &self.facts
+    }
+
+    /// Allocations and frees handed out so far, chunks of batches counted singly.
+    #[must_use]
+    pub fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
+    /// Reads one event, appending what it means to `ops` (and the samples that became due to `samples`).
+    pub fn event(
+        &mut self,
+        event: &Event,
+        ops: &mut Vec<Op>,
+        samples: &mut Vec<SamplePoint>,
+        observer: &mut impl Observer,
+    ) {
+        let row = self.facts.events;
+        if row == 0 {
+            self.facts.first_ts_ns = event.ts_ns;
+        }
+        self.facts.events += 1;
+        self.facts.last_ts_ns = self.facts.last_ts_ns.max(event.ts_ns);
+        self.inject_up_to(row, ops);
+        if row == 0 {
+            ops.push(Op::Start);
+            self.replayed = 0;
+        }
+        if event.ts_ns >= self.next_tick_ns || event.ts_ns >= self.next_sample_ns {
+            self.clock(event.ts_ns, ops, samples);
+        }
+        let cpu = event.cpu;
+        self.see_cpu(cpu);
+
+        match event.kind {
+            EventKind::Alloc { pfn: None, .. } => self.facts.failed_allocs += 1,
+            EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp_flags } => {
+                self.facts.allocs += 1;
+                self.flush_cpu(cpu, ops);
+                if self.usable(pfn, order) {
+                    observer.allocated(pfn, order);
+                    let (migratetype, flags) = request::decode(order, migratetype, gfp_flags);
+                    self.alloc(cpu, pfn, order, migratetype, flags, ops);
+                }
+            }
+            EventKind::Free { pfn, order } => {
+                self.facts.frees += 1;
+                self.flush_batch(cpu, ops);
+                if self.usable(pfn, order) {
+                    let known = self.free(cpu, pfn, order, ops);
+                    observer.freed(row, cpu, pfn, order, known);
+                }
+            }
+            EventKind::FreeBatched { pfn } => {
+                self.facts.free_batched += 1;
+                self.commit(cpu, pfn, ops);
+            }
+            EventKind::PcpuDrain { .. } => self.facts.pcpu_drains += 1,
+            EventKind::Extfrag { .. } => self.facts.extfrags += 1,
+            EventKind::ZoneLocked { pfn, order, migratetype, .. } => {
+                self.facts.zone_locked += 1;
+                observer.zone_locked(row, cpu, pfn, order, migratetype);
+            }
+        }
+    }
+
+    /// Ends the trace: what is still pending goes out, then [`Op::End`], then a free of all that is live, each on the
+    /// CPU that allocated it.
+    pub fn finish(&mut self, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
+        for cpu in 0..self.cpus.len() {
+            self.flush_cpu(CpuId::new(cpu as u16), ops);
+        }
+        if self.options.schedule.is_some() {
+            self.sample(self.facts.last_ts_ns, ops, samples);
+        }
+        ops.push(Op::End);
+        for Found { order, slot, .. } in self.index.iter() {
+            let Slot { cpu, replayed } = self.slots[slot as usize];
+            if replayed {
+                ops.push(Op::Free { slot, cpu: fold(cpu, self.options.fold_cpus), order });
+            }
+        }
+    }
+
+    fn see_cpu(&mut self, cpu: CpuId) {
+        if cpu.index() >= self.cpus.len() {
+            self.cpus.resize_with(cpu.index() + 1, CpuQueue::default);
+        }
+        let queue = &mut self.cpus[cpu.index()];
+        if !queue.seen {
+            queue.seen = true;
+            self.facts.cpus_seen += 1;
+            self.facts.max_cpu = self.facts.max_cpu.max(cpu.get());
+        }
+    }
+
+    /// Whether a chunk of `order` can start at `pfn`; counts it where not.
+    fn usable(&mut self, pfn: Pfn, order: Order) -> bool {
+        self.facts.max_order = self.facts.max_order.max(order.get());
+        let usable = pfn.is_aligned(order);
+        self.facts.misaligned += u64::from(!usable);
+        usable
+    }
+
+    fn alloc(
+        &mut self,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+        migratetype: Migratetype,
+        flags: AllocFlags,
+        ops: &mut Vec<Op>,
+    ) {
+        if !self.index.is_clear(pfn, order) {
+            self.facts.lost_frees += 1;
+            if let Some(larger) = self.index.covering(pfn, order) {
+                self.split(larger, order, ops);
+            }
+            while let Some(old) = self.index.first_within(pfn, order) {
+                self.take(cpu, old);
+                self.emit_free(cpu, old.slot, old.order, ops);
+            }
+        }
+        let replayed = order <= self.options.max_order;
+        let slot = self.new_slot(cpu, replayed);
+        self.index.insert(pfn, order, slot);
+        if replayed {
+            self.add_live(order);
+            self.replayed += 1;
+            let cpu = fold(cpu.get(), self.options.fold_cpus);
+            ops.push(Op::Alloc { slot, cpu, order, migratetype, flags });
+        } else {
+            self.facts.unsupported += 1;
+        }
+    }
+
+    /// Ends what lives in the chunk and queues its free; false if nothing lived there.
+    fn free(&mut self, cpu: CpuId, pfn: Pfn, order: Order, ops: &mut Vec<Op>) -> bool {
+        // A whole allocation is freed: all but a few hundred frees of a million are this one.
+        let whole = self.index.at(pfn).filter(|found| found.order == order);
+        if let Some(found) = whole {
+            self.known_free(cpu, found, ops);
+            return true;
+        }
+        if let Some(larger) = self.index.covering(pfn, order) {
+            self.facts.split_frees += 1;
+            self.split(larger, order, ops);
+            if let Some(piece) = self.index.at(pfn) {
+                self.known_free(cpu, piece, ops);
+            }
+            return true;
+        }
+        if self.index.first_within(pfn, order).is_some() {
+            self.facts.wide_frees += 1;
+            while let Some(smaller) = self.index.first_within(pfn, order) {
+                self.known_free(cpu, smaller, ops);
+            }
+            return true;
+        }
+        self.facts.unknown_frees += 1;
+        self.facts.unknown_free_frames += order.frames();
+        self.queue(cpu, PendingFree { pfn, slot: NO_SLOT, order }, ops);
+        false
+    }
+
+    fn known_free(&mut self, cpu: CpuId, found: Found, ops: &mut Vec<Op>) {
+        self.facts.known_frees += 1;
+        self.facts.remote_frees += u64::from(self.slots[found.slot as usize].cpu != cpu.get());
+        self.take(cpu, found);
+        self.queue(cpu, PendingFree { pfn: found.head, slot: found.slot, order: found.order }, ops);
+    }
+
+    /// Takes an allocation out of the index; its slot stays taken until the engines are told.
+    fn take(&mut self, _cpu: CpuId, found: Found) {
+        self.index.remove(found.head);
+        if self.slots[found.slot as usize].replayed {
+            self.facts.live_frames -= found.order.frames();
+            self.facts.live_chunks -= 1;
+        } else {
+            self.facts.unsupported += 1;
+        }
+    }
+
+    fn split(&mut self, larger: Found, to: Order, ops: &mut Vec<Op>) {
+        let Slot { cpu, replayed } = self.slots[larger.slot as usize];
+        self.index.remove(larger.head);
+        self.index.insert(larger.head, to, larger.slot);
+        if replayed {
+            ops.push(Op::Split { slot: larger.slot, from: larger.order, to });
+        }
+        let pieces = 1u64 << (larger.order.get() - to.get());
+        for index in 1..pieces {
+            let slot = self.new_slot(CpuId::new(cpu), replayed);
+            self.index.insert(Pfn::new(larger.head.get() + index * to.frames()), to, slot);
+            if replayed {
+                self.facts.live_chunks += 1;
+                ops.push(Op::Piece { slot, index: index as u32 });
+            }
+        }
+    }
+
+    fn add_live(&mut self, order: Order) {
+        let facts = &mut self.facts;
+        facts.live_frames += order.frames();
+        facts.live_chunks += 1;
+        facts.peak_live_frames = facts.peak_live_frames.max(facts.live_frames);
+    }
+
+    fn new_slot(&mut self, cpu: CpuId, replayed: bool) -> u32 {
+        let slot = Slot { cpu: cpu.get(), replayed };
+        if let Some(free) = self.free_slots.pop() {
+            self.slots[free as usize] = slot;
+            return free;
+        }
+        self.slots.push(slot);
+        (self.slots.len() - 1) as u32
+    }
+
+    fn queue(&mut self, cpu: CpuId, free: PendingFree, ops: &mut Vec<Op>) {
+        let queue = &mut self.cpus[cpu.index()];
+        queue.pending.push_back(free);
+        if queue.pending.len() > FREE_BATCH_MAX {
+            let single = queue.pending.pop_front();
+            if let Some(single) = single {
+                self.emit_free(cpu, single.slot, single.order, ops);
+            }
+        }
+    }
+
+    /// A `free_batched` row: the pending free of that frame joins the CPU's batch; those before it were single frees.
+    fn commit(&mut self, cpu: CpuId, pfn: Pfn, ops: &mut Vec<Op>) {
+        let Some(at) = self.cpus[cpu.index()].pending.iter().position(|free| free.pfn == pfn) else { return };
+        for _ in 0..at {
+            if let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
+                self.emit_free(cpu, single.slot, single.order, ops);
+            }
+        }
+        let queue = &mut self.cpus[cpu.index()];
+        if let Some(free) = queue.pending.pop_front().filter(|free| free.slot != NO_SLOT) {
+            if self.slots[free.slot as usize].replayed {
+                queue.batch.push((free.slot, free.order));
+            } else {
+                self.free_slots.push(free.slot);
+            }
+        }
+        if self.cpus[cpu.index()].batch.len() == FREE_BATCH_MAX {
+            self.flush_batch(cpu, ops);
+        }
+    }
+
+    fn flush_cpu(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
+        self.flush_batch(cpu, ops);
+        while let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
+            self.emit_free(cpu, single.slot, single.order, ops);
+        }
+    }
+
+    fn flush_batch(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
+        let queue = &mut self.cpus[cpu.index()];
+        if queue.batch.is_empty() {
+            return;
+        }
+        let members = queue.batch.len();
+        ops.push(Op::FreeBatch { cpu: fold(cpu.get(), self.options.fold_cpus), members: members as u8 });
+        self.replayed += members as u64;
+        for (slot, order) in queue.batch.drain(..) {
+            ops.push(Op::Member { slot, order });
+            self.free_slots.push(slot);
+        }
+    }
+
+    fn emit_free(&mut self, cpu: CpuId, slot: u32, order: Order, ops: &mut Vec<Op>) {
+        if slot == NO_SLOT {
+            return;
+        }
+        if self.slots[slot as usize].replayed {
+            self.replayed += 1;
+            ops.push(Op::Free { slot, cpu: fold(cpu.get(), self.options.fold_cpus), order });
+        }
+        self.free_slots.push(slot);
+    }
+
+    fn inject_up_to(&mut self, row: u64, ops: &mut Vec<Op>) {
+        while let Some(&Injection { pfn, order, cpu, migratetype, .. }) =
+            self.options.injections.get(self.next_injection).filter(|injection| injection.row <= row)
+        {
+            self.next_injection += 1;
+            if pfn.is_aligned(order) && self.index.is_clear(pfn, order) {
+                self.facts.injected += 1;
+                self.alloc(cpu, pfn, order, migratetype, AllocFlags::empty(), ops);
+            }
+        }
+    }
+
+    /// Hands out the ticks and samples that are due at `now`.
+    fn clock(&mut self, now: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
+        let Some(schedule) = self.options.schedule else { return };
+        if now >= self.next_tick_ns {
+            let due = (now - self.next_tick_ns) / TICK_NS + 1;
+            for _ in 0..due.min(TICKS_AFTER_GAP) {
+                ops.extend((0..schedule.cpus).map(|cpu| Op::Tick { cpu }));
+            }
+            self.next_tick_ns = self.next_tick_ns.saturating_add(due.saturating_mul(TICK_NS));
+        }
+        while now >= self.next_sample_ns {
+            self.sample(self.next_sample_ns, ops, samples);
+            self.samples_taken += 1;
+            self.next_sample_ns = if self.samples_taken < schedule.samples {
+                self.next_sample_ns.saturating_add(schedule.sample_every_ns.max(1))
+            } else {
+                u64::MAX
+            };
+            if self.next_sample_ns == u64::MAX {
+                break;
+            }
+        }
+    }
+
+    fn sample(&self, ts_ns: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
+        ops.push(Op::Sample { index: samples.len() as u32 });
+        samples.push(SamplePoint { ts_ns, live_frames: self.facts.live_frames });
+    }
+}
+
+/// The first moment after `ts_ns` at which the periodic work is due.
+fn first_tick_after(ts_ns: u64) -> u64 {
+    let second = ts_ns.saturating_sub(TICK_PHASE_NS) / TICK_NS + u64::from(ts_ns >= TICK_PHASE_NS);
+    second.saturating_mul(TICK_NS).saturating_add(TICK_PHASE_NS)
+}
+
+fn fold(cpu: u16, cpus: Option<u16>) -> u16 {
+    cpus.map_or(cpu, |cpus| cpu % cpus.max(1))
+}

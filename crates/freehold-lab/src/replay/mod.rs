@@ -1,0 +1,130 @@
+//! Replaying a trace of one kernel's page allocator through other designs.
+//!
+//! A replay reads its trace twice. The [`survey`] counts what is in it, which says how large a machine is needed
+//! ([`sizing`]) and what to put in for allocations the trace does not show. Then the trace is decoded once more and
+//! every engine carries out the same operations side by side ([`replay`]). At its end everything still live is given
+//! back, and each engine must be whole again.
+//!
+//! Memory is in proportion to what is live at once in the trace, not to its length.
+
+pub mod against_kernel;
+mod broadcast;
+mod driver;
+mod facts;
+mod frames;
+mod mapper;
+mod op;
+mod outcome;
+mod request;
+pub mod sizing;
+mod source;
+pub mod starting_lists;
+mod survey;
+mod whole;
+
+pub use driver::Driver;
+pub use facts::TraceFacts;
+pub use frames::{Found, FrameIndex};
+pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule};
+pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
+pub use outcome::{EngineOutcome, Sample};
+pub use source::{Description, Events, Recorded, SourceError, Trace};
+pub use survey::{Survey, SurveyOptions, survey};
+
+use freehold::Order;
+
+use crate::engine::Engine;
+
+/// Samples of memory taken over the time of a trace, unless asked for otherwise.
+pub const SAMPLES: u32 = 200;
+
+/// An engine and what to call it.
+pub struct NamedEngine {
+    /// As on the command line.
+    pub name: String,
+    /// The engine, as it was made.
+    pub engine: Box<dyn Engine>,
+}
+
+/// How to replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplayOptions {
+    /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
+    pub cpus: u16,
+    /// Which untraced allocations to put in; the survey was made with the same.
+    pub put_in: SurveyOptions,
+    /// Engines at work at the same time.
+    pub jobs: usize,
+    /// Samples of memory to take over the time of the trace.
+    pub samples: u32,
+}
+
+/// The result of replaying one trace.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// What the trace holds.
+    pub survey: Survey,
+    /// Allocations and frees that each engine was asked for while the trace ran.
+    pub replayed: u64,
+    /// Allocations put in that the trace does not show.
+    pub injected: u64,
+    /// Frames of memory of the machine.
+    pub memory_frames: u64,
+    /// CPUs of the machine.
+    pub cpus: u16,
+    /// What came of each engine, in the order given.
+    pub engines: Vec<EngineOutcome>,
+}
+
+impl Replay {
+    /// Whether every engine was whole at the end.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.engines.iter().all(|engine| engine.whole)
+    }
+}
+
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine.
+///
+/// `progress` is called now and then with the events so far and the reader's own progress (done, total).
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace. What goes wrong in an engine is part of its [`EngineOutcome`].
+pub fn replay(
+    trace: &dyn Trace,
+    survey: &Survey,
+    engines: &[NamedEngine],
+    memory_frames: u64,
+    options: ReplayOptions,
+    progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Replay, SourceError> {
+    let mut injections = Vec::new();
+    if options.put_in.warm {
+        injections.extend_from_slice(&survey.warm);
+    }
+    if options.put_in.untraced {
+        injections.extend_from_slice(&survey.untraced);
+    }
+    let samples = options.samples.max(1);
+    let mapper = MapperOptions {
+        max_order: Order::LINUX_MAX,
+        fold_cpus: Some(options.cpus),
+        schedule: Some(Schedule {
+            cpus: options.cpus,
+            first_ts_ns: survey.facts.first_ts_ns,
+            sample_every_ns: survey.facts.span_ns().div_ceil(u64::from(samples)).max(1),
+            samples,
+        }),
+        injections,
+    };
+    let done = broadcast::broadcast(trace, engines, mapper, options.jobs, progress)?;
+    Ok(Replay {
+        survey: survey.clone(),
+        replayed: done.replayed,
+        injected: done.facts.injected,
+        memory_frames,
+        cpus: options.cpus,
+        engines: done.outcomes,
+    })
+}

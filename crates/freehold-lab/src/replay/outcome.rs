@@ -1,0 +1,156 @@
+//! What a replay found out about one engine. The names of the fields are those of `--json` and stay.
+
+use freehold::Order;
+use serde::Serialize;
+
+use super::op::SamplePoint;
+use crate::engine::{Counters, Memory};
+
+/// The state of an engine at one moment of the trace.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When, and how much is live in the trace.
+    pub point: SamplePoint,
+    /// Free memory.
+    pub memory: Memory,
+    /// Totals so far.
+    pub counters: Counters,
+}
+
+/// The result of one engine.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EngineOutcome {
+    /// The engine as named on the command line.
+    pub engine: String,
+    /// Chunks allocated.
+    pub allocs: u64,
+    /// Chunks freed while the trace ran.
+    pub frees: u64,
+    /// Allocations of the trace that failed in this engine.
+    pub failed: u64,
+    /// Times a zone lock was taken.
+    pub zone_lock_acquisitions: u64,
+    /// Steps of work done under zone locks.
+    pub zone_lock_work: u64,
+    /// Steps per hold, on average.
+    pub zone_lock_work_mean: f64,
+    /// 99 % of holds did at most this many steps.
+    pub zone_lock_work_p99: u64,
+    /// The most steps in one hold.
+    pub zone_lock_work_max: u64,
+    /// Buddies merged under a zone lock.
+    pub merges_zone: u64,
+    /// Buddies merged under a CPU's own lock.
+    pub merges_pcp: u64,
+    /// Chunks split under a zone lock.
+    pub splits_zone: u64,
+    /// Chunks split under a CPU's own lock.
+    pub splits_pcp: u64,
+    /// Allocations served without the zone lock.
+    pub pcp_hits: u64,
+    /// Their share of all allocations.
+    pub pcp_hit_rate: f64,
+    /// Times a CPU went to the zone for more.
+    pub refills: u64,
+    /// Refills that gave something, by phase: recover, claim, fragment, fallback.
+    pub refills_by_phase: [u64; 4],
+    /// Frames handed by zones to CPUs.
+    pub refilled_frames: u64,
+    /// Times a CPU gave frames back.
+    pub drains: u64,
+    /// Frames given back.
+    pub drained_frames: u64,
+    /// Lists looked at while draining.
+    pub lists_looked_at: u64,
+    /// Frees that went to another CPU's holdings.
+    pub remote_frees: u64,
+    /// Allocations that took memory of another migratetype.
+    pub fallbacks: u64,
+    /// Frames in all zones.
+    pub managed_frames: u64,
+    /// Free frames at the end of the trace.
+    pub free_frames_end: u64,
+    /// Of these, held by CPUs.
+    pub pcp_frames_end: u64,
+    /// Pageblocks with more than one type of allocation, at the end of the trace.
+    pub mixed_blocks: u64,
+    /// Pageblocks with no frame in use, at the end of the trace.
+    pub free_blocks_end: u64,
+    /// The largest order of which a chunk is free at the end of the trace; null if nothing is free.
+    pub largest_free_order_end: Option<u8>,
+    /// Unusable-free-space index for order 9 over the trace's time: the mean.
+    pub unusable_index_mean: f64,
+    /// The smallest.
+    pub unusable_index_min: f64,
+    /// The largest.
+    pub unusable_index_max: f64,
+    /// Frames missing after everything was given back; must be 0.
+    pub lost_frames: u64,
+    /// CPU time per allocation or free. Noisy: it depends on the machine and what else runs on it.
+    pub ns_per_event: f64,
+    /// Whether the engine was whole after everything was given back.
+    pub whole: bool,
+    /// What was wrong, in words.
+    pub errors: Vec<String>,
+    /// The state over time.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
+}
+
+impl EngineOutcome {
+    /// Sums up: `counters` and `end` as they were at the end of the trace, `lost_frames` after everything was given
+    /// back, `findings` whatever was not as it must be.
+    #[allow(clippy::too_many_arguments)] // a constructor of a record; each argument is one column's source
+    pub(super) fn new(
+        name: &str,
+        counters: &Counters,
+        end: &Memory,
+        samples: Vec<Sample>,
+        failed: u64,
+        lost_frames: u64,
+        ns_per_event: f64,
+        findings: Vec<String>,
+    ) -> Self {
+        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
+        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        Self {
+            engine: name.to_owned(),
+            allocs: counters.allocs,
+            frees: counters.frees,
+            failed,
+            zone_lock_acquisitions: counters.zone_lock_acquisitions,
+            zone_lock_work: counters.zone_lock_work,
+            zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
+            zone_lock_work_p99: counters.zone_lock_work_p99,
+            zone_lock_work_max: counters.zone_lock_work_max,
+            merges_zone: counters.merges_zone,
+            merges_pcp: counters.merges_pcp,
+            splits_zone: counters.splits_zone,
+            splits_pcp: counters.splits_pcp,
+            pcp_hits: counters.pcp_hits,
+            pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
+            refills: counters.refills,
+            refills_by_phase: counters.refills_by_phase,
+            refilled_frames: counters.refilled_frames,
+            drains: counters.drains,
+            drained_frames: counters.drained_frames,
+            lists_looked_at: counters.lists_looked_at,
+            remote_frees: counters.remote_frees,
+            fallbacks: counters.fallbacks,
+            managed_frames: end.managed_frames,
+            free_frames_end: end.free_frames,
+            pcp_frames_end: end.pcp_frames,
+            mixed_blocks: end.mixed_blocks,
+            free_blocks_end: end.free_blocks,
+            largest_free_order_end: end.largest_free_order,
+            unusable_index_mean: if index.is_empty() { 0.0 } else { index.iter().sum::<f64>() / index.len() as f64 },
+            unusable_index_min: index.iter().copied().reduce(f64::min).unwrap_or(0.0),
+            unusable_index_max: index.iter().copied().reduce(f64::max).unwrap_or(0.0),
+            lost_frames,
+            ns_per_event,
+            whole: findings.is_empty(),
+            errors: findings,
+            samples,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Where events come from. A replay reads a trace twice (first to size the machine, then to drive it), so it takes
+//! something that can be opened again, not a stream.
+
+use std::error::Error;
+
+use crate::trace::Event;
+
+/// Any error of a reader, already worded for the user.
+pub type SourceError = Box<dyn Error + Send + Sync>;
+
+/// What a trace says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Description {
+    /// What to call it: the file's name without folders and ending.
+    pub name: String,
+    /// The format it is in.
+    pub format: String,
+    /// Rows, where the format knows before reading.
+    pub rows: Option<u64>,
+    /// The kernel that recorded it.
+    pub kernel: Option<String>,
+    /// CPUs of the machine that recorded it.
+    pub cpus: Option<u16>,
+    /// Events that the recorder lost, where it says so.
+    pub lost_events: Option<u64>,
+}
+
+/// An opened trace.
+pub trait Events {
+    /// What the trace says of itself.
+    fn description(&self) -> Description;
+
+    /// Replaces the contents of `events` with the next few; false at the end, when `events` is left empty.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the file, with line or row.
+    fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
+
+    /// Malformed lines or rows left out so far.
+    fn skipped(&self) -> u64 {
+        0
+    }
+
+    /// Where the first of them was, and what was wrong with it.
+    fn first_skipped(&self) -> Option<String> {
+        None
+    }
+
+    /// Lines of other kinds of events passed over so far.
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    /// How far the reader is: done and total, in a unit of its own; a total of 0 means unknown.
+    fn progress(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// A trace that can be read from its start as often as needed.
+pub trait Trace {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or is no trace.
+    fn open(&self) -> Result<Box<dyn Events + '_>, SourceError>;
+}
+
+/// Events in memory: for tests and for programs that make their own.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// What to call it.
+    pub name: String,
+    /// The events, in the order of time.
+    pub events: Vec<Event>,
+}
+
+impl Trace for Recorded {
+    fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
+        Ok(Box::new(RecordedEvents { recorded: self, at: 0 }))
+    }
+}
+
+struct RecordedEvents<'a> {
+    recorded: &'a Recorded,
+    at: usize,
+}
+
+impl Events for RecordedEvents<'_> {
+    fn description(&self) -> Description {
+        Description {
+            name: self.recorded.name.clone(),
+            format: "memory".into(),
+            rows: Some(self.recorded.events.len() as u64),
+            ..Description::default()
+        }
+    }
+
+    fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
+        events.clear();
+        let end = self.recorded.events.len().min(self.at + 4096);
+        events.extend_from_slice(&self.recorded.events[self.at..end]);
+        self.at = end;
+        Ok(!events.is_empty())
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (self.at as u64, self.recorded.events.len() as u64)
+    }
+}

@@ -1,0 +1,231 @@
+//! What lay on each CPU's lists when a recording began, as far as the recording tells.
+//!
+//! `/proc/zoneinfo` says how many frames a CPU's lists held, not which lists. That matters: 100,000 frames left over on
+//! the order-3 list by the workload before serve nobody in a workload of single pages, yet count against `high`. The
+//! rows of the trace itself show most of it:
+//!
+//! - A frame whose first row is an allocation, or a drain, on some CPU must have lain on that CPU's list of that order
+//!   and type: it was neither freed nor taken from the zone before.
+//! - What zoneinfo counted beyond that was never touched. It lies at the cold end of a list that the CPU never had to
+//!   refill, for a refilled list was empty.
+//! - zoneinfo is read some moments before the recording. Where the rows alone would lift a CPU above the highest mark
+//!   it can have, the snapshot was out of date by at least the excess, which is taken off what was never touched.
+//!
+//! Only the state at the start is taken from the kernel's rows; what the model refills and drains later is its own.
+//! Memory is in proportion to the frames that the trace touches.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+
+use super::against_kernel::Zone;
+use super::source::{SourceError, Trace};
+use crate::engines::{ListFill, PagesetTuning};
+use crate::trace::{Event, EventKind};
+
+/// A list: order and index of the type.
+type List = (u8, u8);
+
+/// Lists that are looked at for one that was never refilled, in this order: the least used first.
+const SELDOM_USED: [List; 13] =
+    [(3, 0), (3, 1), (3, 2), (2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (1, 2), (9, 0), (0, 0), (0, 2), (0, 1)];
+
+/// Fills in [`PagesetTuning::lists`] of every CPU of `zone` from the rows of `trace`.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
+    let mut rows = Rows::default();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in events.iter().filter(|event| frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn))) {
+            rows.add(event);
+        }
+    }
+    for pageset in &mut zone.tuning.pagesets {
+        pageset.lists = rows.cpus.remove(&pageset.cpu).unwrap_or_default().lists(pageset);
+    }
+    Ok(())
+}
+
+/// Fills in [`PagesetTuning::lists`] from zoneinfo alone: everything on the list of movable single frames.
+pub fn assume_single_frames(zone: &mut Zone) {
+    for pageset in &mut zone.tuning.pagesets {
+        pageset.lists = vec![ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks: pageset.count }];
+    }
+}
+
+fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
+    match event.kind {
+        EventKind::Alloc { pfn, order, .. } => Some((pfn?, order)),
+        EventKind::Free { pfn, order }
+        | EventKind::PcpuDrain { pfn, order, .. }
+        | EventKind::ZoneLocked { pfn, order, .. } => Some((pfn, order)),
+        EventKind::FreeBatched { .. } | EventKind::Extfrag { .. } => None,
+    }
+}
+
+/// The list a chunk lies on: order 9 has one for movable and one for the rest; other orders above 3 have none.
+fn list_of(order: Order, migratetype: u8) -> Option<List> {
+    match order.get() {
+        order @ 0..=3 => Some((order, if migratetype < 3 { migratetype } else { 1 })),
+        9 => Some((9, u8::from(migratetype == 1))),
+        _ => None,
+    }
+}
+
+#[derive(Default)]
+struct Rows {
+    /// Frames that some row has named so far, a bit each, by pageblock.
+    seen: HashMap<u64, [u64; 8]>,
+    cpus: BTreeMap<u16, CpuRows>,
+}
+
+#[derive(Default)]
+struct CpuRows {
+    /// Chunks known to have been there at the start.
+    known: BTreeMap<List, u64>,
+    refilled: BTreeSet<List>,
+    /// Frames gained since the start, and the most there ever were.
+    gained: i64,
+    most: i64,
+}
+
+impl Rows {
+    fn add(&mut self, event: &Event) {
+        let Some((pfn, order)) = frame_of(event) else { return };
+        let first = !self.is_seen(pfn);
+        self.see(pfn, order);
+        let cpu = self.cpus.entry(event.cpu.get()).or_default();
+        let frames = order.frames() as i64;
+        match event.kind {
+            EventKind::Alloc { migratetype, .. } => {
+                let Some(list) = list_of(order, migratetype) else { return };
+                if first {
+                    *cpu.known.entry(list).or_default() += 1;
+                }
+                // Between frees of one batch the count is ahead of the kernel's; at an allocation it is not.
+                cpu.most = cpu.most.max(cpu.gained);
+                cpu.gained -= frames;
+            }
+            EventKind::PcpuDrain { migratetype, .. } => {
+                let Some(list) = list_of(order, migratetype) else { return };
+                if first {
+                    *cpu.known.entry(list).or_default() += 1;
+                }
+                cpu.gained -= frames;
+            }
+            EventKind::ZoneLocked { migratetype, .. } => {
+                let Some(list) = list_of(order, migratetype) else { return };
+                cpu.refilled.insert(list);
+                cpu.gained += frames;
+            }
+            EventKind::Free { .. } if list_of(order, 1).is_some() => cpu.gained += frames,
+            _ => {}
+        }
+    }
+
+    fn is_seen(&self, pfn: Pfn) -> bool {
+        let (block, bit) = (pfn.get() / PAGEBLOCK_FRAMES, pfn.get() % PAGEBLOCK_FRAMES);
+        self.seen.get(&block).is_some_and(|bits| bits[(bit / 64) as usize] >> (bit % 64) & 1 == 1)
+    }
+
+    fn see(&mut self, pfn: Pfn, order: Order) {
+        // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
+        for frame in pfn.get()..pfn.get().saturating_add(order.frames().min(1024)) {
+            let (block, bit) = (frame / PAGEBLOCK_FRAMES, frame % PAGEBLOCK_FRAMES);
+            self.seen.entry(block).or_default()[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
+    }
+}
+
+impl CpuRows {
+    fn lists(self, pageset: &PagesetTuning) -> Vec<ListFill> {
+        let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
+        let out_of_date = (pageset.count as i64 + self.most - pageset.high_max as i64).max(0) as u64;
+        let rest = pageset.count.saturating_sub(known).saturating_sub(out_of_date);
+        let mut lists = self.known;
+        let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
+        *lists.entry(untouched).or_default() += rest >> untouched.0;
+        let fill = |((order, kind), chunks): (List, u64)| ListFill {
+            order: Order::new(order).unwrap_or(Order::ZERO),
+            // Order 9 knows movable and not movable.
+            migratetype: Migratetype::from_index(usize::from(kind)).unwrap_or(Migratetype::Movable),
+            chunks,
+        };
+        lists.into_iter().map(fill).filter(|fill| fill.chunks > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::ZoneTuning;
+    use crate::replay::Recorded;
+    use freehold::CpuId;
+
+    fn event(cpu: u16, kind: EventKind) -> Event {
+        Event { ts_ns: 0, cpu: CpuId::new(cpu), pid: 1, kind }
+    }
+
+    fn alloc(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
+        let order = Order::new(order).unwrap();
+        event(cpu, EventKind::Alloc { pfn: Some(Pfn::new(pfn)), order, migratetype, gfp_flags: 0 })
+    }
+
+    fn free(cpu: u16, pfn: u64, order: u8) -> Event {
+        event(cpu, EventKind::Free { pfn: Pfn::new(pfn), order: Order::new(order).unwrap() })
+    }
+
+    fn taken(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
+        let order = Order::new(order).unwrap();
+        event(cpu, EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype, percpu_refill: true })
+    }
+
+    fn drained(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
+        event(cpu, EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: Order::new(order).unwrap(), migratetype })
+    }
+
+    /// The lists of CPUs 0 and 1, which zoneinfo says held 100 frames each of at most 1000.
+    fn lists(events: Vec<Event>) -> [Vec<(u8, usize, u64)>; 2] {
+        let pageset = |cpu| PagesetTuning { cpu, count: 100, high_max: 1000, ..PagesetTuning::default() };
+        let tuning = ZoneTuning { pagesets: vec![pageset(0), pageset(1)], ..ZoneTuning::default() };
+        let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
+        reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
+        let lists = |cpu: usize| {
+            let fill = |fill: &ListFill| (fill.order.get(), fill.migratetype.index(), fill.chunks);
+            zone.tuning.pagesets[cpu].lists.iter().map(fill).collect()
+        };
+        [lists(0), lists(1)]
+    }
+
+    #[test]
+    fn what_was_never_seen_before_was_there() {
+        let [first, second] = lists(vec![
+            taken(0, 1, 0, 1),
+            alloc(0, 1, 0, 1), // from a refill
+            alloc(0, 2, 0, 0), // from the start
+            free(0, 2, 0),
+            alloc(0, 2, 0, 0),   // from a free
+            drained(1, 8, 3, 2), // from the start, drained by the other CPU
+            taken(0, 512, 9, 1),
+            alloc(0, 700, 0, 1), // part of the chunk taken before
+        ]);
+        // 99 frames of CPU 0 were never touched: 12 chunks on a list of order 3 that was never refilled.
+        assert_eq!(first, [(0, 0, 1), (3, 0, 12)]);
+        assert_eq!(second, [(3, 0, 11), (3, 2, 1)]);
+    }
+
+    #[test]
+    fn a_stale_snapshot_gives_way() {
+        let mut events: Vec<Event> = (0..950).map(|pfn| free(0, pfn, 0)).collect();
+        events.push(alloc(0, 0, 0, 1));
+        let [first, second] = lists(events);
+        // 100 + 950 is 50 more than the highest mark there can be.
+        assert_eq!(first, [(3, 0, 50 >> 3)]);
+        // Nothing at all is known of the other CPU.
+        assert_eq!(second, [(3, 0, 100 >> 3)]);
+    }
+}

@@ -1,0 +1,238 @@
+//! The table: metrics as rows, engines as columns, the first engine the baseline of the percentages beside the others.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
+
+use super::number::{decimal, duration, memory, percent, thousands};
+use crate::replay::{EngineOutcome, Replay, TraceFacts};
+
+/// How to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Style {
+    /// Columns of the terminal.
+    pub width: u16,
+    /// Whether to colour percentages: green is better, red worse.
+    pub color: bool,
+}
+
+/// What more of a metric means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Better {
+    Less,
+    More,
+    Neither,
+}
+
+enum Value {
+    Count(u64),
+    Real(f64),
+    Share(f64),
+    /// An order, or none.
+    Order(Option<u8>),
+}
+
+impl Value {
+    fn number(&self) -> Option<f64> {
+        match *self {
+            Self::Count(n) => Some(n as f64),
+            Self::Real(x) | Self::Share(x) => Some(x),
+            Self::Order(_) => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match *self {
+            Self::Count(n) => thousands(n),
+            Self::Real(x) => decimal(x),
+            Self::Share(x) => format!("{:.2}%", x * 100.0),
+            Self::Order(Some(order)) => order.to_string(),
+            Self::Order(None) => "none".to_owned(),
+        }
+    }
+}
+
+struct Metric {
+    name: &'static str,
+    better: Better,
+    value: fn(&Replay, &EngineOutcome) -> Value,
+}
+
+const fn metric(name: &'static str, better: Better, value: fn(&Replay, &EngineOutcome) -> Value) -> Metric {
+    Metric { name, better, value }
+}
+
+/// The rows, in groups.
+const GROUPS: [(&str, &[Metric]); 5] = [
+    (
+        "replayed",
+        &[
+            metric("allocations", Better::Neither, |_, e| Value::Count(e.allocs)),
+            metric("frees", Better::Neither, |_, e| Value::Count(e.frees)),
+            metric("failures", Better::Less, |_, e| Value::Count(e.failed)),
+            metric("affinity violations in the trace", Better::Neither, |r, _| {
+                Value::Count(r.survey.facts.remote_frees)
+            }),
+        ],
+    ),
+    (
+        "zone lock",
+        &[
+            metric("acquisitions / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_acquisitions))),
+            metric("work / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_work))),
+            metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
+            metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.zone_lock_work_p99)),
+            metric("work per hold, max", Better::Less, |_, e| Value::Count(e.zone_lock_work_max)),
+            metric("merges under the zone lock", Better::Less, |_, e| Value::Count(e.merges_zone)),
+            metric("merges under a PCP lock", Better::Neither, |_, e| Value::Count(e.merges_pcp)),
+        ],
+    ),
+    (
+        "per-CPU lists",
+        &[
+            metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
+            metric("refills", Better::Less, |_, e| Value::Count(e.refills)),
+            metric("drains", Better::Less, |_, e| Value::Count(e.drains)),
+            metric("remote frees", Better::Neither, |_, e| Value::Count(e.remote_frees)),
+        ],
+    ),
+    (
+        "fragmentation",
+        &[
+            metric("fallbacks", Better::Less, |_, e| Value::Count(e.fallbacks)),
+            metric("mixed blocks at the end", Better::Less, |_, e| Value::Count(e.mixed_blocks)),
+            metric("wholly free blocks at the end", Better::More, |_, e| Value::Count(e.free_blocks_end)),
+            metric("largest free order at the end", Better::Neither, |_, e| Value::Order(e.largest_free_order_end)),
+            metric("unusable index, order 9, min", Better::Less, |_, e| Value::Real(e.unusable_index_min)),
+            metric("unusable index, order 9, mean", Better::Less, |_, e| Value::Real(e.unusable_index_mean)),
+            metric("lost frames", Better::Less, |_, e| Value::Count(e.lost_frames)),
+        ],
+    ),
+    ("cost", &[metric(NS_PER_EVENT, Better::Less, |_, e| Value::Real(e.ns_per_event))]),
+];
+
+/// The row that differs from run to run.
+pub const NS_PER_EVENT: &str = "ns per event (noisy)";
+
+/// A total per 1,000 events, an event being an allocation or a free that the engine was asked for.
+fn rate(replay: &Replay, total: u64) -> f64 {
+    if replay.replayed == 0 { 0.0 } else { total as f64 * 1000.0 / replay.replayed as f64 }
+}
+
+/// The header and the table of one trace.
+#[must_use]
+pub fn render(replay: &Replay, style: Style) -> String {
+    let mut table = new_table(style);
+    let mut header = vec![Cell::new("")];
+    header.extend(replay.engines.iter().map(|engine| {
+        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
+        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
+    }));
+    table.set_header(header);
+    let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
+    for (group, metrics) in GROUPS {
+        table.add_row([Cell::new(group.to_uppercase())]);
+        for metric in metrics {
+            let base = (metric.value)(replay, baseline);
+            let mut row = vec![Cell::new(format!("  {}", metric.name))];
+            for (i, engine) in replay.engines.iter().enumerate() {
+                row.push(cell(metric, &base, (metric.value)(replay, engine), i > 0, style));
+            }
+            table.add_row(row);
+        }
+    }
+    // On a narrow terminal percentages move below their values; the names of metrics stay in one line.
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    format!("{}\n{}\n", header_lines(replay), trim_lines(&table.to_string()))
+}
+
+/// A table without frames, as wide as the terminal at most.
+pub(crate) fn new_table(style: Style) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).remove_style(comfy_table::TableComponent::HorizontalLines);
+    table.remove_style(comfy_table::TableComponent::MiddleIntersections);
+    table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
+    table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(style.width);
+    if style.color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table
+}
+
+/// Padding at the ends of lines would wrap on a terminal one column narrower.
+pub(crate) fn trim_lines(text: &str) -> String {
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style) -> Cell {
+    let change = base.number().zip(value.number()).filter(|_| compare);
+    let mut text = value.text();
+    if let Some(percent) = change.and_then(|(base, value)| percent(base, value)) {
+        let _ = write!(text, " ({percent})");
+    }
+    let cell = Cell::new(text).set_alignment(CellAlignment::Right);
+    let Some((base, value)) = change.filter(|(base, value)| style.color && (value - base).abs() > base.abs() / 100.0)
+    else {
+        return cell;
+    };
+    match (metric.better, value < base) {
+        (Better::Neither, _) => cell,
+        (Better::Less, true) | (Better::More, false) => cell.fg(Color::Green),
+        (Better::Less, false) | (Better::More, true) => cell.fg(Color::Red),
+    }
+}
+
+/// What the trace is, in a few lines.
+pub(crate) fn header_lines(replay: &Replay) -> String {
+    let survey = &replay.survey;
+    let facts: &TraceFacts = &survey.facts;
+    let mut text = format!("{} ({}", survey.description.name, survey.description.format);
+    if let Some(kernel) = &survey.description.kernel {
+        // The rest of uname's line says who built it and when.
+        let release: Vec<&str> = kernel.split_whitespace().take(2).collect();
+        let _ = write!(text, ", {}", release.join(" "));
+    }
+    let _ = write!(
+        text,
+        ")\n  {} events over {} on {} CPUs: {} allocations, {} frees, {:.1}% of them on another CPU than the allocation",
+        thousands(facts.events),
+        duration(facts.span_ns()),
+        facts.cpus_seen,
+        thousands(facts.allocs),
+        thousands(facts.frees),
+        facts.remote_free_share() * 100.0,
+    );
+    let _ = write!(
+        text,
+        "\n  peak {} live; {} frees of frames not allocated in the trace; replayed on {} CPUs with {}",
+        memory(facts.peak_live_frames),
+        thousands(facts.unknown_frees),
+        replay.cpus,
+        memory(replay.memory_frames),
+    );
+    let mut notes = Vec::new();
+    for (count, what) in [
+        (survey.skipped, "malformed rows skipped"),
+        (facts.failed_allocs, "failed allocations not replayed"),
+        (replay.injected, "allocations put in"),
+        (facts.split_frees, "frees inside larger allocations"),
+        (facts.wide_frees, "frees over smaller allocations"),
+        (facts.lost_frees, "frees missing in the trace"),
+        (facts.unsupported, "events above the largest order left out"),
+        (facts.misaligned, "misaligned events left out"),
+        (survey.description.lost_events.unwrap_or(0), "events lost by the recorder"),
+    ] {
+        if count > 0 {
+            notes.push(format!("{} {what}", thousands(count)));
+        }
+    }
+    if !notes.is_empty() {
+        let _ = write!(text, "\n  {}", notes.join(", "));
+    }
+    text
+}

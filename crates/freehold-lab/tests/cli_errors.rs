@@ -1,0 +1,276 @@
+//! Every way of using the command wrongly, and every kind of input it cannot read: the exit code, the line that says
+//! what is wrong, and what to do about it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn freehold() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
+
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/page-cache-churn.parquet")
+}
+
+/// Text as tracefs prints it: three allocations, two frees.
+const TEXT: &str = "\
+# tracer: nop
+#
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000002: mm_page_alloc: page=0x2 pfn=0x1001 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [001] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
+            make-101     [001] .....   100.000004: mm_page_alloc: page=0x3 pfn=0x2000 order=3 migratetype=0 gfp_flags=GFP_KERNEL
+            make-101     [000] .....   100.000005: mm_page_free: page=0x3 pfn=0x2000 order=3
+";
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, content).expect("a file in a temporary folder");
+        path
+    }
+}
+
+/// Runs `replay` on a file that cannot be read; one engine is enough.
+fn refused(path: &Path) -> assert_cmd::assert::Assert {
+    freehold()
+        .args(["replay", "-e", "vanilla"])
+        .arg(path)
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains(path.file_name().unwrap().to_string_lossy().into_owned()))
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));
+}
+
+#[test]
+fn a_folder() {
+    let folder = Folder::new();
+    refused(folder.0.path()).stderr(contains("directory"));
+}
+
+#[test]
+fn an_empty_file() {
+    let folder = Folder::new();
+    refused(&folder.file("empty.txt", "")).stderr(contains("empty").and(contains("hint:")));
+}
+
+#[test]
+fn a_file_that_is_no_trace() {
+    let folder = Folder::new();
+    let path = folder.file("recipe.txt", "Take two eggs.\nBeat them.\n");
+    refused(&path).stderr(contains("not a page-allocator trace").and(contains("hint:")));
+}
+
+#[test]
+fn a_truncated_parquet_file() {
+    let folder = Folder::new();
+    let whole = fs::read(sample()).expect("the sample is part of the repository");
+    refused(&folder.file("cut.parquet", &whole[..whole.len() / 2])).stderr(contains("truncated"));
+}
+
+#[test]
+fn a_malformed_line_is_named_by_its_number() {
+    let folder = Folder::new();
+    let path = folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
+    refused(&path).stderr(contains("line 6").and(contains("banana")).and(contains("--skip-bad")));
+}
+
+#[test]
+fn an_unknown_flag_is_named() {
+    let folder = Folder::new();
+    let path = folder.file("flag.txt", TEXT.replace("GFP_KERNEL", "GFP_BANANA"));
+    refused(&path).stderr(contains("GFP_BANANA").and(contains("line 6")));
+}
+
+#[test]
+fn skip_bad_leaves_the_line_out_and_says_so() {
+    let folder = Folder::new();
+    let path = folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
+    let done = freehold().args(["replay", "-e", "vanilla", "--skip-bad", "--json"]).arg(&path).assert().code(0);
+    let done = done.stderr(contains("1 malformed").and(contains("line 6")));
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    assert_eq!(document["trace"]["skipped"], 1);
+    assert_eq!(document["trace"]["allocs"], 2);
+    assert_eq!(document["trace"]["unknown_frees"], 1, "the free of the allocation left out");
+}
+
+#[test]
+fn a_trace_of_other_events_only() {
+    let folder = Folder::new();
+    let other = "# tracer: nop\n make-1 [000] ..... 1.000001: sched_switch: prev_comm=a next_comm=b\n";
+    refused(&folder.file("sched.txt", other)).stderr(contains("hint:"));
+}
+
+#[test]
+fn an_unknown_engine_gets_a_suggestion() {
+    freehold()
+        .args(["replay", "--engine", "pcp-budy"])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("no engine 'pcp-budy'").and(contains("did you mean 'pcp-buddy'?")));
+}
+
+#[test]
+fn an_engine_like_no_other_gets_the_list() {
+    freehold()
+        .args(["replay", "--engine", "%%%%"])
+        .assert()
+        .code(2)
+        .stderr(contains("no engine '%%%%'").and(contains("freehold engines")).and(contains("did you mean").not()));
+}
+
+#[test]
+fn an_unknown_switch_gets_a_suggestion() {
+    freehold()
+        .args(["replay", "--engine", "vanilla,-contig-fre"])
+        .assert()
+        .code(2)
+        .stderr(contains("no switch 'contig-fre'").and(contains("did you mean 'contig-free'?")));
+}
+
+#[test]
+fn a_switch_needs_a_sign() {
+    freehold().args(["replay", "--engine", "vanilla,merge"]).assert().code(2).stderr(contains("'+merge'"));
+}
+
+#[test]
+fn bad_amounts_of_memory() {
+    for (amount, why) in [
+        ("much", "no amount of memory"),
+        ("8", "does not say of what"),
+        ("8X", "no unit"),
+        ("1M", "too little"),
+        ("99T", "too much"),
+        ("99999999999999999999G", "no amount"),
+    ] {
+        freehold()
+            .args(["replay", "--memory", amount])
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(amount).and(contains(why)));
+    }
+}
+
+#[test]
+fn bad_numbers_of_cpus() {
+    freehold().args(["replay", "--cpus", "0"]).assert().code(2).stderr(contains("--cpus"));
+    freehold().args(["replay", "--cpus", "5000"]).assert().code(2).stderr(contains("5000").and(contains("4096")));
+    freehold().args(["replay", "--jobs", "0"]).assert().code(2).stderr(contains("--jobs"));
+}
+
+#[test]
+fn options_that_do_not_go_together() {
+    freehold()
+        .args(["replay", "--against-kernel", "--memory", "8G"])
+        .assert()
+        .code(2)
+        .stderr(contains("cannot be used with"));
+    freehold().args(["replay", "--zoneinfo", "z"]).assert().code(2).stderr(contains("--against-kernel"));
+}
+
+#[test]
+fn a_subcommand_that_does_not_exist() {
+    freehold().arg("relpay").assert().code(2).stderr(contains("relpay").and(contains("replay")));
+}
+
+#[test]
+fn one_bad_trace_does_not_keep_the_others_from_being_replayed() {
+    let folder = Folder::new();
+    let good = folder.file("good.txt", TEXT);
+    let done = freehold()
+        .args(["replay", "-e", "vanilla", "--json", "no-such-trace.parquet"])
+        .arg(&good)
+        .assert()
+        .code(2)
+        .stderr(contains("no-such-trace.parquet"));
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let traces = document["traces"].as_array().expect("an array");
+    assert_eq!(traces.len(), 2);
+    assert!(traces[0]["error"].as_str().is_some_and(|error| error.contains("no-such-trace.parquet")));
+    assert_eq!(traces[1]["trace"]["events"], 5);
+    assert_eq!(traces[1]["engines"][0]["lost_frames"], 0);
+    freehold()
+        .args(["replay", "-e", "vanilla", "no-such-trace.parquet"])
+        .arg(&good)
+        .assert()
+        .code(2)
+        .stdout(contains("good").and(contains("lost frames")));
+}
+
+#[test]
+fn a_timeline_that_cannot_be_written_is_noticed_before_the_work() {
+    freehold()
+        .args(["replay", "--timeline", "/no/such/folder/over-time.parquet"])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("/no/such/folder/over-time.parquet").and(contains("hint:")));
+}
+
+#[test]
+fn against_the_kernel_without_a_zoneinfo() {
+    let folder = Folder::new();
+    let path = folder.file("good.txt", TEXT);
+    freehold()
+        .args(["replay", "--against-kernel"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("no zoneinfo").and(contains("--zoneinfo")));
+    freehold()
+        .args(["replay", "--against-kernel", "--zoneinfo", "no-such-zoneinfo"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stderr(contains("no-such-zoneinfo"));
+    let broken = folder.file("zoneinfo", "these are not the zones you are looking for\n");
+    freehold()
+        .args(["replay", "--against-kernel", "--zoneinfo"])
+        .args([&broken, &path])
+        .assert()
+        .code(2)
+        .stderr(contains("line 1"));
+}
+
+#[test]
+fn memory_too_small_for_the_trace_is_no_error_but_failures() {
+    let done = freehold().args(["replay", "-e", "vanilla", "--memory", "4M", "--json"]).assert().code(0);
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let engine = &document["engines"][0];
+    assert!(engine["failed"].as_u64().is_some_and(|failed| failed > 1000), "{engine}");
+    assert_eq!(engine["lost_frames"], 0);
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["engines"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    drop(child.stdout.take());
+    let done = child.wait_with_output().expect("the command ends");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    assert_eq!(done.status.code(), Some(0));
+}

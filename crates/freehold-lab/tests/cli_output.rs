@@ -1,0 +1,208 @@
+//! What the commands print: the table, its JSON, the timeline, and that the JSON is what the documentation promises.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn freehold() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env("COLUMNS", "110").env_remove("NO_COLOR");
+    command
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
+}
+
+fn json(command: &mut Command) -> serde_json::Value {
+    let done = command.assert().code(0).stderr("");
+    serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
+}
+
+#[test]
+fn the_table_of_the_sample() {
+    let done = freehold().assert().code(0).stderr("");
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    // Time is the one thing that differs from run to run.
+    let steady: Vec<&str> = text.lines().filter(|line| !line.contains("ns per event (noisy)")).collect();
+    assert_eq!(text.lines().count(), steady.len() + 1);
+    insta::assert_snapshot!(steady.join("\n"));
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    for width in [80, 100, 160] {
+        let done = freehold().env("COLUMNS", width.to_string()).assert().code(0);
+        let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+        for line in text.lines().filter(|line| !line.starts_with("  ") && !line.contains("built-in")) {
+            assert!(line.chars().count() <= width, "{} columns of {width}: {line}", line.chars().count());
+        }
+    }
+}
+
+#[test]
+fn json_has_every_promised_name() {
+    let document = json(freehold().args(["replay", "--json"]));
+    for name in ["name", "events", "cpus", "remote_free_share", "peak_live_frames"] {
+        assert!(!document["trace"][name].is_null(), "trace.{name}");
+    }
+    let engines = document["engines"].as_array().expect("an array");
+    let names: Vec<_> = engines.iter().map(|engine| engine["engine"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed"]);
+    for engine in engines {
+        for name in [
+            "allocs",
+            "frees",
+            "failed",
+            "zone_lock_acquisitions",
+            "zone_lock_work",
+            "zone_lock_work_mean",
+            "zone_lock_work_p99",
+            "zone_lock_work_max",
+            "merges_zone",
+            "merges_pcp",
+            "refills",
+            "drains",
+            "remote_frees",
+            "fallbacks",
+            "mixed_blocks",
+            "free_blocks_end",
+            "largest_free_order_end",
+            "unusable_index_mean",
+            "unusable_index_min",
+            "lost_frames",
+            "pcp_hit_rate",
+            "ns_per_event",
+        ] {
+            assert!(engine[name].is_number(), "engines[].{name} of {engine}");
+        }
+        assert_eq!(engine["lost_frames"], 0);
+        assert_eq!(engine["allocs"], document["trace"]["allocs"]);
+    }
+}
+
+#[test]
+fn counts_do_not_depend_on_the_number_of_threads_or_the_other_engines() {
+    let counts = |arguments: &[&str]| {
+        let mut document = json(freehold().args(["replay", "--json"]).args(arguments));
+        let engine = document["engines"].as_array_mut().and_then(Vec::pop).expect("an engine");
+        let serde_json::Value::Object(mut engine) = engine else { panic!("an object") };
+        engine.remove("ns_per_event");
+        engine
+    };
+    let alone = counts(&["-e", "pcp-buddy-fixed"]);
+    assert_eq!(alone, counts(&["-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy-fixed", "--jobs", "1"]));
+    assert_eq!(alone, counts(&["-e", "pcp-buddy", "-e", "pcp-buddy-fixed", "--jobs", "4"]));
+}
+
+#[test]
+fn the_built_in_sample_is_the_file_in_data() {
+    let built_in = json(freehold().args(["replay", "--json", "-e", "vanilla"]));
+    let file = json(freehold().args(["replay", "--json", "-e", "vanilla"]).arg(data("page-cache-churn.parquet")));
+    assert_eq!(built_in["trace"]["events"], file["trace"]["events"]);
+    assert_eq!(built_in["engines"][0]["zone_lock_work"], file["engines"][0]["zone_lock_work"]);
+}
+
+#[test]
+fn standard_input_is_read_twice_all_the_same() {
+    let bytes = std::fs::read(data("page-cache-churn.parquet")).expect("the sample is part of the repository");
+    let document = json(freehold().args(["replay", "--json", "-e", "vanilla", "-"]).write_stdin(bytes));
+    assert_eq!(document["trace"]["events"], 230_000);
+}
+
+#[test]
+fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
+    let document = json(freehold().args(["replay", "--json", "-e", "pcp-buddy-fixed", "-e", "pcp-buddy-fixed,-merge"]));
+    let engines = &document["engines"];
+    assert_eq!(engines[1]["engine"], "pcp-buddy-fixed,-merge");
+    assert!(engines[0]["merges_pcp"].as_u64() > Some(0));
+    assert_eq!(engines[1]["merges_pcp"], 0);
+}
+
+#[test]
+fn the_timeline_has_a_row_for_each_sample_and_engine() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("over-time.parquet");
+    freehold().args(["replay", "-e", "5.17", "-e", "vanilla", "--timeline"]).arg(&path).assert().code(0);
+    let reader = SerializedFileReader::new(File::open(&path).expect("it was written")).expect("valid Parquet");
+    let rows = reader.metadata().file_metadata().num_rows();
+    // 200 over the span and one at the end, for each of two engines.
+    assert_eq!(rows, 402);
+    let columns: Vec<String> = reader
+        .metadata()
+        .file_metadata()
+        .schema_descr()
+        .columns()
+        .iter()
+        .map(|column| column.name().to_owned())
+        .collect();
+    for name in [
+        "trace",
+        "engine",
+        "ts_ns",
+        "live_frames",
+        "free_frames",
+        "pcp_frames",
+        "free_blocks",
+        "mixed_blocks",
+        "largest_free_order",
+        "unusable_index_order9",
+        "zone_lock_acquisitions",
+        "zone_lock_work",
+        "blocks_movable",
+    ] {
+        assert!(columns.iter().any(|column| column == name), "{name} in {columns:?}");
+    }
+}
+
+#[test]
+fn against_the_kernel_prints_both_sides() {
+    let trace = data("page-cache-churn.parquet");
+    freehold()
+        .args(["replay", "--against-kernel"])
+        .arg(&trace)
+        .assert()
+        .code(0)
+        .stdout(contains("frames refilled under the zone lock").and(contains("frames drained")).and(contains("6.18")));
+    let document = json(freehold().args(["replay", "--against-kernel", "--json"]).arg(&trace));
+    let against = &document["against_kernel"];
+    assert_eq!(against["zone"], "Normal");
+    assert_eq!(against["engines"][0]["engine"], "6.18");
+    assert!(against["engines"][0]["refilled_frames"]["kernel"].as_u64() > Some(0));
+    assert!(against["engines"][0]["drained_frames"]["within"].is_boolean());
+}
+
+#[test]
+fn engines_are_listed_with_where_they_come_from() {
+    freehold().arg("engines").assert().code(0).stdout(contains("pcp-buddy-fixed").and(contains("contig-free")));
+    let document = json(freehold().args(["engines", "--json"]));
+    for list in ["presets", "switches"] {
+        for entry in document[list].as_array().expect("an array") {
+            for field in ["name", "summary", "source"] {
+                assert!(entry[field].as_str().is_some_and(|text| !text.is_empty()), "{list}: {entry}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_default_engine_and_the_recording_kernel_can_be_named() {
+    for name in freehold_lab::engines::DEFAULT.iter().chain([&freehold_lab::engines::RECORDING_KERNEL]) {
+        assert!(name.parse::<freehold_lab::engines::EngineSpec>().is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn no_colour_where_nobody_sees_it() {
+    freehold().assert().code(0).stdout(contains("\u{1b}").not());
+}
+
+#[test]
+fn help_has_examples() {
+    freehold().arg("--help").assert().code(0).stdout(contains("Examples:").and(contains("trace-cmd record")));
+    freehold().args(["replay", "--help"]).assert().code(0).stdout(contains("Examples:"));
+}

@@ -1,0 +1,126 @@
+//! Damaged files: cut anywhere, with any bit flipped, a reader gives an error or events, never a panic.
+
+use std::io::Write;
+use std::panic::catch_unwind;
+
+use freehold::{CpuId, Order, Pfn};
+use freehold_lab::trace::{Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter};
+
+/// Reads the whole of it, whatever it is. The bytes are leaked, which a test may do.
+fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
+    let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
+    let mut reader = TraceReader::open(&source, OpenOptions { skip_bad })?;
+    let (mut batch, mut events) = (Vec::new(), 0);
+    while reader.next_batch(&mut batch)? {
+        events += batch.len();
+    }
+    Ok(events)
+}
+
+/// Both ways, and the message is looked at too.
+fn survives(bytes: &[u8], what: &str) {
+    for skip_bad in [false, true] {
+        let bytes = bytes.to_vec();
+        let result = catch_unwind(|| read(bytes, skip_bad).map_err(|error| error.to_string()));
+        match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(message)) => assert!(message.lines().count() <= 2, "{what}: {message}"),
+            Err(_) => panic!("{what}: a panic"),
+        }
+    }
+}
+
+fn parquet(rows: u64) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let meta = TraceMeta { name: "t".into(), cpus: Some(2), ..TraceMeta::default() };
+    let mut writer = TraceWriter::create(file.path(), meta, 3).unwrap();
+    let order = Order::ZERO;
+    let events: Vec<Event> = (0..rows)
+        .map(|i| {
+            let pfn = Pfn::new(0x1000 + i * 7 % 512);
+            let kind = match i % 5 {
+                0 => EventKind::Alloc { pfn: Some(pfn), order, migratetype: 1, gfp_flags: 0x14_0cca },
+                1 => EventKind::Free { pfn, order },
+                2 => EventKind::FreeBatched { pfn },
+                3 => EventKind::PcpuDrain { pfn, order, migratetype: 1 },
+                _ => EventKind::ZoneLocked { pfn, order, migratetype: 1, percpu_refill: true },
+            };
+            Event { ts_ns: i * 100, cpu: CpuId::new((i % 2) as u16), pid: 77, kind }
+        })
+        .collect();
+    writer.write(&events).unwrap();
+    writer.finish().unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Every format, small.
+fn intact() -> Vec<(&'static str, Vec<u8>)> {
+    let tracefs = include_bytes!("data/kernel.tracefs.txt").to_vec();
+    let trace_cmd = include_bytes!("data/make.trace-cmd.txt").to_vec();
+    let perf = include_bytes!("data/make.perf-script.txt").to_vec();
+    vec![
+        ("gzip", gzip(&tracefs)),
+        ("zstd", zstd::stream::encode_all(&perf[..], 3).unwrap()),
+        ("parquet", parquet(300)),
+        ("tracefs", tracefs),
+        ("trace-cmd", trace_cmd),
+        ("perf script", perf),
+    ]
+}
+
+#[test]
+fn intact_files_are_read() {
+    for (what, bytes) in intact() {
+        assert!(read(bytes, false).unwrap() > 7, "{what}");
+    }
+}
+
+#[test]
+fn cut_anywhere() {
+    for (what, bytes) in intact() {
+        for end in (0..bytes.len()).step_by(3).chain(bytes.len().saturating_sub(20)..bytes.len()) {
+            survives(&bytes[..end], &format!("{what} cut at {end}"));
+        }
+    }
+}
+
+#[test]
+fn a_cut_parquet_file_is_never_read_as_a_whole_one() {
+    let bytes = parquet(300);
+    for end in 4..bytes.len() {
+        assert!(read(bytes[..end].to_vec(), true).is_err(), "cut at {end}");
+    }
+}
+
+#[test]
+fn any_bit_flipped() {
+    for (what, bytes) in intact() {
+        for at in 0..bytes.len() {
+            // One bit of each byte, another one each time.
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            survives(&damaged, &format!("{what} with bit {} of byte {at} flipped", at % 8));
+        }
+    }
+}
+
+#[test]
+fn any_byte_overwritten() {
+    for (what, bytes) in intact() {
+        for at in 0..bytes.len() {
+            for value in [0x00, 0x7f, 0xff] {
+                if at % 3 == usize::from(value) % 3 {
+                    let mut damaged = bytes.clone();
+                    damaged[at] = value;
+                    survives(&damaged, &format!("{what} with byte {at} = {value:#x}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Parquet traces: what is written is read again, columns of other shapes are accepted, nonsense is named.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use freehold::{CpuId, Order, Pfn};
+use freehold_lab::trace::{
+    Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
+};
+use parquet::data_type::{DoubleType, Int32Type, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
+
+const STRICT: OpenOptions = OpenOptions { skip_bad: false };
+const SKIP_BAD: OpenOptions = OpenOptions { skip_bad: true };
+
+fn read_all(path: &Path, options: OpenOptions) -> Result<(Vec<Event>, TraceReader), TraceError> {
+    let mut reader = TraceReader::open(&Source::Path(path.to_owned()), options)?;
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    while reader.next_batch(&mut batch)? {
+        assert!(batch.len() <= 64 * 1024);
+        all.append(&mut batch);
+    }
+    Ok((all, reader))
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let pfn = (0..1u64 << 52).prop_map(Pfn::new);
+    let order = (0..=18u8).prop_map(|order| Order::new(order).unwrap());
+    let kind = prop_oneof![
+        (prop::option::of(pfn.clone()), order.clone(), 0..3u8, any::<u32>())
+            .prop_map(|(pfn, order, migratetype, gfp_flags)| EventKind::Alloc { pfn, order, migratetype, gfp_flags }),
+        (pfn.clone(), order.clone()).prop_map(|(pfn, order)| EventKind::Free { pfn, order }),
+        pfn.clone().prop_map(|pfn| EventKind::FreeBatched { pfn }),
+        (pfn.clone(), order.clone(), 0..6u8).prop_map(|(pfn, order, migratetype)| EventKind::PcpuDrain {
+            pfn,
+            order,
+            migratetype
+        }),
+        (pfn.clone(), order.clone(), 0..6u8, order.clone(), 0..6u8, any::<bool>()).prop_map(
+            |(pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership)| {
+                EventKind::Extfrag { pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership }
+            }
+        ),
+        (pfn, order, 0..6u8, any::<bool>()).prop_map(|(pfn, order, migratetype, percpu_refill)| {
+            EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill }
+        }),
+    ];
+    (0..u64::MAX - 1, 0..=4095u16, any::<u32>(), kind).prop_map(|(ts_ns, cpu, pid, kind)| Event {
+        ts_ns,
+        cpu: CpuId::new(cpu),
+        pid,
+        kind,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_is_read_again(events in prop::collection::vec(events(), 1..5000), level in 1..6i32) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let meta = TraceMeta {
+            name: "random".into(),
+            kernel: Some("Linux 6.18".into()),
+            cpus: Some(7),
+            lost_events: Some(3),
+            ..TraceMeta::default()
+        };
+        let mut writer = TraceWriter::create(file.path(), meta, level).unwrap();
+        let (a, b) = events.split_at(events.len() / 3);
+        writer.write(a).unwrap();
+        writer.write(b).unwrap();
+        let written = writer.finish().unwrap();
+        prop_assert_eq!(written.rows, events.len() as u64);
+        prop_assert_eq!(written.event_counts.iter().sum::<u64>(), written.rows);
+        let (again, reader) = read_all(file.path(), STRICT).unwrap();
+        prop_assert_eq!(&again, &events);
+        let info = reader.info();
+        prop_assert_eq!(info.format, Format::Parquet);
+        prop_assert_eq!(info.rows, Some(written.rows));
+        prop_assert_eq!(info.recorded_as.as_deref(), Some("random"));
+        prop_assert_eq!(info.kernel.as_deref(), Some("Linux 6.18"));
+        prop_assert_eq!((info.cpus, info.lost_events, reader.lost()), (Some(7), Some(3), 3));
+        prop_assert_eq!(reader.progress(), (written.rows, written.rows));
+    }
+}
+
+#[test]
+fn several_row_groups() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = TraceWriter::create(file.path(), TraceMeta::default(), 1).unwrap();
+    let event = |i: u64| Event {
+        ts_ns: i,
+        cpu: CpuId::new((i % 2) as u16),
+        pid: 1,
+        kind: EventKind::Free { pfn: Pfn::new(i), order: Order::ZERO },
+    };
+    let rows = (1 << 20) + 12_345;
+    let chunk: Vec<Event> = (0..rows).map(event).collect();
+    writer.write(&chunk).unwrap();
+    assert_eq!(writer.finish().unwrap().rows, rows);
+    let (again, _) = read_all(file.path(), STRICT).unwrap();
+    assert!(again == chunk);
+}
+
+#[test]
+fn a_trace_of_no_events_cannot_be_written() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = TraceWriter::create(file.path(), TraceMeta::default(), 1).unwrap();
+    assert!(matches!(writer.finish(), Err(TraceError::Write { .. })));
+    assert!(matches!(TraceWriter::create(file.path(), TraceMeta::default(), 99), Err(TraceError::Write { .. })));
+}
+
+/// A column of a hand-made file.
+enum Made<'a> {
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    /// With nulls.
+    Maybe(&'a [Option<i32>]),
+    F64(&'a [f64]),
+}
+
+/// Writes a Parquet file with any schema.
+fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("made");
+    let schema = Arc::new(parse_message_type(&format!("message schema {{ {schema} }}")).unwrap());
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    for _ in 0..groups {
+        let mut group = writer.next_row_group().unwrap();
+        for column in columns {
+            let mut out = group.next_column().unwrap().unwrap();
+            match column {
+                Made::I32(values) => out.typed::<Int32Type>().write_batch(values, None, None).unwrap(),
+                Made::I64(values) => out.typed::<Int64Type>().write_batch(values, None, None).unwrap(),
+                Made::F64(values) => out.typed::<DoubleType>().write_batch(values, None, None).unwrap(),
+                Made::Maybe(values) => {
+                    let levels: Vec<i16> = values.iter().map(|v| v.is_some().into()).collect();
+                    let there: Vec<i32> = values.iter().flatten().copied().collect();
+                    out.typed::<Int32Type>().write_batch(&there, Some(&levels), None).unwrap()
+                }
+            };
+            out.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+    (dir, path)
+}
+
+/// The required columns, signed and in odd widths and order.
+const PLAIN: &str = "required int32 pfn; required int64 order; required int64 event; required int32 ts_ns; \
+                     required int64 cpu;";
+
+fn plain<'a>(pfn: &'a [i32], order: &'a [i64], event: &'a [i64], ts: &'a [i32], cpu: &'a [i64]) -> [Made<'a>; 5] {
+    [Made::I32(pfn), Made::I64(order), Made::I64(event), Made::I32(ts), Made::I64(cpu)]
+}
+
+#[test]
+fn other_widths_and_missing_optional_columns() {
+    let (_dir, path) = make(
+        PLAIN,
+        &plain(&[-1, 16, 16, 32, 64, 128], &[0, 3, 3, 0, 1, 4], &[0, 0, 1, 3, 4, 5], &[1, 2, 3, 4, 5, 6], &[0; 6]),
+        2,
+    );
+    let (events, _) = read_all(&path, STRICT).unwrap();
+    let order = |order| Order::new(order).unwrap();
+    let expected = [
+        // Without type and flags: an ordinary kernel request; a failed one where the frame is -1.
+        EventKind::Alloc { pfn: None, order: order(0), migratetype: 0, gfp_flags: 0xcc0 },
+        EventKind::Alloc { pfn: Some(Pfn::new(16)), order: order(3), migratetype: 0, gfp_flags: 0xcc0 },
+        EventKind::Free { pfn: Pfn::new(16), order: order(3) },
+        EventKind::PcpuDrain { pfn: Pfn::new(32), order: order(0), migratetype: 1 },
+        EventKind::Extfrag {
+            pfn: Pfn::new(64),
+            order: order(1),
+            migratetype: 1,
+            fallback_order: order(1),
+            fallback_migratetype: 2,
+            change_ownership: false,
+        },
+        EventKind::ZoneLocked { pfn: Pfn::new(128), order: order(4), migratetype: 1, percpu_refill: false },
+    ];
+    assert_eq!(events.len(), 12);
+    for (event, kind) in events.iter().zip(expected.iter().chain(&expected)) {
+        assert_eq!((&event.kind, event.pid), (kind, 0));
+    }
+}
+
+#[test]
+fn flags_and_types_complete_each_other() {
+    let schema = |extra: &str| format!("{PLAIN} {extra}");
+    let base = || plain(&[1, 2], &[0, 0], &[0, 0], &[1, 2], &[0, 0]).into_iter().collect::<Vec<_>>();
+    let kinds = |extra: &str, more: Vec<Made<'_>>| -> Vec<(u8, u32)> {
+        let columns: Vec<Made<'_>> = base().into_iter().chain(more).collect();
+        let (_dir, path) = make(&schema(extra), &columns, 1);
+        let (events, _) = read_all(&path, STRICT).unwrap();
+        let parts = |event: &Event| match event.kind {
+            EventKind::Alloc { migratetype, gfp_flags, .. } => (migratetype, gfp_flags),
+            _ => panic!("{event:?}"),
+        };
+        events.iter().map(parts).collect()
+    };
+    assert_eq!(
+        kinds("required int32 migratetype;", vec![Made::I32(&[1, 2])]),
+        [(1, 0xcc8), (2, 0xcd0)],
+        "flags from the type"
+    );
+    assert_eq!(kinds("required int32 gfp_flags;", vec![Made::I32(&[8, 0x820])]), [(1, 8), (0, 0x820)]);
+    // Bit 31 of an unsigned 32-bit column is no sign.
+    assert_eq!(kinds("required int32 gfp_flags (UINT_32);", vec![Made::I32(&[i32::MIN, 0])]), [(0, 1 << 31), (0, 0)]);
+    assert_eq!(
+        kinds("optional int32 migratetype;", vec![Made::Maybe(&[None, Some(1)])]),
+        [(0, 0xcc0), (1, 0xcc8)],
+        "null is not given"
+    );
+}
+
+#[test]
+fn every_nonsense_value_is_named_with_row_and_column() {
+    let good: [&[i32]; 5] = [&[1; 3], &[0; 3], &[1; 3], &[1; 3], &[0; 3]];
+    let names = ["pfn", "order", "event", "ts_ns", "cpu"];
+    let schema = "required int32 pfn; required int32 order; required int32 event; required int32 ts_ns; \
+                  required int32 cpu;";
+    for (column, value, says) in [
+        (0, -1, "18446744073709551615 is no frame number"),
+        (0, -77, "is no frame number"),
+        (1, 19, "19 is no order (0 to 18)"),
+        (1, -1, "is no order"),
+        (2, 6, "6 is no event number (0 to 5)"),
+        (4, 4096, "4096 is above 4095"),
+    ] {
+        let mut columns = good.map(<[i32]>::to_vec);
+        columns[column][1] = value;
+        let made: Vec<Made<'_>> = columns.iter().map(|values| Made::I32(values)).collect();
+        let (_dir, path) = make(schema, &made, 1);
+        let error = read_all(&path, STRICT).err().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, TraceError::BadRow { row: 1, column: named, .. } if named == names[column]), "{text}");
+        assert!(text.contains(says) && text.contains("--skip-bad"), "{text}");
+        let (events, reader) = read_all(&path, SKIP_BAD).unwrap();
+        assert_eq!((events.len(), reader.skipped()), (2, 1));
+        assert!(reader.first_skipped().unwrap().starts_with("row 1: column"));
+    }
+}
+
+#[test]
+fn nulls_where_a_value_must_be() {
+    let schema = "optional int32 pfn; optional int32 order; optional int32 event; optional int32 ts_ns; \
+                  optional int32 cpu;";
+    let all = [Some(1), Some(0), Some(1)];
+    for at in 0..5 {
+        let holed = [Some(1), None, Some(1)];
+        let columns: Vec<Made<'_>> = (0..5).map(|c| Made::Maybe(if c == at { &holed } else { &all })).collect();
+        let (_dir, path) = make(schema, &columns, 1);
+        let error = read_all(&path, STRICT).err().unwrap();
+        assert!(matches!(&error, TraceError::BadRow { row: 1, value, .. } if value == "null"), "{error}");
+        let (events, reader) = read_all(&path, SKIP_BAD).unwrap();
+        assert_eq!((events.len(), reader.skipped()), (2, 1));
+        assert_eq!(events[1].ts_ns, 1, "the values after a null keep their rows");
+    }
+}
+
+#[test]
+fn a_column_too_few_or_of_another_kind() {
+    for missing in ["ts_ns", "cpu", "event", "pfn", "order"] {
+        let names: Vec<&str> =
+            ["ts_ns", "cpu", "event", "pfn", "order"].into_iter().filter(|name| *name != missing).collect();
+        let schema: String = names.iter().map(|name| format!("required int32 {name};")).collect();
+        let columns: Vec<Made<'_>> = names.iter().map(|_| Made::I32(&[1])).collect();
+        let (_dir, path) = make(&schema, &columns, 1);
+        match read_all(&path, STRICT) {
+            Err(TraceError::MissingColumn { column, found, .. }) => {
+                assert_eq!((column, found), (missing, names.join(", ")));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let schema = PLAIN.replace("required int32 pfn", "required double pfn");
+    let mut columns = plain(&[], &[0], &[1], &[1], &[0]);
+    columns[0] = Made::F64(&[1.0]);
+    let (_dir, path) = make(&schema, &columns, 1);
+    match read_all(&path, STRICT) {
+        Err(TraceError::BadColumn { column: "pfn", found, .. }) => assert_eq!(found, "DOUBLE"),
+        other => panic!("{other:?}"),
+    }
+    let (_dir, path) = make(PLAIN, &plain(&[], &[], &[], &[], &[]), 1);
+    assert!(matches!(read_all(&path, STRICT), Err(TraceError::Empty { .. })));
+}
+
+#[test]
+fn a_trace_of_bad_rows_only_is_an_error_even_when_they_are_skipped() {
+    let (_dir, path) = make(PLAIN, &plain(&[1, 1], &[77, 78], &[1, 1], &[1, 1], &[0, 0]), 1);
+    let error = read_all(&path, SKIP_BAD).err().unwrap().to_string();
+    assert!(error.contains("all 2 rows are bad, first row 0: column `order`: 77"), "{error}");
+}

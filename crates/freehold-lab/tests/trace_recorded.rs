@@ -1,0 +1,197 @@
+//! The sample in `data/`, and the recordings of the shared folder where it is there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use freehold::{Migratetype, Order};
+use freehold_lab::trace::{EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo};
+
+fn repo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The shared recordings, or `None` with a loud line.
+fn shared(test: &str) -> Option<PathBuf> {
+    let folder = repo().join("../shared/traces");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("SKIPPED {test}: no recordings in {}", folder.display());
+    None
+}
+
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect();
+    found.sort();
+    assert!(!found.is_empty(), "no *{ending} in {}", folder.display());
+    found
+}
+
+fn open(path: &Path) -> TraceReader {
+    TraceReader::open(&Source::from_arg(path), OpenOptions::default()).unwrap()
+}
+
+/// Events by kind, in the order of the file's numbers.
+fn count(reader: &mut TraceReader) -> [u64; 6] {
+    let (mut batch, mut counts) = (Vec::new(), [0; 6]);
+    while reader.next_batch(&mut batch).unwrap() {
+        for event in &batch {
+            let kind = match event.kind {
+                EventKind::Alloc { migratetype, gfp_flags, .. } => {
+                    assert_eq!(migratetype, gfp::migratetype(gfp_flags) as u8, "{event:?}");
+                    0
+                }
+                EventKind::Free { .. } => 1,
+                EventKind::FreeBatched { .. } => 2,
+                EventKind::PcpuDrain { .. } => 3,
+                EventKind::Extfrag { .. } => 4,
+                EventKind::ZoneLocked { .. } => 5,
+            };
+            counts[kind] += 1;
+        }
+    }
+    counts
+}
+
+/// What the file's own description says, read with another library than the reader's.
+fn description(path: &Path) -> serde_json::Value {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let file = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+    let pairs = file.metadata().file_metadata().key_value_metadata().unwrap();
+    let text = pairs.iter().find(|pair| pair.key == "pagetrace").unwrap().value.as_deref().unwrap();
+    serde_json::from_str(text).unwrap()
+}
+
+fn described_counts(description: &serde_json::Value) -> [u64; 6] {
+    ["alloc", "free", "free_batched", "pcpu_drain", "extfrag", "zone_locked"]
+        .map(|name| description["event_counts"][name].as_u64().unwrap())
+}
+
+#[test]
+fn the_sample_is_what_its_readme_says() {
+    let path = repo().join("data/page-cache-churn.parquet");
+    let mut reader = open(&path);
+    let info = reader.info().clone();
+    assert_eq!((info.name.as_str(), info.format, info.rows), ("page-cache-churn", Format::Parquet, Some(230_000)));
+    assert_eq!((info.cpus, info.lost_events), (Some(2), Some(0)));
+    assert!(info.kernel.unwrap().starts_with("Linux 6.18"));
+    assert_eq!(count(&mut reader), [70_302, 68_989, 65_653, 14_341, 0, 10_715]);
+    assert_eq!(reader.progress(), (230_000, 230_000));
+
+    let zones = zoneinfo::read(&zoneinfo::beside(&path, "zoneinfo").unwrap()).unwrap();
+    let normal = zones.iter().find(|zone| zone.name == "Normal").unwrap();
+    assert_eq!(normal.pagesets.len(), 2);
+    assert!(normal.pagesets.iter().all(|set| set.batch == 63 && set.high_min.is_some()));
+    let types = buddyinfo::read_pagetypeinfo(&zoneinfo::beside(&path, "pagetypeinfo").unwrap()).unwrap();
+    assert_eq!(types.pageblock_order, Order::PAGEBLOCK);
+    buddyinfo::read_buddyinfo(&zoneinfo::beside(&path, "buddyinfo").unwrap()).unwrap();
+    assert_eq!(zoneinfo::beside(&path, "meminfo"), None);
+}
+
+#[test]
+fn every_recording_has_the_events_it_says() {
+    let Some(folder) = shared("every_recording_has_the_events_it_says") else { return };
+    // The table of the folder's README: name, workload, rows, alloc, free, ..., drained, refilled, extfrag.
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let mut table = BTreeMap::new();
+    for line in readme.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let number = |at: usize| cells.get(at).and_then(|cell| cell.replace(',', "").parse::<u64>().ok());
+        if let (Some(rows), Some(alloc), Some(free)) = (number(2), number(3), number(4)) {
+            table.insert(cells[0], [rows, alloc, free, number(6).unwrap(), number(7).unwrap(), number(8).unwrap()]);
+        }
+    }
+    for path in files(&folder, ".parquet") {
+        let mut reader = open(&path);
+        let name = reader.info().name.clone();
+        let rows = reader.info().rows.unwrap();
+        let description = description(&path);
+        assert_eq!(reader.info().recorded_as.as_deref(), description["name"].as_str());
+        assert_eq!(reader.info().cpus.map(u64::from), description["cpus"].as_u64());
+        let counts = count(&mut reader);
+        assert_eq!(counts, described_counts(&description), "{name}");
+        assert_eq!(counts.iter().sum::<u64>(), rows, "{name}");
+        match table.get(name.as_str()) {
+            Some(&said) => {
+                assert_eq!([rows, counts[0], counts[1], counts[3], counts[5], counts[4]], said, "{name}");
+            }
+            None => eprintln!("{name} is not in the README's table"),
+        }
+    }
+}
+
+#[test]
+fn the_gfp_table_is_that_of_the_recordings() {
+    let Some(folder) = shared("the_gfp_table_is_that_of_the_recordings") else { return };
+    for path in files(&folder, ".parquet") {
+        let description = description(&path);
+        for (name, bits) in description["gfp_bits"].as_object().unwrap() {
+            assert_eq!(gfp::parse(name).map(u64::from), Ok(bits.as_u64().unwrap()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn text_and_parquet_of_one_recording_agree() {
+    let Some(folder) = shared("text_and_parquet_of_one_recording_agree") else { return };
+    for path in files(&folder, ".tracefs.txt") {
+        // Cut on purpose, most of them in the middle of a line.
+        let cut = std::fs::read(&path).unwrap().last() != Some(&b'\n');
+        let (mut strict, mut batch) = (open(&path), Vec::new());
+        match strict.next_batch(&mut batch) {
+            Err(TraceError::Truncated { .. }) if cut => {}
+            Ok(true) if !cut => {}
+            other => panic!("{}: {other:?}", path.display()),
+        }
+
+        let mut text = TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
+        let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
+        let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
+        assert!(text.next_batch(&mut from_text).unwrap());
+        assert!(parquet.next_batch(&mut from_parquet).unwrap());
+        assert_eq!(text.skipped(), u64::from(cut));
+        assert!(from_text.len() > 500 && from_text.len() < from_parquet.len());
+        for (at, (text, parquet)) in from_text.iter().zip(&from_parquet).enumerate() {
+            assert_eq!((text.kind, text.cpu, text.pid), (parquet.kind, parquet.cpu, parquet.pid), "event {at}");
+        }
+        // Times differ by a constant and by what tracefs rounds away: less than a microsecond.
+        let offset = from_text[0].ts_ns.abs_diff(from_parquet[0].ts_ns);
+        for (text, parquet) in from_text.iter().zip(&from_parquet) {
+            assert!(text.ts_ns.abs_diff(parquet.ts_ns).abs_diff(offset) <= 1000);
+        }
+    }
+}
+
+#[test]
+fn every_description_of_memory_parses() {
+    let Some(folder) = shared("every_description_of_memory_parses") else { return };
+    for end in ["before.txt", "after.txt"] {
+        for path in files(&folder, &format!(".zoneinfo.{end}")) {
+            let zones = zoneinfo::read(&path).unwrap();
+            let names: Vec<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
+            assert_eq!(names, ["DMA", "DMA32", "Normal", "Movable", "Device"]);
+            for zone in &zones {
+                assert!(zone.min <= zone.low && zone.low <= zone.high, "{zone:?}");
+                assert!(zone.managed <= zone.present && zone.present <= zone.spanned, "{zone:?}");
+                assert!(zone.free <= zone.managed);
+                assert_eq!(zone.start_pfn.is_some(), zone.present > 0);
+                assert_eq!(zone.pagesets.len(), if zone.present > 0 { 2 } else { 0 });
+            }
+        }
+        for path in files(&folder, &format!(".pagetypeinfo.{end}")) {
+            let types = buddyinfo::read_pagetypeinfo(&path).unwrap();
+            assert_eq!((types.pageblock_order, types.blocks.len(), types.free.len()), (Order::PAGEBLOCK, 3, 15));
+            assert_eq!(types.blocks[2].blocks[Migratetype::Cma.index()], 0);
+            assert!(types.blocks[2].blocks.iter().sum::<u64>() > 1000);
+        }
+        for path in files(&folder, &format!(".buddyinfo.{end}")) {
+            let zones = buddyinfo::read_buddyinfo(&path).unwrap();
+            assert_eq!(zones.iter().map(|zone| zone.zone.as_str()).collect::<Vec<_>>(), ["DMA", "DMA32", "Normal"]);
+            assert!(zones.iter().all(|zone| zone.chunks.len() == 11 && zone.frames() > 0));
+        }
+    }
+}
