@@ -70,8 +70,11 @@ impl Queues {
         self.0[usize::from(to)].lock().unwrap().push_back(chunk);
     }
 
+    /// The next chunk of the thread's own queue; of another's when that is empty, so that what a thread leaves behind at
+    /// its end does not stay out of circulation.
     pub(crate) fn pop(&self, of: u16) -> Option<Stamped> {
-        self.0[usize::from(of)].lock().unwrap().pop_front()
+        let threads = self.0.len();
+        (0..threads).find_map(|i| self.0[(usize::from(of) + i) % threads].lock().unwrap().pop_front())
     }
 
     pub(crate) fn take_all(&self) -> Vec<Stamped> {
