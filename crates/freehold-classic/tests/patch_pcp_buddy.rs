@@ -171,7 +171,7 @@ fn a_partial_drain_is_recovered_before_a_new_block_is_claimed() {
         // With a budget for a block besides, the old one comes first and the new one second.
         let (classic, _) = partly_drained(engine);
         classic.set_tuning(0, CPU0, Tuning::new(768, 4096, 4096, false));
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Movable));
         assert_eq!(stats.pcp.refills_recover, u64::from(recovers), "{engine}");
         assert_eq!((stats.pcp.refills_claim, owned(&classic)), (1, 2), "{engine}");
     }
@@ -239,7 +239,7 @@ fn ownership_arises_in_bursts_of_allocations_only() {
     classic.set_tuning(0, CPU0, Tuning::new(63, 443, 32_768, false));
     let mut claims = Vec::new();
     while claims.len() < 6 {
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Movable));
         claims.extend((stats.pcp.refills > 0).then_some(stats.pcp.refills_claim));
     }
     assert_eq!(claims, [0, 0, 0, 0, 1, 1]);

@@ -41,10 +41,10 @@ fn the_rfc_never_recovers_cma_blocks_and_the_fix_does() {
         assert_eq!((owned(&classic), classic.types(Cma)), (1, 6));
         drain(&classic, &pfns[256..]);
         batch_of(&classic, 256);
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Movable));
         assert_eq!(stats.pcp.refills_recover, recovers, "{engine}");
         // Unmovable requests do not recover it in any version.
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Unmovable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Unmovable));
         assert_eq!(stats.pcp.refills_recover, 0, "{engine}");
     }
 }
@@ -141,7 +141,7 @@ fn one_list_a_type_spares_phase_0_the_blocks_of_other_types() {
         drain(&classic, &unmovable[256..]);
         movable.iter().for_each(|pfns| drain(&classic, &pfns[256..]));
         batch_of(&classic, 256);
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Unmovable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Unmovable));
         assert_eq!((stats.pcp.refills_recover, stats.zone_lock.holds()), (1, 1), "{engine}");
         stats.zone_lock.total()
     };
@@ -159,10 +159,10 @@ fn an_owned_block_that_changes_its_type_is_recovered_for_its_new_type() {
         // Half of the block goes back; an unmovable request of another CPU claims the block.
         drain(&classic, &pfns[256..]);
         classic.set_tuning(0, CPU1, Tuning::new(1, 0, 0, false));
-        let stats = classic.counted(|| drop(classic.take(CPU1, 0, Unmovable)));
+        let stats = classic.counted(|| _ = classic.take(CPU1, 0, Unmovable));
         assert_eq!((stats.zone.claims, classic.types(Unmovable)), (1, 1), "{engine}");
         classic.set_tuning(0, CPU0, Tuning::new(128, 4096, 4096, false));
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Unmovable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Unmovable));
         assert_eq!((stats.pcp.refills_recover, stats.pcp.refilled_frames), (1, 255), "{engine}");
     }
 }

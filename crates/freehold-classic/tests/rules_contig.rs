@@ -175,3 +175,22 @@ fn nothing_is_allocated_from_an_isolated_block_and_frees_go_past_the_pcp() {
         assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len() as u64, PAGEBLOCK_FRAMES, "{engine}");
     }
 }
+
+#[test]
+fn isolation_puts_what_it_moves_behind_what_was_there() {
+    // The other half of a pair that isolation parts waits behind a block that was free before.
+    let classic = zone_only("7.2", 4);
+    classic.take_many(CPU0, 9, Movable, 4);
+    classic.put_all(CPU0, &[at(2 * 512), at(0), at(512)], 9);
+    classic.isolate(block(0)).unwrap();
+    assert_eq!(classic.take(CPU0, 9, Movable), at(2 * 512));
+    assert_eq!(classic.take(CPU0, 9, Movable), at(512));
+    // And what comes back when it ends goes to the tails, too.
+    let classic = zone_only("7.2", 4);
+    classic.take_many(CPU0, 4, Movable, 64);
+    classic.put_all(CPU0, &[at(512), at(0)], 4);
+    classic.isolate(block(0)).unwrap();
+    classic.unisolate(block(0)).unwrap();
+    assert_eq!(classic.take(CPU0, 4, Movable), at(512), "although the other one was freed last");
+    assert_eq!(classic.take(CPU0, 4, Movable), at(0));
+}

@@ -213,7 +213,7 @@ fn a_fallback_that_may_not_claim_boosts_the_watermarks_in_one_step_kernels_only(
         let blocks = classic.take_many(CPU0, 9, Reclaimable, 4);
         classic.split(blocks[0], order(9), order(0)).unwrap();
         free(&classic, 0, 8);
-        let stats = classic.counted(|| drop(classic.take(CPU0, 0, Movable)));
+        let stats = classic.counted(|| _ = classic.take(CPU0, 0, Movable));
         assert_eq!((stats.zone.steals, stats.zone.boosts), (1, boosts), "{engine}");
     }
 }

@@ -68,7 +68,7 @@ fn a_range_is_freed_in_the_largest_aligned_chunks_at_every_alignment() {
 #[test]
 fn a_chunk_of_order_10_reaches_the_zone_as_two_pageblocks_under_one_hold() {
     let classic = singles("7.2");
-    let stats = classic.counted(|| drop(classic.free_contig_range(CPU0, range(0, 1024)).unwrap()));
+    let stats = classic.counted(|| _ = classic.free_contig_range(CPU0, range(0, 1024)).unwrap());
     assert_eq!((stats.zone.frees, stats.zone_lock.holds(), stats.zone.merges), (1, 1, 1));
 }
 
@@ -167,7 +167,7 @@ fn a_split_gives_every_part_a_reference_of_its_own() {
 fn a_range_over_an_isolated_block_goes_to_its_isolated_lists() {
     let classic = singles("7.2");
     classic.isolate(block(1)).unwrap();
-    let stats = classic.counted(|| drop(classic.free_contig_range(CPU0, range(0, 1024)).unwrap()));
+    let stats = classic.counted(|| _ = classic.free_contig_range(CPU0, range(0, 1024)).unwrap());
     assert_eq!(stats.pcp.frees, 0);
     // Half of it is free for everybody, half for nobody.
     assert_eq!(classic.exhaust(9, Movable, freehold::AllocFlags::empty()).len(), 4 + 1);

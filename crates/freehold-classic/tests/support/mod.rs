@@ -2,7 +2,8 @@
 //!
 //! Watermarks are zero unless a test sets them, so that all memory can be handed out, and every count is exact:
 //! one thread plays all CPUs.
-#![allow(dead_code)]
+// Each test file is a crate of its own and uses a part of this one.
+#![allow(dead_code, unused_imports, unreachable_pub)]
 
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, Stats, Watermarks};
