@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     print!("{:<44}", "step");
     DESIGNS.iter().for_each(|design| print!("{design:>26}"));
     println!();
-    let walks: Vec<Vec<(&str, [u64; 4])>> = DESIGNS.iter().map(|design| walk(design)).collect::<Result<_, _>>()?;
+    let walks: Vec<Vec<Step>> = DESIGNS.iter().map(|design| walk(design)).collect::<Result<_, _>>()?;
     for step in 0..walks[0].len() {
         print!("{:<44}", walks[0][step].0);
         for walk in &walks {
@@ -34,8 +34,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// A step's name, and what it cost: holds, work, merges under the zone lock, merges under PCP locks.
+type Step = (&'static str, [u64; 4]);
+
 /// The steps of the walk, each with what it cost.
-fn walk(design: &str) -> Result<Vec<(&'static str, [u64; 4])>, Box<dyn std::error::Error>> {
+fn walk(design: &str) -> Result<Vec<Step>, Box<dyn std::error::Error>> {
     let classic = Classic::new(Config::single_zone(Design::parse(design)?, 2, 1 << 18))?;
     let mut steps = Vec::new();
     let mut before = classic.stats();

@@ -144,7 +144,7 @@ switches! {
     UnlinkDead = "unlink-dead", "review", PcpBuddyReview,
         "A CPU going offline unlinks and disowns its blocks instead of only resetting the list head.", needs Ownership;
     ForeignClaim = "foreign-claim", "review", PcpBuddyReview,
-        "Phase 1 does not queue a block of a foreign type under the requested one.", needs Claim;
+        "Phase 1 does not queue a block of a foreign type under the requested one (possible only without type-hygiene).", needs Claim;
     MergeOnce = "merge-once", "review", PcpBuddyReview,
         "One merge pass a drain, not one before each of its chunks: the pass looks at everything the PCP holds.", needs Merge;
     OwnedByType = "owned-by-type", "review", PcpBuddyReview,
