@@ -209,15 +209,16 @@ fn cpus_fold_onto_fewer() {
 }
 
 #[test]
-fn every_cpu_ticks_once_a_second_of_the_trace() {
-    let events = [alloc(0, 0, 10, 0), alloc(999, 1, 11, 0), alloc(1000, 1, 12, 0), alloc(3500, 1, 13, 0)];
+fn every_cpu_ticks_once_a_second_of_the_trace_80_ms_after_the_whole_second() {
+    let events =
+        [alloc(0, 0, 10, 0), alloc(79, 1, 11, 0), alloc(80, 1, 12, 0), alloc(1079, 1, 13, 0), alloc(3500, 1, 14, 0)];
     let ticks = |n| (0..n).flat_map(|_| [Call::Tick { cpu: 0 }, Call::Tick { cpu: 1 }]);
     let expected: Vec<_> = [allocated(0, 0, 0), allocated(1, 1, 0)]
         .into_iter()
         .chain(ticks(1))
-        .chain([allocated(1, 2, 0)])
-        .chain(ticks(2))
-        .chain([allocated(1, 3, 0)])
+        .chain([allocated(1, 2, 0), allocated(1, 3, 0)])
+        .chain(ticks(3))
+        .chain([allocated(1, 4, 0)])
         .collect();
     assert_eq!(calls(&events), expected);
 }

@@ -134,6 +134,10 @@ impl Engine for Toy {
         self.state().log.push(Call::DrainAll);
     }
 
+    fn start(&self) {
+        self.state().counters = Counters::default();
+    }
+
     fn counters(&self) -> Counters {
         self.state().counters.clone()
     }
@@ -195,6 +199,9 @@ impl Engine for Shared {
     }
     fn drain_all(&self) {
         self.0.drain_all();
+    }
+    fn start(&self) {
+        self.0.start();
     }
     fn counters(&self) -> Counters {
         self.0.counters()
