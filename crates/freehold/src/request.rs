@@ -1,0 +1,96 @@
+//! What a caller wants.
+
+use crate::{AllocFlags, Migratetype, NodeId, Order, Pfn};
+
+/// A request for one chunk of frames: how much, of which kind, and where it may lie.
+///
+/// ```
+/// use freehold::{AllocFlags, Migratetype, Order, Pfn, Request};
+///
+/// // 16 KiB below 16 MiB for an old device, from interrupt context.
+/// let request = Request::new(Order::new(2).unwrap(), Migratetype::Unmovable)
+///     .flags(AllocFlags::NON_BLOCK)
+///     .below(Pfn::new(4096));
+/// # let _ = request;
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub(crate) order: Order,
+    pub(crate) migratetype: Migratetype,
+    /// Something beyond order, type and how far it may go was asked for.
+    pub(crate) special: bool,
+    pub(crate) flags: AllocFlags,
+    pub(crate) align: Order,
+    pub(crate) from: Pfn,
+    pub(crate) below: Pfn,
+    pub(crate) node: Option<NodeId>,
+}
+
+impl Request {
+    /// `2^order` frames of that kind, anywhere.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(order: Order, migratetype: Migratetype) -> Self {
+        Self {
+            order,
+            migratetype,
+            special: false,
+            flags: AllocFlags::empty(),
+            align: Order::ZERO,
+            from: Pfn::new(0),
+            below: Pfn::new(u64::MAX),
+            node: None,
+        }
+    }
+
+    /// How far the allocator may go.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flags(mut self, flags: AllocFlags) -> Self {
+        self.special |= flags.contains(AllocFlags::CMA);
+        self.flags = flags;
+        self
+    }
+
+    /// The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for.
+    #[must_use]
+    pub const fn align(mut self, align: Order) -> Self {
+        self.special = true;
+        self.align = align;
+        self
+    }
+
+    /// Every frame shall lie below this one.
+    #[must_use]
+    pub const fn below(mut self, limit: Pfn) -> Self {
+        self.special = true;
+        self.below = limit;
+        self
+    }
+
+    /// No frame shall lie below this one.
+    #[must_use]
+    pub const fn from(mut self, start: Pfn) -> Self {
+        self.special = true;
+        self.from = start;
+        self
+    }
+
+    /// The node to look on first; the CPU's own otherwise. Other nodes follow.
+    #[must_use]
+    pub const fn node(mut self, node: NodeId) -> Self {
+        self.special = true;
+        self.node = Some(node);
+        self
+    }
+
+    /// Whether frames of CMA blocks will do.
+    pub(crate) fn cma(&self) -> bool {
+        self.flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable)
+    }
+
+    /// Whether only part of the frame number space will do.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.from.get() != 0 || self.below.get() != u64::MAX
+    }
+}
