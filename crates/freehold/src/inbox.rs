@@ -70,6 +70,19 @@ impl Inbox {
         Some(index)
     }
 
+    /// How many blocks wait here, up to `most`; while nobody pushes or pops.
+    pub(crate) fn count(&self, blocks: &[Block], most: u64) -> u64 {
+        let mut n = 0;
+        for first in [self.rest.get(), self.head.get()] {
+            let mut index = first;
+            while index != NONE && index != CLOSED && n <= most {
+                n += 1;
+                index = blocks[index as usize].inbox_next.get();
+            }
+        }
+        n
+    }
+
     /// Lets nobody push any more. What was pushed before is on the private chain, to be [`pop`](Self::pop)ped.
     /// Under the holder's lock, after every block has got another holder and the private chain is empty.
     pub(crate) fn close(&self) {

@@ -47,10 +47,12 @@ mod platform;
 mod primitive;
 mod refill;
 mod remote;
+mod report;
 mod request;
 mod shelf;
 mod stats;
 mod steal;
+mod validate;
 mod wholes;
 mod zone;
 
@@ -64,8 +66,10 @@ pub use migratetype::Migratetype;
 pub use order::Order;
 pub use pfn::{FrameRange, Pfn};
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
+pub use report::Totals;
 pub use request::Request;
 pub use stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
+pub use validate::Violation;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();

@@ -17,6 +17,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn steal_in_zone(&self, guard: &CpuGuard<'_, 'm, P>, z: usize, request: &Request) -> Option<Pfn> {
         let pcp = self.pcp(guard.id.index(), z);
         self.flush_combining(guard);
+        guard.outside(|| self.flush_everybody());
         // The best first, by a glance; then everybody once.
         let best = (0..self.cpus.len())
             .filter(|&cpu| cpu != guard.id.index())
@@ -33,7 +34,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 self.take_over(guard, index);
                 guard.state.counters.steals.add(1);
             }
-            // Also where nothing was taken: flushing the victim's buffer may have brought frames home.
+            // Also where nothing was taken: the victims' buffers may have held frames of blocks of this CPU.
             if let Some(pfn) = self.take_in_hand(guard, pcp, request) {
                 return Some(pfn);
             }
@@ -47,11 +48,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 
+    /// Publishes what waits in the CPUs' combining buffers. The caller is inside no CPU's state.
+    pub(crate) fn flush_everybody(&self) {
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            // A glance: what comes in while we look belongs to a free that is not over yet.
+            if state.combining.get() != 0 {
+                self.with_cpu(CpuId::new(cpu as u16), |guard| self.flush_combining(guard));
+            }
+        }
+    }
+
     /// Takes one suitable block out of a CPU's hands for `robber`, who must be inside no CPU's state.
     fn rob(&self, victim: usize, z: usize, request: &Request, robber: CpuId) -> Option<u32> {
         let blocks = self.map.blocks;
         self.with_cpu(CpuId::new(victim as u16), |guard| {
-            self.flush_combining(guard);
             while self.collect_some(guard, 64) {}
             let pcp = self.pcp(victim, z);
             let order = u32::from(request.order.get());
@@ -107,6 +117,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if request.order >= Order::PAGEBLOCK {
             return None;
         }
+        while self.collect_some(guard, 64) {}
         for &fallback in request.migratetype.fallbacks() {
             pcp.retire(blocks, fallback as usize);
             if let Some((index, offset)) = pcp.find(blocks, fallback as usize, order) {

@@ -135,7 +135,7 @@ impl<'m> Wholes<'m> {
         while at < to {
             let (bit, taken) = self.next(at);
             *steps += taken;
-            let Some(bit) = bit else { return Search::None };
+            let Some(bit) = bit.filter(|&bit| bit < to) else { return Search::None };
             // The run that contains this bit, or the next one where that starts too early.
             let start = if bit & !(len - 1) >= from { bit & !(len - 1) } else { (bit | (len - 1)) + 1 };
             if order < 6 {

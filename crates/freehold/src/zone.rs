@@ -104,7 +104,7 @@ impl<'m> Zone<'m> {
     pub(crate) fn try_lock<'z>(&'z self, map: &'z FrameMap<'m>) -> Option<ZoneGuard<'z, 'm>> {
         // Acquire: pairs with the release in `ZoneGuard::drop`.
         let taken = self.lock.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then(|| ZoneGuard { zone: self, map, steps: Cell::new(0) })
+        taken.is_ok().then(|| ZoneGuard { zone: self, map, steps: Cell::new(0), counted: true })
     }
 
     /// Frames of this zone that a request may count on: free ones, less those of HIGHATOMIC blocks unless it may use
@@ -164,6 +164,8 @@ pub(crate) struct ZoneGuard<'z, 'm> {
     zone: &'z Zone<'m>,
     map: &'z FrameMap<'m>,
     steps: Cell<u32>,
+    /// The hold is work of the allocator, not a look from outside.
+    pub(crate) counted: bool,
 }
 
 impl<'m> core::ops::Deref for ZoneGuard<'_, 'm> {
@@ -176,7 +178,9 @@ impl<'m> core::ops::Deref for ZoneGuard<'_, 'm> {
 impl Drop for ZoneGuard<'_, '_> {
     fn drop(&mut self) {
         let zone = self.zone;
-        zone.counters.hold(u64::from(self.steps.get()));
+        if self.counted {
+            zone.counters.hold(u64::from(self.steps.get()));
+        }
         let free = zone.free.get();
         let level = if free < zone.min.get() {
             2
