@@ -56,6 +56,9 @@ mod validate;
 mod wholes;
 mod zone;
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 pub use config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use cpu::{CpuId, NodeId};
 pub use error::{AllocError, BulkFreeError, FreeError};
