@@ -103,7 +103,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Ok(pfn);
         }
         if request.is_limited() {
-            return Err(AllocError::NoMemory { order: request.order }); // alloc_limited
+            return self.alloc_limited(guard, request);
         }
         if request.order > Order::PAGEBLOCK {
             return self.alloc_run(guard, request);

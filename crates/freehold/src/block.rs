@@ -70,6 +70,9 @@ pub(crate) struct Block {
     /// Somebody has put it, or is about to put it, into an inbox.
     queued: AtomicBool,
     virgin: Line,
+    /// Lets loom see who uses the inbox link: see [`Block::watch_link`].
+    #[cfg(loom)]
+    link: loom::cell::UnsafeCell<()>,
 }
 
 /// Words with a cache line of their own.
@@ -98,6 +101,8 @@ impl Block {
             virgin_words: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             virgin: Line(core::array::from_fn(|_| AtomicU64::new(0))),
+            #[cfg(loom)]
+            link: loom::cell::UnsafeCell::new(()),
         }
     }
 
@@ -158,9 +163,9 @@ impl Block {
     /// Marks frames as freed by somebody who is not the holder; returns what was marked before.
     #[inline]
     pub(crate) fn or_remote(&self, word: usize, mask: u64) -> u64 {
-        // AcqRel. Release: what the freer did to the frames' contents comes before their next owner's use. Acquire:
-        // a freer that finds bits rides along with whoever queued the block for them.
-        self.remote[word].fetch_or(mask, Ordering::AcqRel)
+        // Release: what the freer did to the frames' contents comes before their next owner's use. Nothing need be
+        // acquired: a freer that finds bits leaves, and one that finds none learns all it needs from `claim_queue`.
+        self.remote[word].fetch_or(mask, Ordering::Release)
     }
 
     /// Takes what others freed in `word`.
@@ -190,6 +195,13 @@ impl Block {
         // (Acquire) see the bits of everyone who relied on it. Release: a freer that claims next must find the inbox
         // link out of use.
         self.queued.swap(false, Ordering::AcqRel);
+    }
+
+    /// Where the inbox link is read or written: under loom, a race with another use of it is reported.
+    #[inline(always)]
+    pub(crate) fn watch_link(&self) {
+        #[cfg(loom)]
+        self.link.with_mut(|_| ());
     }
 
     // ---- searching and counting, by the holder ----

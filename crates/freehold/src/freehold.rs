@@ -175,16 +175,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug lock, or before
     /// anyone else knows this allocator. `false` where a section or a range slot is missing; nothing has changed then.
     pub(crate) fn populate(&self, zone: &Zone<'m>, range: FrameRange, cma: &[FrameRange]) -> bool {
-        let Some(entry) = self.map.ranges.iter().find(|r| r.start.get() == r.end.get()) else { return false };
+        // A piece that continues another one needs no entry of its own.
+        let used = |r: &&MemoryRange| r.start.get() < r.end.get() && zone.span.contains(Pfn::new(r.start.get()));
+        let below = self.map.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
+        let above = self.map.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
+        let free = self.map.ranges.iter().find(|r| r.start.get() == r.end.get());
+        let Some(entry) = below.or(above).or(free) else { return false };
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
-        // All slots first, so that nothing has changed where one is missing.
-        for section in (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS) {
-            if self.map.slot_for(section << crate::map::SECTION_SHIFT).is_none() {
-                return false;
-            }
+        // All slots at once or none.
+        let sections = || ((first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS)).map(|s| s << crate::map::SECTION_SHIFT);
+        let missing = sections().filter(|&pfn| self.map.locate(pfn).is_none()).count() as u64;
+        if missing > self.map.free_slots() || sections().any(|pfn| self.map.slot_for(pfn).is_none()) {
+            return false;
         }
-        entry.start.set(range.start.get());
-        entry.end.set(range.end.get());
+        let start = below.map_or(range.start.get(), |r| r.start.get());
+        let end = above.map_or(range.end.get(), |r| r.end.get());
+        if let (Some(_), Some(above)) = (below, above) {
+            above.end.set(above.start.get());
+        }
+        entry.start.set(start);
+        entry.end.set(end);
         for number in first..=last {
             let Some(index) = self.map.locate_block(number) else { continue };
             let base = number << 9;
@@ -215,7 +225,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 guard.unplace(index);
             } else {
                 drop(guard);
-                unreachable!();
+                self.pull(index);
                 continue;
             }
             block.add_memory(present);
@@ -237,6 +247,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 Watermarks::Frames { min, low, high } => [min, low, high],
                 Watermarks::None => [0; 3],
             };
+            zone.kernel_marks.set(config.watermarks == Watermarks::Kernel);
+            zone.min.set(min);
+            zone.low.set(low);
+            zone.high.set(high);
+        }
+    }
+
+    /// Computes the watermarks that follow the kernel's formulae again, after the amount of memory has changed.
+    pub(crate) fn refresh_watermarks(&self) {
+        let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
+        for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
+            let [min, low, high] = kernel_watermarks(zone.managed.get(), total);
+            let _guard = self.lock_zone_quietly(zone);
             zone.min.set(min);
             zone.low.set(low);
             zone.high.set(high);
@@ -254,6 +277,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(ConfigError::Watermarks);
         }
         let _guard = self.lock_zone(z);
+        z.kernel_marks.set(false);
         z.min.set(min);
         z.low.set(low);
         z.high.set(high);

@@ -36,6 +36,7 @@ impl Inbox {
                 let _ = self.head.load(Ordering::Acquire);
                 return false;
             }
+            blocks[index as usize].watch_link();
             blocks[index as usize].inbox_next.set(head);
             // Release: who takes the stack must see the link (and, through the links, those of earlier pushes, which
             // the release sequence carries). Failure: relaxed, the loop looks again.
@@ -66,6 +67,7 @@ impl Inbox {
             rest = self.head.swap(NONE, Ordering::Acquire);
         }
         let index = rest;
+        blocks[index as usize].watch_link();
         self.rest.set(blocks[index as usize].inbox_next.get());
         Some(index)
     }
@@ -86,7 +88,7 @@ impl Inbox {
     /// Lets nobody push any more. What was pushed before is on the private chain, to be [`pop`](Self::pop)ped.
     /// Under the holder's lock, after every block has got another holder and the private chain is empty.
     pub(crate) fn close(&self) {
-        // Acquire: as in `pop`. Release: a pusher that finds CLOSED must see the new holders.
+        // Acquire: as in `pop`, for the links. Release: a pusher that finds CLOSED must see the new holders.
         let head = self.head.swap(CLOSED, Ordering::AcqRel);
         if head != NONE && head != CLOSED {
             debug_assert_eq!(self.rest.get(), NONE);
@@ -96,8 +98,9 @@ impl Inbox {
 
     /// Opens it again: its CPU is online. Under the holder's lock.
     pub(crate) fn open(&self) {
-        // Release: keeps what was set up before in front of the first push. A failure means it was open already.
-        let _ = self.head.compare_exchange(CLOSED, NONE, Ordering::Release, Ordering::Relaxed);
+        // Relaxed: whoever pushes next got the block, and with it everything else, from this CPU's later operations. A
+        // failure means it was open already.
+        let _ = self.head.compare_exchange(CLOSED, NONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -47,6 +47,11 @@ struct World {
     zone: Inbox,
     locks: [BiasedLock; 2],
     pcps: [Pcp; 2],
+    /// What the frames of block 0 hold: two for each of two words. Loom watches every use.
+    contents: [loom::cell::UnsafeCell<u8>; 4],
+    /// Frames collected so far; under the lock of CPU 0.
+    collected: AtomicU64,
+    step: AtomicU64,
 }
 
 const CPU0: Holder = Holder::cpu(CpuId::new(0));
@@ -60,6 +65,9 @@ impl World {
             zone: Inbox::new(true),
             locks: [BiasedLock::new(), BiasedLock::new()],
             pcps: [Pcp::new(), Pcp::new()],
+            contents: core::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
+            collected: AtomicU64::new(0),
+            step: AtomicU64::new(0),
         }
     }
 
@@ -85,34 +93,88 @@ impl Inboxes for World {
     }
 }
 
-/// Two freers of the same word while the holder collects: no frame is lost, none comes twice, and what the freers
-/// wrote into their frames is seen by who gets them.
+/// Runs these at the same time and waits for all. The model's own thread does nothing meanwhile: loom's first schedule
+/// then runs them one after the other, with nothing but the protocol itself to order them.
+fn together(world: &Arc<World>, roles: Vec<fn(&World)>) {
+    let threads: Vec<_> = roles
+        .into_iter()
+        .map(|role| {
+            let world = world.clone();
+            thread::spawn(move || role(&world))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+impl World {
+    /// Writes into a frame of word 0 or 1 of block 0, as its user does last, and frees it.
+    fn use_and_free(&self, word: usize, bit: u32) {
+        self.contents[word * 2 + bit as usize].with_mut(|_| ());
+        assert_eq!(remote::publish(&self.blocks, self, 0, word, 1 << bit), 0);
+    }
+
+    /// Collects as a CPU does, and uses the frames that came home, as their next user does first. Loom reports a race
+    /// where their last user is not ordered before.
+    fn collect_and_use(&self, me: Holder) {
+        self.locks[0].enter_intruder(&Host);
+        let frames = self.collect(me);
+        for word in 0..2 {
+            for bit in crate::bits::each(self.blocks[0].free_word(word)) {
+                self.contents[word * 2 + bit as usize].with_mut(|_| ());
+            }
+        }
+        self.collected.set(self.collected.get() + u64::from(frames));
+        self.locks[0].leave_intruder();
+    }
+}
+
+/// Two freers of the same word while the holder collects: no frame is lost, none comes twice, and nobody gets a frame
+/// before its last user let go of it.
 #[test]
 fn two_freers_and_a_collector() {
     model(|| {
         let world = Arc::new(World::new(1));
-        let contents = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         world.blocks[0].set_holder(CPU0);
-        let freers: Vec<_> = (0..2usize)
-            .map(|i| {
-                let (world, contents) = (world.clone(), contents.clone());
-                thread::spawn(move || {
-                    contents[i].store(7, Ordering::Relaxed);
-                    assert_eq!(remote::publish(&world.blocks, &*world, 0, 0, 1 << i), 0);
-                })
-            })
-            .collect();
-        let mut frames = world.collect(CPU0);
-        for (i, content) in contents.iter().enumerate() {
-            if world.blocks[0].free_word(0) >> i & 1 == 1 {
-                assert_eq!(content.load(Ordering::Relaxed), 7, "a frame is reused before its freer let go of it");
-            }
-        }
-        freers.into_iter().for_each(|f| f.join().unwrap());
-        frames += world.collect(CPU0);
-        assert_eq!(frames, 2);
+        together(
+            &world,
+            std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(0, 1), |w| w.collect_and_use(CPU0)],
+        );
+        world.collect_and_use(CPU0);
+        assert_eq!(world.collected.get(), 2, "a free is stranded");
         assert_eq!(world.blocks[0].free_word(0), 3);
         assert!(!world.blocks[0].is_queued());
+    });
+}
+
+/// A freer that finds frames in its word leaves the queueing to who put them there.
+#[test]
+fn a_rider_is_carried_home() {
+    model(|| {
+        let world = Arc::new(World::new(1));
+        world.blocks[0].set_holder(CPU0);
+        together(
+            &world,
+            std::vec![
+                |w| {
+                    assert_eq!(w.blocks[0].or_remote(0, 1), 0);
+                    w.step.store(1, Ordering::Relaxed);
+                    // The rider comes in between, or not.
+                    if w.blocks[0].claim_queue() {
+                        remote::post(&w.blocks, w, 0);
+                    }
+                },
+                |w| {
+                    if w.step.load(Ordering::Relaxed) == 1 {
+                        w.use_and_free(0, 1);
+                    }
+                },
+                |w| w.collect_and_use(CPU0),
+            ],
+        );
+        world.collect_and_use(CPU0);
+        let expected = u64::from(world.blocks[0].free_word(0).count_ones());
+        assert_eq!(world.collected.get(), expected);
+        assert_eq!(world.blocks[0].remote_word(0), 0, "a free is stranded");
     });
 }
 
@@ -122,23 +184,27 @@ fn freers_of_two_words_share_one_queueing() {
     model(|| {
         let world = Arc::new(World::new(1));
         world.blocks[0].set_holder(CPU0);
-        let other = {
-            let world = world.clone();
-            thread::spawn(move || {
-                remote::publish(&world.blocks, &*world, 0, 0, 1);
-            })
-        };
-        let third = {
-            let world = world.clone();
-            thread::spawn(move || {
-                remote::publish(&world.blocks, &*world, 0, 1, 2);
-            })
-        };
-        let mut frames = world.collect(CPU0);
-        other.join().unwrap();
-        third.join().unwrap();
-        frames += world.collect(CPU0);
-        assert_eq!(frames, 2, "a free is stranded");
+        together(
+            &world,
+            std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(1, 1), |w| w.collect_and_use(CPU0)],
+        );
+        world.collect_and_use(CPU0);
+        assert_eq!(world.collected.get(), 2, "a free is stranded");
+    });
+}
+
+/// The same block is queued, collected and queued again: its inbox link is never written while it is in use.
+#[test]
+fn a_link_is_out_of_use_before_it_is_used_again() {
+    model(|| {
+        let world = Arc::new(World::new(1));
+        world.blocks[0].set_holder(CPU0);
+        together(
+            &world,
+            std::vec![|w| w.use_and_free(0, 0), |w| w.collect_and_use(CPU0), |w| w.use_and_free(1, 0)],
+        );
+        world.collect_and_use(CPU0);
+        assert_eq!(world.collected.get(), 2);
     });
 }
 
@@ -148,18 +214,21 @@ fn two_blocks_in_one_inbox() {
     model(|| {
         let world = Arc::new(World::new(2));
         world.blocks.iter().for_each(|b| b.set_holder(CPU0));
-        let freers: Vec<_> = (0..2u32)
-            .map(|i| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    remote::publish(&world.blocks, &*world, i, 0, 1);
-                })
-            })
-            .collect();
-        let mut frames = world.collect(CPU0);
-        freers.into_iter().for_each(|f| f.join().unwrap());
-        frames += world.collect(CPU0);
-        assert_eq!(frames, 2);
+        together(
+            &world,
+            std::vec![
+                |w| {
+                    remote::publish(&w.blocks, w, 0, 0, 1);
+                },
+                |w| {
+                    remote::publish(&w.blocks, w, 1, 0, 1);
+                },
+                |w| {
+                    w.collected.set(u64::from(w.collect(CPU0)));
+                },
+            ],
+        );
+        assert_eq!(world.collected.get() + u64::from(world.collect(CPU0)), 2);
     });
 }
 
@@ -208,31 +277,56 @@ fn a_free_follows_the_block_to_its_new_holder() {
     });
 }
 
-/// A CPU goes offline while somebody frees into its block: nothing stays behind in its inbox.
+/// A CPU goes offline while somebody frees into its blocks: nothing stays behind in its inbox.
 #[test]
 fn an_offline_cpu_strands_nothing() {
     model(|| {
         let world = Arc::new(World::new(2));
         world.blocks.iter().for_each(|b| b.set_holder(CPU0));
-        let freers: Vec<_> = (0..2u32)
-            .map(|i| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    remote::publish(&world.blocks, &*world, i, 0, 1);
-                })
-            })
-            .collect();
-        let mut frames = world.collect(CPU0);
-        for block in &world.blocks {
-            block.set_holder(Holder::ZONE);
-        }
-        world.cpus[0].close();
-        // What came in between goes to whoever has the blocks now.
-        frames += world.collect(CPU0);
-        freers.into_iter().for_each(|f| f.join().unwrap());
+        together(
+            &world,
+            std::vec![
+                |w| {
+                    remote::publish(&w.blocks, w, 0, 0, 1);
+                },
+                |w| {
+                    let mut frames = w.collect(CPU0);
+                    w.blocks.iter().for_each(|block| block.set_holder(Holder::ZONE));
+                    w.cpus[0].close();
+                    // What came in between goes to whoever has the blocks now.
+                    frames += w.collect(CPU0);
+                    w.collected.set(u64::from(frames));
+                },
+                |w| {
+                    remote::publish(&w.blocks, w, 1, 0, 1);
+                },
+            ],
+        );
         assert!(world.cpus[0].is_empty(), "something is left in an offline CPU's inbox");
-        frames += world.collect(Holder::ZONE);
-        assert_eq!(frames, 2);
+        assert_eq!(world.collected.get() + u64::from(world.collect(Holder::ZONE)), 2);
+    });
+}
+
+/// Who meets a closed inbox finds the block's new holder at the second look, not after waiting for luck.
+#[test]
+fn a_closed_inbox_names_the_new_holder() {
+    model(|| {
+        let world = Arc::new(World::new(1));
+        world.blocks[0].set_holder(CPU0);
+        together(
+            &world,
+            std::vec![
+                |w| {
+                    w.blocks[0].set_holder(Holder::ZONE);
+                    w.cpus[0].close();
+                },
+                |w| {
+                    if !w.cpus[0].push(&w.blocks, 0) {
+                        assert_eq!(w.blocks[0].holder(), Holder::ZONE);
+                    }
+                },
+            ],
+        );
     });
 }
 
@@ -335,5 +429,25 @@ fn two_robbers() {
             held += mine;
         }
         assert_eq!(held, 2);
+    });
+}
+
+/// A block handed over directly is seen as it was given: its new holder looks at nothing but the holder's name.
+#[test]
+fn a_block_is_handed_over_with_its_frames() {
+    model(|| {
+        let world = Arc::new(World::new(1));
+        world.blocks[0].set_holder(CPU0);
+        let giver = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.blocks[0].set_free_word(0, 6);
+                world.blocks[0].set_holder(CPU1);
+            })
+        };
+        if world.blocks[0].holder() == CPU1 {
+            assert_eq!(world.blocks[0].free_word(0), 6);
+        }
+        giver.join().unwrap();
     });
 }

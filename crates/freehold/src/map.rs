@@ -79,6 +79,11 @@ impl FrameMap<'_> {
         Some(slot)
     }
 
+    /// How many more sections can get memory.
+    pub(crate) fn free_slots(&self) -> u64 {
+        self.blocks.len() as u64 / SECTION_BLOCKS - u64::from(self.slots.get())
+    }
+
     /// Blocks in use or not, in no order: all that have a slot.
     pub(crate) fn all(&self) -> &[Block] {
         &self.blocks[..(u64::from(self.slots.get()) * SECTION_BLOCKS) as usize]

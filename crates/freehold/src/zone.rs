@@ -52,6 +52,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) min: AtomicU64,
     pub(crate) low: AtomicU64,
     pub(crate) high: AtomicU64,
+    /// They follow the kernel's formulae when the amount of memory changes.
+    pub(crate) kernel_marks: AtomicBool,
     /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
     pub(crate) level: AtomicU32,
     /// The level has changed and nobody has told the host yet.
@@ -81,6 +83,7 @@ impl<'m> Zone<'m> {
             min: zero(),
             low: zero(),
             high: zero(),
+            kernel_marks: AtomicBool::new(false),
             level: AtomicU32::new(0),
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::new(),
