@@ -35,8 +35,8 @@ const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
 
 fn engine(cpus: u16, frames: u64) -> &'static Engine {
     let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
-    let zone = ZoneConfig::new(&memory);
-    let config = Config::new(cpus, &[zone]);
+    let zones = [ZoneConfig::new(&memory)];
+    let config = Config::new(cpus, &zones);
     let size = Engine::metadata_size(&config).unwrap();
     let metadata = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
     Box::leak(Box::new(Freehold::new(&config, metadata, Membarrier).unwrap()))
