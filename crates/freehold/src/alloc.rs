@@ -7,9 +7,9 @@
 //!
 //! A request fails only after all of these came to nothing on every zone it may use.
 
-use crate::block::{CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
-use crate::percpu::{CMA, Pcp};
+use crate::percpu::{CMA, CpuState, Pcp};
 use crate::primitive::{Count, Plain};
 use crate::refill::{Refill, Stage};
 use crate::remote;
@@ -22,15 +22,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// The whole of an allocation but for getting in. Leaves the CPU.
     #[inline(always)]
     pub(crate) fn alloc(&self, guard: CpuGuard<'_, 'm, P>, pcp: &Pcp, request: &Request) -> Result<Pfn, AllocError> {
-        let migratetype = request.migratetype as usize;
-        if request.order == Order::ZERO && !request.special && migratetype < Migratetype::PCP.len() {
-            if let Some(pfn) = self.take_active(pcp, migratetype) {
-                guard.state.counters.allocs[migratetype][0].add(1);
+        if request.is_plain_frame() {
+            if let Some(pfn) = self.take_active(pcp, request.migratetype as usize) {
+                guard.state.counters.allocs[request.migratetype as usize][0].add(1);
                 self.handed_out(pfn, Order::ZERO);
                 return Ok(pfn);
             }
         }
         self.alloc_slow(guard, request)
+    }
+
+    /// One frame of the active block, for the CPU's owner: `None` where anything at all is out of the ordinary.
+    #[inline(always)]
+    pub(crate) fn alloc_fast(&self, state: &CpuState, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
+        if !state.lock.try_enter_owner() {
+            return None;
+        }
+        let pfn = self.take_active(pcp, migratetype);
+        if pfn.is_some() {
+            state.counters.allocs[migratetype][0].add(1);
+        }
+        state.lock.leave_owner();
+        if let Some(pfn) = pfn {
+            self.handed_out(pfn, Order::ZERO);
+        }
+        pfn
     }
 
     /// The lowest free frame of the active block.
@@ -42,17 +58,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut w = active.word.get() as usize % WORDS;
         let mut word = block.free_word(w);
         if word == 0 {
-            w = (w + 1..WORDS).find(|&w| block.free_word(w) != 0)?;
+            w = next_word(block, w)?;
             active.word.set(w as u32);
             word = block.free_word(w);
         }
         block.set_free_word(w, word & (word - 1));
-        let offset = w * 64 + word.trailing_zeros() as usize;
         if block.virgin_words.get() != 0 {
-            block.note_use(offset, 1);
+            block.note_use_of_word(w, word & word.wrapping_neg());
         }
-        pcp.forget_frames(block, 1);
-        Some(Pfn::new(block.base() + offset as u64))
+        pcp.count.sub(1);
+        if migratetype == CMA as usize {
+            pcp.count_cma.sub(1);
+        }
+        Some(Pfn::new(block.base() + (w * 64) as u64 + u64::from(word.trailing_zeros())))
     }
 
     /// Tells the host's poison check about frames on their way out.
@@ -231,7 +249,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn take_whole_in_hand(&self, pcp: &Pcp, migratetype: u8, order: u32) -> Option<Pfn> {
         let blocks = self.map.blocks;
         let index = pcp.find_whole(blocks)?;
-        if blocks[index as usize].migratetype.get() != migratetype {
+        if blocks[index as usize].migratetype() != migratetype {
             pcp.retype(blocks, index, migratetype);
         }
         if order == 9 {
@@ -277,16 +295,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.report_doubles(guard, block.base(), &absorbed);
         guard.state.counters.collected_blocks.add(1);
         guard.state.counters.collected_frames.add(u64::from(absorbed.frames));
-        if block.class.get() == CLASS_DETACHED {
+        if block.class() == CLASS_DETACHED {
             // Between two holders: whoever moves it counts it afresh.
             return;
         }
-        let pcp = self.pcp(guard.id.index(), block.zone.get() as usize);
+        let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         pcp.note_frames(block, absorbed.frames);
-        if block.class.get() <= CLASS_WHOLE {
+        if block.class() <= CLASS_WHOLE {
             pcp.raise(self.map.blocks, index, block.exact_class());
         } else {
-            let active = &pcp.active[block.migratetype.get() as usize];
+            let active = &pcp.active[block.migratetype() as usize];
             let lowest = absorbed.touched.trailing_zeros();
             active.word.set(active.word.get().min(lowest));
         }
@@ -425,6 +443,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         done
     }
+}
+
+/// The next word with a free frame behind word `w`, which has none.
+#[cold]
+fn next_word(block: &Block, w: usize) -> Option<usize> {
+    (w + 1..WORDS).find(|&w| block.free_word(w) != 0)
 }
 
 /// A share of at least one block: below that a CPU holds no blocks of its own.

@@ -40,13 +40,45 @@ pub(crate) const FLAG_HOLES: u8 = 1;
 /// Being emptied: nothing may be allocated from it.
 pub(crate) const FLAG_ISOLATED: u8 = 2;
 
+/// What there is to know about a block before freeing into it, in one word that only its holder writes: a free on the
+/// fast path compares the lower half with "mine, of this zone, without flags" at once.
+///
+/// ```text
+/// bits 0..16 holder | 16..24 zone | 24..32 flags | 32..40 class | 40..48 migratetype
+/// ```
+#[derive(Clone, Copy)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    /// The lower half of the tag of an ordinary block of that holder and zone.
+    pub(crate) const fn expected(holder: Holder, zone: u8) -> u32 {
+        holder.raw() | (zone as u32) << 16
+    }
+    #[inline(always)]
+    pub(crate) const fn lower(self) -> u32 {
+        self.0 as u32
+    }
+    #[inline(always)]
+    pub(crate) const fn holder(self) -> Holder {
+        Holder::from_raw(self.0 as u16 as u32)
+    }
+    #[inline(always)]
+    pub(crate) const fn class(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+    #[inline(always)]
+    pub(crate) const fn migratetype(self) -> u8 {
+        (self.0 >> 40) as u8
+    }
+}
+
 /// See the module's documentation.
 #[repr(C, align(64))]
 pub(crate) struct Block {
     free: [AtomicU64; WORDS],
     remote: [AtomicU64; WORDS],
-    /// See [`Holder`].
-    holder: AtomicU32,
+    /// Holder, zone, flags, class and migratetype: see [`Tag`].
+    tag: AtomicU64,
     /// The pageblock's number: PFN divided by 512.
     pub(crate) number: AtomicU32,
     /// Link of the inbox it waits in while `queued`.
@@ -61,10 +93,6 @@ pub(crate) struct Block {
     pub(crate) home: AtomicU32,
     /// Free frames, kept up to date while the zone has it.
     pub(crate) count: AtomicU16,
-    pub(crate) zone: AtomicU8,
-    pub(crate) migratetype: AtomicU8,
-    pub(crate) class: AtomicU8,
-    pub(crate) flags: AtomicU8,
     /// Bit w set: word w has virgin frames left.
     pub(crate) virgin_words: AtomicU8,
     /// Somebody has put it, or is about to put it, into an inbox.
@@ -85,7 +113,7 @@ impl Block {
         Self {
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             remote: core::array::from_fn(|_| AtomicU64::new(0)),
-            holder: AtomicU32::new(Holder::NOBODY.raw()),
+            tag: AtomicU64::new(0),
             number: AtomicU32::new(0),
             inbox_next: AtomicU32::new(NONE),
             next: AtomicU32::new(NONE),
@@ -94,10 +122,6 @@ impl Block {
             home_prev: AtomicU32::new(NONE),
             home: AtomicU32::new(Holder::NOBODY.raw()),
             count: AtomicU16::new(0),
-            zone: AtomicU8::new(0),
-            migratetype: AtomicU8::new(0),
-            class: AtomicU8::new(CLASS_FULL),
-            flags: AtomicU8::new(0),
             virgin_words: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             virgin: Line(core::array::from_fn(|_| AtomicU64::new(0))),
@@ -113,17 +137,67 @@ impl Block {
     }
 
     #[inline(always)]
+    pub(crate) fn tag(&self) -> Tag {
+        // Acquire: pairs with `set_holder`, so that who sees itself as the holder sees the frames it was given.
+        Tag(self.tag.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
     pub(crate) fn holder(&self) -> Holder {
-        // Acquire: pairs with `set_holder`, so that who sees itself as the holder sees the frames it was given, and a
-        // freer that met a closed inbox sees who has the block now.
-        Holder::from_raw(self.holder.load(Ordering::Acquire))
+        self.tag().holder()
     }
 
     /// Hands the block over. The caller has the giver's lock and has taken the block off its lists.
     #[inline]
     pub(crate) fn set_holder(&self, holder: Holder) {
-        // Release: see `holder`.
-        self.holder.store(holder.raw(), Ordering::Release);
+        // Release: see `tag`. Not a read-modify-write: only who has the block writes here.
+        self.tag.store(self.tag.get() & !0xffff | u64::from(holder.raw()), Ordering::Release);
+    }
+
+    fn field(&self, shift: u32) -> u8 {
+        (self.tag.get() >> shift) as u8
+    }
+
+    /// The holder's alone: a plain load and store.
+    fn set_field(&self, shift: u32, value: u8) {
+        self.tag.set(self.tag.get() & !(0xff << shift) | u64::from(value) << shift);
+    }
+
+    #[inline(always)]
+    pub(crate) fn zone(&self) -> u8 {
+        self.field(16)
+    }
+
+    pub(crate) fn set_zone(&self, zone: u8) {
+        self.set_field(16, zone);
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u8 {
+        self.field(24)
+    }
+
+    pub(crate) fn set_flags(&self, flags: u8) {
+        self.set_field(24, flags);
+    }
+
+    #[inline(always)]
+    pub(crate) fn class(&self) -> u8 {
+        self.field(32)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_class(&self, class: u8) {
+        self.set_field(32, class);
+    }
+
+    #[inline(always)]
+    pub(crate) fn migratetype(&self) -> u8 {
+        self.field(40)
+    }
+
+    pub(crate) fn set_migratetype(&self, migratetype: u8) {
+        self.set_field(40, migratetype);
     }
 
     #[inline(always)]
@@ -150,12 +224,12 @@ impl Block {
 
     #[inline(always)]
     pub(crate) fn has_flag(&self, flag: u8) -> bool {
-        self.flags.get() & flag != 0
+        self.flags() & flag != 0
     }
 
     pub(crate) fn set_flag(&self, flag: u8, on: bool) {
-        let flags = self.flags.get();
-        self.flags.set(if on { flags | flag } else { flags & !flag });
+        let flags = self.flags();
+        self.set_flags(if on { flags | flag } else { flags & !flag });
     }
 
     // ---- free from elsewhere: see `remote.rs` for the protocol ----
@@ -340,9 +414,9 @@ impl Block {
         }
         self.virgin_words.set(0);
         self.count.set(0);
-        self.flags.set(0);
+        self.set_flags(0);
         self.home.set(Holder::NOBODY.raw());
-        self.class.set(CLASS_FULL);
+        self.set_class(CLASS_FULL);
         self.set_holder(Holder::NOBODY);
     }
 }
@@ -354,7 +428,7 @@ mod tests {
     #[test]
     fn a_block_is_four_cache_lines() {
         assert_eq!(size_of::<Block>(), 256);
-        assert_eq!(core::mem::offset_of!(Block, holder), 128);
+        assert_eq!(core::mem::offset_of!(Block, tag), 128);
         assert_eq!(core::mem::offset_of!(Block, virgin), 192);
     }
 

@@ -3,17 +3,68 @@
 //! A free never waits. Where the CPU's own state is in use (by a robber, or by the very path this interrupts) even its
 //! own blocks are freed into as if they were somebody else's.
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_WHOLE, FLAG_HOLES, FRAMES};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FLAG_HOLES, FRAMES};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
-use crate::percpu::{COMBINE, Combine, NO_KEY};
+use crate::percpu::{CMA, COMBINE, Combine, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Ordering, Plain};
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 
+/// What the fast path of a free came to.
+pub(crate) enum Fast {
+    /// Freed.
+    Done,
+    /// Freed, and the CPU now holds more than its high mark.
+    OverHigh,
+    /// Something is out of the ordinary; nothing has changed.
+    No,
+}
+
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// One frame.
+    /// One frame of a block in hand, by the CPU's owner.
     #[inline(always)]
+    pub(crate) fn free_fast(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
+        let Some(index) = self.map.locate(pfn.get()) else { return Fast::No };
+        let Some(block) = self.map.blocks.get(index as usize) else { return Fast::No };
+        if !state.lock.try_enter_owner() {
+            return Fast::No;
+        }
+        let tag = block.tag();
+        let w = (pfn.get() / 64 % 8) as usize;
+        let bit = pfn.get() as u32 % 64;
+        let word = block.free_word(w);
+        let ordinary = tag.lower() == mine && !block.is_queued() && word >> bit & 1 == 0;
+        if !ordinary || tag.migratetype() >= CMA || tag.class() == CLASS_DETACHED {
+            state.lock.leave_owner();
+            return Fast::No;
+        }
+        self.poisoned(pfn, 1);
+        block.set_free_word(w, word | 1 << bit);
+        if tag.class() == CLASS_ACTIVE {
+            let active = &pcp.active[tag.migratetype() as usize];
+            if (w as u32) < active.word.get() {
+                active.word.set(w as u32);
+            }
+        } else if word >> (bit ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
+            // Its neighbour is free too: the run may have outgrown the block's list.
+            self.raise_at(pcp, index, (pfn.get() % FRAMES as u64) as usize);
+        }
+        state.counters.local_frees.add(1);
+        let count = pcp.count.get() + 1;
+        pcp.count.set(count);
+        let over = count > pcp.high.get();
+        state.lock.leave_owner();
+        if over { Fast::OverHigh } else { Fast::Done }
+    }
+
+    #[inline(never)]
+    fn raise_at(&self, pcp: &Pcp, index: u32, offset: usize) {
+        pcp.raise(self.map.blocks, index, self.map.blocks[index as usize].class_at(offset));
+    }
+
+    /// One frame.
+    #[inline]
     pub(crate) fn free_one(&self, guard: Option<CpuGuard<'_, 'm, P>>, pfn: Pfn) -> Result<(), FreeError> {
         let Some(index) = self.map.locate(pfn.get()) else { return Err(self.nowhere(pfn)) };
         let block = &self.map.blocks[index as usize];
@@ -22,16 +73,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some(guard) = &guard {
             if block.holder() == Holder::cpu(guard.id) {
                 let word = block.free_word(w);
-                if word & mask != 0 || block.is_queued() || block.flags.get() != 0 {
+                if word & mask != 0 || block.is_queued() || block.flags() != 0 {
                     self.check_word(Some(guard), block, w, mask)?;
                 }
                 self.poisoned(pfn, 1);
                 block.set_free_word(w, word | mask);
-                let pcp = self.pcp(guard.id.index(), block.zone.get() as usize);
+                let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 guard.state.counters.local_frees.add(1);
-                let class = block.class.get();
+                let class = block.class();
                 if class == CLASS_ACTIVE {
-                    let active = &pcp.active[block.migratetype.get() as usize];
+                    let active = &pcp.active[block.migratetype() as usize];
                     if (w as u32) < active.word.get() {
                         active.word.set(w as u32);
                     }
@@ -45,7 +96,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if pcp.count.get() <= pcp.high.get() {
                     return Ok(());
                 }
-                self.drain_over_high(guard, block.zone.get() as usize);
+                self.drain_over_high(guard, block.zone() as usize);
                 return Ok(());
             }
         }
@@ -88,7 +139,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let before = entry.mask.get();
             // `known` spares reading the holder's line: a frame not free then may have been freed by somebody else since,
             // which the flush will see; one that was free then may be in use by now, which the check reads.
-            if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || block.flags.get() != 0 {
+            if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || block.flags() != 0 {
                 self.check_word(Some(guard), block, w, mask)?;
             }
             self.poisoned_mask(block, w, mask);
@@ -101,7 +152,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Ok(());
         }
         let known = block.free_word(w) | block.remote_word(w);
-        if known & mask != 0 || block.flags.get() != 0 || block.holder() == Holder::NOBODY {
+        if known & mask != 0 || block.flags() != 0 || block.holder() == Holder::NOBODY {
             self.check_word(Some(guard), block, w, mask)?;
         }
         if entry.key.get() != NO_KEY {
@@ -268,7 +319,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         free |= entry.mask.get();
                     }
                 }
-                if free & m != 0 || block.flags.get() != 0 || block.holder() == Holder::NOBODY {
+                if free & m != 0 || block.flags() != 0 || block.holder() == Holder::NOBODY {
                     self.check_word(guard, block, w, m)?;
                 }
             }
@@ -343,10 +394,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline]
     fn freed_in_hand(&self, guard: &CpuGuard<'_, 'm, P>, index: u32, offset: usize, len: usize) {
         let block = &self.map.blocks[index as usize];
-        let class = block.class.get();
-        let pcp = self.pcp(guard.id.index(), block.zone.get() as usize);
+        let class = block.class();
+        let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         if class == CLASS_ACTIVE {
-            let active = &pcp.active[block.migratetype.get() as usize];
+            let active = &pcp.active[block.migratetype() as usize];
             active.word.set(active.word.get().min((offset / 64) as u32));
         } else if class <= CLASS_WHOLE {
             let aligned = len.is_power_of_two() && offset % len == 0;
@@ -401,16 +452,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some(guard) = guard {
             if block.holder() == Holder::cpu(guard.id) {
                 let word = block.free_word(w);
-                if word & mask != 0 || block.is_queued() || block.flags.get() != 0 {
+                if word & mask != 0 || block.is_queued() || block.flags() != 0 {
                     self.check_word(Some(guard), block, w, mask)?;
                 }
                 self.poisoned_mask(block, w, mask);
                 block.set_free_word(w, word | mask);
                 guard.state.counters.local_frees.add(u64::from(mask.count_ones()));
-                let pcp = self.pcp(guard.id.index(), block.zone.get() as usize);
-                let class = block.class.get();
+                let pcp = self.pcp(guard.id.index(), block.zone() as usize);
+                let class = block.class();
                 if class == CLASS_ACTIVE {
-                    let active = &pcp.active[block.migratetype.get() as usize];
+                    let active = &pcp.active[block.migratetype() as usize];
                     active.word.set(active.word.get().min(w as u32));
                 } else if class <= CLASS_WHOLE {
                     let class = if word | mask == !0 {
@@ -424,7 +475,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 pcp.note_frames(block, mask.count_ones());
                 if pcp.count.get() > pcp.high.get() {
-                    self.drain_over_high(guard, block.zone.get() as usize);
+                    self.drain_over_high(guard, block.zone() as usize);
                 }
                 return Ok(());
             }

@@ -215,11 +215,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         loop {
             let guard = self.lock_zone_quietly(zone);
             if block.holder() == Holder::NOBODY {
-                block.zone.set(zone.id);
+                block.set_zone(zone.id);
                 let base = Pfn::new(block.base());
                 let is_cma = cma.iter().any(|r| r.contains(base));
-                block.migratetype.set(if is_cma { Migratetype::Cma } else { Migratetype::Movable } as u8);
-                block.class.set(CLASS_DETACHED);
+                block.set_migratetype(if is_cma { Migratetype::Cma } else { Migratetype::Movable } as u8);
+                block.set_class(CLASS_DETACHED);
             } else if block.holder() == Holder::ZONE {
                 // Two pieces of memory meet in one block.
                 guard.unplace(index);
@@ -386,7 +386,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let block = &self.map.blocks[self.map.locate(pfn.get())? as usize];
         let present = block.holder() != Holder::NOBODY
             && (!block.has_flag(FLAG_HOLES) || self.map.is_present(pfn.get()));
-        present.then(|| block.zone.get() as usize)
+        present.then(|| block.zone() as usize)
     }
 
     /// The host that was given to [`Freehold::new`].
@@ -415,7 +415,7 @@ impl<P: Platform> Inboxes for Freehold<'_, P> {
     #[inline]
     fn inbox(&self, block: &Block, holder: Holder) -> Option<&Inbox> {
         if holder == Holder::ZONE {
-            return Some(&self.zones[block.zone.get() as usize].inbox);
+            return Some(&self.zones[block.zone() as usize].inbox);
         }
         self.cpus.get(holder.as_cpu()?.index()).map(|cpu| &cpu.inbox)
     }

@@ -9,7 +9,10 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
+use crate::block::Tag;
+use crate::free::Fast;
 use crate::freehold::Freehold;
+use crate::holder::Holder;
 use crate::percpu::{CpuState, Pcp};
 use crate::primitive::Plain;
 use crate::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request};
@@ -91,22 +94,16 @@ pub struct Owned<'a, 'm, P: Platform> {
     id: CpuId,
     /// The CPU's lock is biased to this handle.
     biased: bool,
+    /// What the tag of a block that this CPU can free into at once looks like.
+    mine: u32,
     /// Not to be used by two threads at once: `Cell` is Send but not Sync.
     not_sync: PhantomData<Cell<()>>,
 }
 
 macro_rules! calls {
     ($enter:ident) => {
-        /// Allocates one chunk.
-        ///
-        /// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the
-        /// zone lock; before failing, every CPU is asked.
-        ///
-        /// # Errors
-        ///
-        /// See [`AllocError`]; nothing has changed then.
-        #[inline]
-        pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        #[inline(never)]
+        fn alloc_any(&self, request: Request) -> Result<Pfn, AllocError> {
             let (state, pcp, owner) = self.$enter()?;
             if request.flags.contains(crate::AllocFlags::NO_LOCK) {
                 return self.fh.alloc_no_lock(state, self.id, owner, &request);
@@ -128,13 +125,8 @@ macro_rules! calls {
             self.fh.alloc_bulk(guard, &request, out)
         }
 
-        /// Frees `2^order` frames: any aligned part of what was allocated. Never waits for a lock.
-        ///
-        /// # Errors
-        ///
-        /// See [`FreeError`]; nothing has changed then.
-        #[inline]
-        pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        #[inline(never)]
+        fn free_any(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
             let Ok((state, _, owner)) = self.$enter() else { return Err(FreeError::CpuOffline { cpu: self.id }) };
             let guard = CpuGuard::try_enter(self.fh, state, self.id, owner);
             if order == Order::ZERO {
@@ -246,10 +238,78 @@ impl<'a, 'm, P: Platform> On<'a, 'm, P> {
         }
     }
 
+    /// Allocates one chunk.
+    ///
+    /// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+    /// lock; before failing, every CPU is asked.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; nothing has changed then.
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.alloc_any(request)
+    }
+
+    /// Frees `2^order` frames: any aligned part of what was allocated. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    #[inline]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_any(pfn, order)
+    }
+
     calls!(state);
 }
 
 impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
+    /// Allocates one chunk.
+    ///
+    /// A single frame from the block in use takes about 30 instructions and no atomic read-modify-write, where the
+    /// platform has a heavy barrier. See [`On::alloc`] for the rest.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        if self.biased && request.is_plain_frame() {
+            if let Some(pfn) = self.fh.alloc_fast(self.state, self.pcp, request.migratetype as usize) {
+                return Ok(pfn);
+            }
+        }
+        self.alloc_any(request)
+    }
+
+    /// Frees `2^order` frames: any aligned part of what was allocated. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if self.biased && order.get() == 0 {
+            match self.fh.free_fast(self.state, self.pcp, self.mine, pfn) {
+                Fast::Done => return Ok(()),
+                Fast::OverHigh => {
+                    self.over_high();
+                    return Ok(());
+                }
+                Fast::No => {}
+            }
+        }
+        self.free_any(pfn, order)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn over_high(&self) {
+        let guard = CpuGuard::enter(self.fh, self.state, self.id, self.biased);
+        self.fh.drain_over_high(&guard, self.fh.first_zone(self.id.index()));
+    }
+
     #[inline(always)]
     fn state(&self) -> Result<(&'a CpuState, &'a Pcp, bool), AllocError> {
         Ok((self.state, self.pcp, self.biased))
@@ -300,6 +360,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             pcp: self.pcp(cpu.index(), self.first_zone(cpu.index())),
             id: cpu,
             biased: self.asymmetric,
+            mine: Tag::expected(Holder::cpu(cpu), self.first_zone(cpu.index()) as u8),
             not_sync: PhantomData,
         })
     }

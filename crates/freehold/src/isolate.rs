@@ -21,10 +21,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         while let Some(cpu) = block.holder().as_cpu() {
             let pulled = self.with_cpu(cpu, |guard| {
                 // It may have gone elsewhere, or be on its way to this CPU.
-                if block.holder() != Holder::cpu(cpu) || block.class.get() == CLASS_DETACHED {
+                if block.holder() != Holder::cpu(cpu) || block.class() == CLASS_DETACHED {
                     return false;
                 }
-                let z = block.zone.get() as usize;
+                let z = block.zone() as usize;
                 self.pcp(cpu.index(), z).remove(self.map.blocks, index);
                 if remote::has_remote(block) {
                     self.absorb_in_hand(guard, index);
@@ -50,7 +50,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return None;
             }
             self.pull(index);
-            let lock = self.lock_zone(&self.zones[block.zone.get() as usize]);
+            let lock = self.lock_zone(&self.zones[block.zone() as usize]);
             if block.holder() != Holder::ZONE || in_transit(&lock, block) {
                 drop(lock);
                 self.platform.relax();
@@ -300,8 +300,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let present = self.map.present(block);
             let movable = moving
-                && (block.migratetype.get() == Migratetype::Movable as u8
-                    || block.migratetype.get() == Migratetype::Cma as u8);
+                && (block.migratetype() == Migratetype::Movable as u8
+                    || block.migratetype() == Migratetype::Cma as u8);
             let mut blocked = None;
             for (w, m) in crate::bits::spans((start - base) as usize, (end - start) as usize) {
                 debug_assert!(w < WORDS);
@@ -325,9 +325,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
 /// Whether a block of the zone is being taken as part of a run above order 9: found in the map, not yet marked.
 fn in_transit(lock: &ZoneGuard<'_, '_>, block: &crate::block::Block) -> bool {
     let bit = u64::from(block.number.get()) - lock.first_block;
-    block.class.get() == CLASS_DETACHED
-        || (block.class.get() == CLASS_WHOLE
-            && block.migratetype.get() < HIGH_ATOMIC
+    block.class() == CLASS_DETACHED
+        || (block.class() == CLASS_WHOLE
+            && block.migratetype() < HIGH_ATOMIC
             && !block.has_flag(FLAG_ISOLATED)
             && !lock.wholes.contains(bit))
 }

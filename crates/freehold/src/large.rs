@@ -90,8 +90,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             for i in start..(start + FINISH).min(len) {
                 if let Some(index) = self.map.locate_block(number + i) {
                     let block = &self.map.blocks[index as usize];
-                    block.migratetype.set(request.migratetype as u8);
-                    block.class.set(CLASS_FULL);
+                    block.set_migratetype(request.migratetype as u8);
+                    block.set_class(CLASS_FULL);
                     lock.step(1);
                 }
             }

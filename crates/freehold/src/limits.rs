@@ -80,7 +80,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for number in first..end {
             let Some(index) = self.map.locate_block(number) else { continue };
             let block = &self.map.blocks[index as usize];
-            if block.zone.get() as usize == z && self.fits(block, request, kind) {
+            if block.zone() as usize == z && self.fits(block, request, kind) {
                 if let Some(pfn) = self.take_there(z, index, request, kind) {
                     return Some(pfn);
                 }
@@ -91,7 +91,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Whether a block is of that kind and has a run for the request; by a glance, or for sure under its holder's lock.
     fn fits(&self, block: &Block, request: &Request, kind: Kind) -> bool {
-        let migratetype = block.migratetype.get();
+        let migratetype = block.migratetype();
         if migratetype >= HIGH_ATOMIC || block.has_flag(FLAG_ISOLATED) || block.holder() == Holder::NOBODY {
             return false;
         }
@@ -109,17 +109,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let order = u32::from(request.order.get());
         if let Some(cpu) = block.holder().as_cpu() {
             return self.with_cpu(cpu, |_| {
-                let listed = block.holder() == Holder::cpu(cpu) && block.class.get() != crate::block::CLASS_DETACHED;
+                let listed = block.holder() == Holder::cpu(cpu) && block.class() != crate::block::CLASS_DETACHED;
                 if !listed || !self.fits(block, request, kind) {
                     return None;
                 }
                 let offset = find_within(block, request)?;
                 let pcp = self.pcp(cpu.index(), z);
-                if kind == Kind::Whole && block.class.get() <= CLASS_WHOLE {
+                if kind == Kind::Whole && block.class() <= CLASS_WHOLE {
                     pcp.retype(self.map.blocks, index, request.migratetype as u8);
                 }
                 let pfn = self.take_from(pcp, index, offset, order);
-                if block.class.get() <= CLASS_WHOLE {
+                if block.class() <= CLASS_WHOLE {
                     pcp.shelf.unlink(self.map.blocks, index);
                     pcp.shelf.link(self.map.blocks, index, block.exact_class());
                 }
@@ -128,7 +128,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let zone = &self.zones[z];
         let lock = self.lock_zone(zone);
-        let whole = block.class.get() == CLASS_WHOLE;
+        let whole = block.class() == CLASS_WHOLE;
         let bit = u64::from(block.number.get()) - zone.first_block;
         if block.holder() != Holder::ZONE || (whole && !zone.wholes.contains(bit)) || !self.fits(block, request, kind) {
             return None;

@@ -397,7 +397,7 @@ fn two_robbers() {
             let block = &world.blocks[i];
             block.set_holder(holder);
             block.set_free_word(0, 1);
-            block.class.set(CLASS_DETACHED);
+            block.set_class(CLASS_DETACHED);
             world.pcps[i].insert(&world.blocks, i as u32);
         }
         let robbers: Vec<_> = (0..2usize)

@@ -115,7 +115,7 @@ impl Pcp {
     /// Takes a block in: it is detached, held by this CPU, and has its migratetype.
     pub(crate) fn insert(&self, blocks: &[Block], index: u32) {
         let block = &blocks[index as usize];
-        debug_assert_eq!(block.class.get(), CLASS_DETACHED);
+        debug_assert_eq!(block.class(), CLASS_DETACHED);
         self.shelf.link(blocks, index, block.exact_class());
         self.note_frames(block, block.popcount());
         self.blocks.add(1);
@@ -124,14 +124,14 @@ impl Pcp {
     /// Lets go of a block; it is detached then, and still says that this CPU holds it.
     pub(crate) fn remove(&self, blocks: &[Block], index: u32) {
         let block = &blocks[index as usize];
-        if block.class.get() == CLASS_ACTIVE {
-            let active = &self.active[block.migratetype.get() as usize];
+        if block.class() == CLASS_ACTIVE {
+            let active = &self.active[block.migratetype() as usize];
             debug_assert_eq!(active.block.get(), index);
             active.block.set(NONE);
         } else {
             self.shelf.unlink(blocks, index);
         }
-        block.class.set(CLASS_DETACHED);
+        block.set_class(CLASS_DETACHED);
         self.forget_frames(block, block.popcount());
         self.blocks.sub(1);
     }
@@ -140,7 +140,7 @@ impl Pcp {
     #[inline(always)]
     pub(crate) fn note_frames(&self, block: &Block, frames: u32) {
         self.count.add(frames);
-        if block.migratetype.get() == CMA {
+        if block.migratetype() == CMA {
             self.count_cma.add(frames);
         }
     }
@@ -149,7 +149,7 @@ impl Pcp {
     #[inline(always)]
     pub(crate) fn forget_frames(&self, block: &Block, frames: u32) {
         self.count.sub(frames);
-        if block.migratetype.get() == CMA {
+        if block.migratetype() == CMA {
             self.count_cma.sub(frames);
         }
     }
@@ -157,10 +157,10 @@ impl Pcp {
     /// Makes a block on the shelf the one to allocate from; the last one goes on the shelf.
     pub(crate) fn activate(&self, blocks: &[Block], index: u32) {
         let block = &blocks[index as usize];
-        let migratetype = block.migratetype.get() as usize;
+        let migratetype = block.migratetype() as usize;
         self.retire(blocks, migratetype);
         self.shelf.unlink(blocks, index);
-        block.class.set(CLASS_ACTIVE);
+        block.set_class(CLASS_ACTIVE);
         let active = &self.active[migratetype];
         active.block.set(index);
         let first = (0..WORDS).find(|&w| block.free_word(w) != 0).unwrap_or(0);
@@ -182,7 +182,7 @@ impl Pcp {
     #[inline]
     pub(crate) fn raise(&self, blocks: &[Block], index: u32, class: u8) {
         let block = &blocks[index as usize];
-        if block.class.get() < class {
+        if block.class() < class {
             self.shelf.unlink(blocks, index);
             self.shelf.link(blocks, index, class);
         }
@@ -241,10 +241,10 @@ impl Pcp {
     /// Changes the type of a block on the shelf.
     pub(crate) fn retype(&self, blocks: &[Block], index: u32, migratetype: u8) {
         let block = &blocks[index as usize];
-        debug_assert!(block.class.get() <= CLASS_WHOLE);
+        debug_assert!(block.class() <= CLASS_WHOLE);
         self.shelf.unlink(blocks, index);
-        block.migratetype.set(migratetype);
-        self.shelf.link(blocks, index, block.class.get());
+        block.set_migratetype(migratetype);
+        self.shelf.link(blocks, index, block.class());
     }
 
     /// Any block held, for emptying the CPU.

@@ -149,7 +149,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if remote::has_remote(block) {
             self.absorb_in_hand(guard, index);
         }
-        self.pcp(guard.id.index(), block.zone.get() as usize).insert(self.map.blocks, index);
+        self.pcp(guard.id.index(), block.zone() as usize).insert(self.map.blocks, index);
     }
 
     /// The migratetypes to look at: the request's own, and CMA before it (over half of the zone's free frames are CMA)
@@ -182,7 +182,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let Some(index) = next else { break };
                 let block = &self.map.blocks[index as usize];
                 next = lock.home_block(cpu, migratetype as usize, Some(index));
-                if block.class.get() > order && spare(u64::from(block.count.get()), cma) {
+                if block.class() > order && spare(u64::from(block.count.get()), cma) {
                     lock.unplace(index);
                     moved.push(index);
                 }
@@ -336,8 +336,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let Some(index) = self.map.locate(pfn.get()) else { return };
         let block = &self.map.blocks[index as usize];
-        if block.migratetype.get() < HIGH_ATOMIC {
-            let class = block.class.get();
+        if block.migratetype() < HIGH_ATOMIC {
+            let class = block.class();
             lock.unplace(index);
             lock.retype(index, HIGH_ATOMIC);
             lock.place(index, class);

@@ -104,7 +104,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             ..ZoneStats::default()
         };
         for entry in self.cpus.iter().flat_map(|cpu| &cpu.combine) {
-            let ours = self.map.blocks.get(entry.block.get() as usize).is_some_and(|b| b.zone.get() as usize == zone);
+            let ours = self.map.blocks.get(entry.block.get() as usize).is_some_and(|b| b.zone() as usize == zone);
             if entry.key.get() != NO_KEY && ours {
                 stats.free_uncollected += u64::from(entry.mask.get().count_ones());
             }
@@ -123,11 +123,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let Some(index) = self.map.locate_block(section * SECTION_BLOCKS + i) else { break };
                 let block = &self.map.blocks[index as usize];
                 let holder = block.holder();
-                if block.zone.get() as usize != zone || holder == Holder::NOBODY {
+                if block.zone() as usize != zone || holder == Holder::NOBODY {
                     continue;
                 }
                 let isolated = block.has_flag(FLAG_ISOLATED);
-                let migratetype = if isolated { Migratetype::Isolate as u8 } else { block.migratetype.get() };
+                let migratetype = if isolated { Migratetype::Isolate as u8 } else { block.migratetype() };
                 stats.blocks_by_type[migratetype as usize] += 1;
                 let mut words = [0u64; WORDS];
                 let (mut free, mut remote) = (0u64, 0u64);

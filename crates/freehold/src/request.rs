@@ -84,6 +84,12 @@ impl Request {
         self
     }
 
+    /// Whether any frame of an ordinary block of its type will do.
+    #[inline(always)]
+    pub(crate) const fn is_plain_frame(&self) -> bool {
+        self.order.get() == 0 && !self.special && (self.migratetype as u8) < Migratetype::PCP.len() as u8
+    }
+
     /// Whether frames of CMA blocks will do.
     pub(crate) fn cma(&self) -> bool {
         self.flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable)

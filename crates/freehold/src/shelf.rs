@@ -27,10 +27,10 @@ impl Shelf {
     /// Puts a block on the list of its type and of `class`, which becomes its class.
     pub(crate) fn link(&self, blocks: &[Block], index: u32, class: u8) {
         let block = &blocks[index as usize];
-        let migratetype = block.migratetype.get() as usize;
+        let migratetype = block.migratetype() as usize;
         let head = &self.heads[migratetype][class as usize];
         let first = head.get();
-        block.class.set(class);
+        block.set_class(class);
         block.next.set(first);
         block.prev.set(NONE);
         if first != NONE {
@@ -53,7 +53,7 @@ impl Shelf {
             blocks[prev as usize].next.set(next);
             return;
         }
-        let (migratetype, class) = (block.migratetype.get() as usize, block.class.get() as usize);
+        let (migratetype, class) = (block.migratetype() as usize, block.class() as usize);
         debug_assert_eq!(self.heads[migratetype][class].get(), index, "block is not on the list it claims to be on");
         self.heads[migratetype][class].set(next);
         if next == NONE {
@@ -94,7 +94,7 @@ mod tests {
         let blocks: Vec<Block> = (0..5).map(|_| Block::new()).collect();
         let shelf = Shelf::new();
         for (i, class) in [3, 3, 7, 10, 0].into_iter().enumerate() {
-            blocks[i].migratetype.set(1);
+            blocks[i].set_migratetype(1);
             shelf.link(&blocks, i as u32, class);
         }
         assert_eq!(shelf.smallest(1, 1), Some(3));

@@ -76,8 +76,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let index = found.or_else(|| pcp.find_whole(blocks))?;
             pcp.remove(blocks, index);
             let block = &blocks[index as usize];
-            if block.migratetype.get() != CMA && block.is_whole() {
-                block.migratetype.set(request.migratetype as u8);
+            if block.migratetype() != CMA && block.is_whole() {
+                block.set_migratetype(request.migratetype as u8);
             }
             block.set_holder(Holder::cpu(robber));
             Some(index)
@@ -121,7 +121,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for &fallback in request.migratetype.fallbacks() {
             pcp.retire(blocks, fallback as usize);
             if let Some((index, offset)) = pcp.find(blocks, fallback as usize, order) {
-                let class = blocks[index as usize].class.get();
+                let class = blocks[index as usize].class();
                 let pfn = self.take_from(pcp, index, offset, order);
                 if class == CLASS_WHOLE {
                     // Whole blocks are counted by their list: this one is not whole any more.

@@ -137,7 +137,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Point 2 for one block, as far as it can be told from the block itself.
     fn check_place(&self, block: &Block, index: u32) -> Result<(), Violation> {
         let base = block.base();
-        let class = block.class.get();
+        let class = block.class();
         let holder = block.holder();
         if holder == Holder::NOBODY {
             return expect(base, "a block of nobody has free frames", u64::from(block.popcount()), 0);
@@ -146,13 +146,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if holder == Holder::ZONE {
             expect(base, "the zone's count of a block", u64::from(block.count.get()), u64::from(block.popcount()))?;
             expect(base, "the zone's class of a block", u64::from(class), u64::from(exact))?;
-            let zone = &self.zones[block.zone.get() as usize];
+            let zone = &self.zones[block.zone() as usize];
             let bit = u64::from(block.number.get()) - zone.first_block;
-            let ordinary = block.migratetype.get() < HIGH_ATOMIC;
+            let ordinary = block.migratetype() < HIGH_ATOMIC;
             let mapped = class == CLASS_WHOLE && ordinary && !block.has_flag(FLAG_ISOLATED);
             return expect(base, "the map of whole blocks", u64::from(zone.wholes.contains(bit)), u64::from(mapped));
         }
-        expect(base, "an isolated block must be the zone's", u64::from(block.flags.get() & FLAG_ISOLATED), 0)?;
+        expect(base, "an isolated block must be the zone's", u64::from(block.flags() & FLAG_ISOLATED), 0)?;
         let Some(cpu) = holder.as_cpu().filter(|cpu| cpu.index() < self.cpus.len()) else {
             return expect(base, "no such holder", u64::from(holder.raw()), 1);
         };
@@ -161,9 +161,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Ok(());
         }
         expect(base, "an offline CPU holds a block", u64::from(self.cpus[cpu.index()].online.get()), 1)?;
-        let pcp = self.pcp(cpu.index(), block.zone.get() as usize);
+        let pcp = self.pcp(cpu.index(), block.zone() as usize);
         if class == CLASS_ACTIVE {
-            let active = &pcp.active[block.migratetype.get() as usize];
+            let active = &pcp.active[block.migratetype() as usize];
             expect(base, "an active block its CPU does not know", u64::from(active.block.get()), u64::from(index))?;
             let below = (0..active.word.get() as usize).find(|&w| block.free_word(w) != 0);
             return expect(base, "free frames below the active word", below.map_or(0, |w| w as u64 + 1), 0);
@@ -173,21 +173,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn check_zone(&self, z: usize, zone: &Zone<'m>) -> Result<(), Violation> {
         let base = zone.span.start.get();
-        let mine = |b: &&Block| b.zone.get() as usize == z && b.holder() == Holder::ZONE;
+        let mine = |b: &&Block| b.zone() as usize == z && b.holder() == Holder::ZONE;
         let usable = |b: &&Block| mine(b) && !b.has_flag(FLAG_ISOLATED);
         let sum = |of: &dyn Fn(&Block) -> bool| -> u64 {
             self.map.all().iter().filter(usable).filter(|b| of(b)).map(|b| u64::from(b.popcount())).sum()
         };
         expect(base, "the zone's count of free frames", zone.free.get(), sum(&|_| true))?;
-        expect(base, "the zone's count of free CMA frames", zone.free_cma.get(), sum(&|b| b.migratetype.get() == CMA))?;
-        let high_atomic = |b: &Block| b.migratetype.get() == HIGH_ATOMIC;
+        expect(base, "the zone's count of free CMA frames", zone.free_cma.get(), sum(&|b| b.migratetype() == CMA))?;
+        let high_atomic = |b: &Block| b.migratetype() == HIGH_ATOMIC;
         expect(base, "the zone's count of free HIGHATOMIC frames", zone.free_high_atomic.get(), sum(&high_atomic))?;
-        let mapped = |b: &Block| b.class.get() == CLASS_WHOLE && b.migratetype.get() < HIGH_ATOMIC;
+        let mapped = |b: &Block| b.class() == CLASS_WHOLE && b.migratetype() < HIGH_ATOMIC;
         let wholes = self.map.all().iter().filter(usable).filter(|b| mapped(b)).count() as u64;
         expect(base, "the zone's count of whole blocks", zone.whole_blocks.get(), wholes)?;
         let listed = self.check_shelf(&zone.shelf, base, Holder::ZONE, z)?;
         let expected =
-            self.map.all().iter().filter(usable).filter(|b| b.class.get() != CLASS_FULL && !mapped(b)).count();
+            self.map.all().iter().filter(usable).filter(|b| b.class() != CLASS_FULL && !mapped(b)).count();
         expect(base, "blocks on the zone's lists", listed, expected as u64)?;
         self.check_home_lists(z, zone)
     }
@@ -209,11 +209,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         let expected = self.map.all().iter().filter(|b| {
-            b.zone.get() as usize == z
+            b.zone() as usize == z
                 && b.holder() == Holder::ZONE
                 && !b.has_flag(FLAG_ISOLATED)
-                && b.class.get() != CLASS_FULL
-                && !(b.class.get() == CLASS_WHOLE && b.migratetype.get() < HIGH_ATOMIC)
+                && b.class() != CLASS_FULL
+                && !(b.class() == CLASS_WHOLE && b.migratetype() < HIGH_ATOMIC)
                 && Holder::from_raw(b.home.get()).as_cpu().is_some()
         });
         expect(zone.span.start.get(), "blocks on home lists", seen, expected.count() as u64)
@@ -227,11 +227,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.map
                 .all()
                 .iter()
-                .filter(|b| b.holder() == holder && b.zone.get() as usize == z && b.class.get() != CLASS_DETACHED)
+                .filter(|b| b.holder() == holder && b.zone() as usize == z && b.class() != CLASS_DETACHED)
         };
         let free: u64 = mine().map(|b| u64::from(b.popcount())).sum();
         expect(base, "a CPU's count of free frames", u64::from(pcp.count.get()), free)?;
-        let cma: u64 = mine().filter(|b| b.migratetype.get() == CMA).map(|b| u64::from(b.popcount())).sum();
+        let cma: u64 = mine().filter(|b| b.migratetype() == CMA).map(|b| u64::from(b.popcount())).sum();
         expect(base, "a CPU's count of free CMA frames", u64::from(pcp.count_cma.get()), cma)?;
         let held = mine().count() as u64;
         expect(base, "a CPU's count of blocks", u64::from(pcp.blocks.get()), held)?;
@@ -253,9 +253,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let block = &self.map.blocks[index as usize];
                     let at = block.base();
                     expect(at, "on a list of another holder", u64::from(block.holder().raw()), u64::from(holder.raw()))?;
-                    expect(at, "on a list of another zone", u64::from(block.zone.get()), z as u64)?;
-                    expect(at, "on a list of another type", u64::from(block.migratetype.get()), migratetype as u64)?;
-                    expect(at, "on a list of another class", u64::from(block.class.get()), u64::from(class))?;
+                    expect(at, "on a list of another zone", u64::from(block.zone()), z as u64)?;
+                    expect(at, "on a list of another type", u64::from(block.migratetype()), migratetype as u64)?;
+                    expect(at, "on a list of another class", u64::from(block.class()), u64::from(class))?;
                     expect(at, "a list is torn", u64::from(block.prev.get()), u64::from(before))?;
                     listed += 1;
                     before = index;

@@ -221,7 +221,7 @@ impl ZoneGuard<'_, '_> {
 
     fn note(&self, block: &Block, frames: u64) {
         self.free.add(frames);
-        match block.migratetype.get() {
+        match block.migratetype() {
             CMA => self.free_cma.add(frames),
             HIGH_ATOMIC => self.free_high_atomic.add(frames),
             _ => {}
@@ -230,7 +230,7 @@ impl ZoneGuard<'_, '_> {
 
     fn forget(&self, block: &Block, frames: u64) {
         self.free.sub(frames);
-        match block.migratetype.get() {
+        match block.migratetype() {
             CMA => self.free_cma.sub(frames),
             HIGH_ATOMIC => self.free_high_atomic.sub(frames),
             _ => {}
@@ -241,8 +241,8 @@ impl ZoneGuard<'_, '_> {
     /// zone. At most 6 steps.
     pub(crate) fn place(&self, index: u32, class: u8) {
         let block = &self.map.blocks[index as usize];
-        debug_assert_eq!(block.class.get(), CLASS_DETACHED);
-        block.class.set(class);
+        debug_assert_eq!(block.class(), CLASS_DETACHED);
+        block.set_class(class);
         block.set_holder(Holder::ZONE);
         self.step(1);
         if block.has_flag(FLAG_ISOLATED) {
@@ -254,7 +254,7 @@ impl ZoneGuard<'_, '_> {
         }
         if class == CLASS_WHOLE {
             block.home.set(Holder::NOBODY.raw());
-            if block.migratetype.get() < HIGH_ATOMIC {
+            if block.migratetype() < HIGH_ATOMIC {
                 self.step(self.wholes.insert(self.bit(block)));
                 self.whole_blocks.add(1);
                 return;
@@ -270,9 +270,9 @@ impl ZoneGuard<'_, '_> {
     /// The reverse of [`place`](Self::place): the block is detached then. At most 6 steps.
     pub(crate) fn unplace(&self, index: u32) {
         let block = &self.map.blocks[index as usize];
-        let class = block.class.get();
+        let class = block.class();
         self.step(1);
-        block.class.set(CLASS_DETACHED);
+        block.set_class(CLASS_DETACHED);
         if block.has_flag(FLAG_ISOLATED) {
             return;
         }
@@ -280,16 +280,16 @@ impl ZoneGuard<'_, '_> {
         if class == CLASS_FULL {
             return;
         }
-        if class == CLASS_WHOLE && block.migratetype.get() < HIGH_ATOMIC {
+        if class == CLASS_WHOLE && block.migratetype() < HIGH_ATOMIC {
             let bit = self.bit(block);
             self.step(self.wholes.remove((bit / 64) as usize, 1 << (bit % 64)));
             self.whole_blocks.sub(1);
             return;
         }
         // `unlink` reads the class.
-        block.class.set(class);
+        block.set_class(class);
         self.shelf.unlink(self.map.blocks, index);
-        block.class.set(CLASS_DETACHED);
+        block.set_class(CLASS_DETACHED);
         self.step(1);
         if let Some(cpu) = Holder::from_raw(block.home.get()).as_cpu() {
             self.unlink_home(index, cpu.index());
@@ -297,7 +297,7 @@ impl ZoneGuard<'_, '_> {
     }
 
     fn home_head(&self, block: &Block, cpu: usize) -> &AtomicU32 {
-        &self.zone.home[cpu * TYPES + block.migratetype.get() as usize]
+        &self.zone.home[cpu * TYPES + block.migratetype() as usize]
     }
 
     fn link_home(&self, index: u32, cpu: usize) {
@@ -340,15 +340,15 @@ impl ZoneGuard<'_, '_> {
     /// Moves an unplaced block to another type; detached before and after.
     pub(crate) fn retype(&self, index: u32, migratetype: u8) {
         let block = &self.map.blocks[index as usize];
-        debug_assert_eq!(block.class.get(), CLASS_DETACHED);
-        let before = block.migratetype.get();
+        debug_assert_eq!(block.class(), CLASS_DETACHED);
+        let before = block.migratetype();
         if before == HIGH_ATOMIC {
             self.high_atomic_blocks.sub(1);
         }
         if migratetype == HIGH_ATOMIC {
             self.high_atomic_blocks.add(1);
         }
-        block.migratetype.set(migratetype);
+        block.set_migratetype(migratetype);
         self.step(1);
     }
 
@@ -364,7 +364,7 @@ impl ZoneGuard<'_, '_> {
     pub(crate) fn take_whole_at(&self, bit: u64, migratetype: u8) -> Option<u32> {
         let index = self.map.locate_block(self.first_block + bit)?;
         self.unplace(index);
-        self.map.blocks[index as usize].migratetype.set(migratetype);
+        self.map.blocks[index as usize].set_migratetype(migratetype);
         Some(index)
     }
 
