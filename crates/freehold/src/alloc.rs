@@ -7,9 +7,11 @@
 //!
 //! A request fails only after all of these came to nothing on every zone it may use.
 
+use core::num::NonZeroU64;
+
 use crate::block::{Block, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
-use crate::percpu::{CMA, CpuState, Pcp};
+use crate::percpu::{CMA, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Plain};
 use crate::refill::{Refill, Stage};
 use crate::remote;
@@ -24,7 +26,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn alloc(&self, guard: CpuGuard<'_, 'm, P>, pcp: &Pcp, request: &Request) -> Result<Pfn, AllocError> {
         if request.is_plain_frame() {
             if let Some(pfn) = self.take_active(pcp, request.migratetype as usize) {
-                guard.state.counters.allocs[request.migratetype as usize][0].add(1);
+                pcp.active[request.migratetype as usize].allocs.add(1);
                 self.handed_out(pfn, Order::ZERO);
                 return Ok(pfn);
             }
@@ -40,7 +42,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let pfn = self.take_active(pcp, migratetype);
         if pfn.is_some() {
-            state.counters.allocs[migratetype][0].add(1);
+            pcp.active[migratetype].allocs.add(1);
         }
         state.lock.leave_owner();
         if let Some(pfn) = pfn {
@@ -49,7 +51,42 @@ impl<'m, P: Platform> Freehold<'m, P> {
         pfn
     }
 
-    /// The lowest free frame of the active block.
+    /// A wholly free block in hand of that very type, for the CPU's owner.
+    #[inline]
+    pub(crate) fn alloc_block_fast(&self, state: &CpuState, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
+        if !state.lock.try_enter_owner() {
+            return None;
+        }
+        let pfn = self.take_block(pcp, migratetype);
+        if pfn.is_some() {
+            state.counters.allocs[migratetype][9].add(1);
+            pcp.limit.add(FRAMES as u64);
+        }
+        state.lock.leave_owner();
+        if let Some(pfn) = pfn {
+            self.handed_out(pfn, Order::PAGEBLOCK);
+        }
+        pfn
+    }
+
+    #[inline(always)]
+    fn take_block(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
+        let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
+        let block = self.map.blocks.get(index as usize)?;
+        if !block.is_whole() {
+            return None;
+        }
+        block.fill(0);
+        if block.virgin_words.get() != 0 {
+            block.note_use(0, FRAMES);
+        }
+        pcp.shelf.unlink(self.map.blocks, index);
+        pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
+        pcp.forget_frames(block, FRAMES as u32);
+        Some(Pfn::new(block.base()))
+    }
+
+    /// The lowest free frame of the active block. The caller counts it.
     #[inline(always)]
     fn take_active(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
         let active = &pcp.active[migratetype];
@@ -60,17 +97,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if word == 0 {
             w = next_word(block, w)?;
             active.word.set(w as u32);
+            // Frees into a lower word must come by the way that lowers `word` again.
+            pcp.hot_key.set(NO_KEY);
             word = block.free_word(w);
         }
         block.set_free_word(w, word & (word - 1));
         if block.virgin_words.get() != 0 {
             block.note_use_of_word(w, word & word.wrapping_neg());
         }
-        pcp.count.sub(1);
-        if migratetype == CMA as usize {
-            pcp.count_cma.sub(1);
-        }
-        Some(Pfn::new(block.base() + (w * 64) as u64 + u64::from(word.trailing_zeros())))
+        // Never zero here; saying so spares the compiler the case.
+        let bit = NonZeroU64::new(word).map_or(0, NonZeroU64::trailing_zeros);
+        Some(Pfn::new(block.base() + (w * 64) as u64 + u64::from(bit)))
     }
 
     /// Tells the host's poison check about frames on their way out.
@@ -199,7 +236,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let order = u32::from(request.order.get());
         let normal = request.migratetype as u8;
         // The CMA rule, applied to what is in hand: over half of it CMA means CMA first.
-        let cma_first = request.cma() && pcp.count_cma.get() > pcp.count.get() / 2;
+        let cma_first = request.cma() && pcp.count_cma() > pcp.count() / 2;
         let types = match (request.cma(), cma_first) {
             (true, true) => [CMA, normal],
             (true, false) => [normal, CMA],
@@ -223,11 +260,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let blocks = self.map.blocks;
         if order == 0 {
             if let Some(pfn) = self.take_active(pcp, migratetype) {
+                pcp.forget_frames(&blocks[pcp.active[migratetype].block.get() as usize], 1);
                 return Some(pfn);
             }
             let (index, _) = pcp.find_partial(blocks, migratetype, 0)?;
             pcp.activate(blocks, index);
-            return self.take_active(pcp, migratetype);
+            let pfn = self.take_active(pcp, migratetype)?;
+            pcp.forget_frames(&blocks[index as usize], 1);
+            return Some(pfn);
         }
         if order == 9 {
             return None;
@@ -364,7 +404,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
         }
         let mut done = 0;
-        let plain = !request.special && (request.migratetype as usize) < Migratetype::PCP.len();
+        let plain = request.is_plain_frame();
         let pcp = self.pcp(guard.id.index(), self.first_zone(guard.id.index()));
         let mut failure = None;
         while done < out.len() {

@@ -35,12 +35,11 @@ impl BiasedLock {
         Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(0), biased: AtomicBool::new(false) }
     }
 
-    /// The owner's entry; `false` where an intruder is inside or the owner itself is (an interrupt of its own path).
+    /// The owner's entry; `false` where an intruder is inside. There is one owner, which cannot be inside already: its
+    /// handle is not to be shared, and an interrupt of its path comes as an intruder.
     #[inline(always)]
     pub(crate) fn try_enter_owner(&self) -> bool {
-        if self.busy.get() != 0 {
-            return false;
-        }
+        debug_assert_eq!(self.busy.get(), 0, "the owner of a CPU is inside already");
         self.busy.set(1);
         light_barrier();
         // Acquire: pairs with the intruder's release on leaving, so that the owner sees what it did.

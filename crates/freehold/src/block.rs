@@ -62,6 +62,11 @@ impl Tag {
     pub(crate) const fn holder(self) -> Holder {
         Holder::from_raw(self.0 as u16 as u32)
     }
+    /// There are holes in it, or it is isolated.
+    #[inline(always)]
+    pub(crate) const fn is_odd(self) -> bool {
+        (self.0 >> 24) as u8 & !(SLOW_CLASS | SLOW_TYPE) != 0
+    }
     #[inline(always)]
     pub(crate) const fn class(self) -> u8 {
         (self.0 >> 32) as u8
@@ -71,6 +76,11 @@ impl Tag {
         (self.0 >> 40) as u8
     }
 }
+
+/// Among the flags in a tag, set along with the class and the type: frees must look closer at blocks between two holders
+/// and at blocks that are not of an ordinary type.
+const SLOW_CLASS: u8 = 0x80;
+const SLOW_TYPE: u8 = 0x40;
 
 /// See the module's documentation.
 #[repr(C, align(64))]
@@ -174,11 +184,11 @@ impl Block {
 
     #[inline(always)]
     pub(crate) fn flags(&self) -> u8 {
-        self.field(24)
+        self.field(24) & !(SLOW_CLASS | SLOW_TYPE)
     }
 
     pub(crate) fn set_flags(&self, flags: u8) {
-        self.set_field(24, flags);
+        self.set_field(24, flags | self.field(24) & (SLOW_CLASS | SLOW_TYPE));
     }
 
     #[inline(always)]
@@ -188,7 +198,9 @@ impl Block {
 
     #[inline(always)]
     pub(crate) fn set_class(&self, class: u8) {
-        self.set_field(32, class);
+        let slow = if class == CLASS_DETACHED { u64::from(SLOW_CLASS) << 24 } else { 0 };
+        let tag = self.tag.get() & !(0xff << 32 | u64::from(SLOW_CLASS) << 24);
+        self.tag.set(tag | u64::from(class) << 32 | slow);
     }
 
     #[inline(always)]
@@ -197,7 +209,9 @@ impl Block {
     }
 
     pub(crate) fn set_migratetype(&self, migratetype: u8) {
-        self.set_field(40, migratetype);
+        let slow = if migratetype >= 3 { u64::from(SLOW_TYPE) << 24 } else { 0 };
+        let tag = self.tag.get() & !(0xff << 40 | u64::from(SLOW_TYPE) << 24);
+        self.tag.set(tag | u64::from(migratetype) << 40 | slow);
     }
 
     #[inline(always)]
@@ -285,12 +299,21 @@ impl Block {
         (0..WORDS).map(|w| self.free_word(w).count_ones()).sum()
     }
 
+    #[inline]
     pub(crate) fn is_whole(&self) -> bool {
-        (0..WORDS).all(|w| self.free_word(w) == !0)
+        // All words, without a branch for each.
+        (0..WORDS).fold(!0, |all, w| all & self.free_word(w)) == !0
     }
 
+    /// Sets every word.
+    #[inline]
+    pub(crate) fn fill(&self, value: u64) {
+        (0..WORDS).for_each(|w| self.set_free_word(w, value));
+    }
+
+    #[inline]
     pub(crate) fn has_free(&self) -> bool {
-        (0..WORDS).any(|w| self.free_word(w) != 0)
+        (0..WORDS).fold(0, |any, w| any | self.free_word(w)) != 0
     }
 
     /// Where the first aligned free run of that order (0 to 9) starts.

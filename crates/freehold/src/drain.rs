@@ -44,9 +44,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // A quarter below the mark, so that the next few frees do not come here again.
         let target = pcp.high.get() - pcp.high.get() / 4;
         self.give_back(guard, z, Give::DownTo(target));
-        if pcp.count.get() > pcp.high.get() {
+        if pcp.count() > pcp.high.get() {
             // What is left cannot be given (active blocks, the whole one): come back only after as much again.
-            pcp.high.set((pcp.count.get() + pcp.high_min.get() / 4 + 64).min(pcp.high_max.get().max(pcp.count.get())));
+            pcp.high.set((pcp.count() + pcp.high_min.get() / 4 + 64).min(pcp.high_max.get().max(pcp.count())));
         }
     }
 
@@ -125,7 +125,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return None;
             }
             Give::DownTo(target) => {
-                if pcp.count.get() <= target {
+                if pcp.count() <= target {
                     return None;
                 }
             }
@@ -173,7 +173,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if high > least {
                 pcp.high.set((high - high / 8).max(least));
             }
-            if pcp.count.get() > pcp.high.get() {
+            if pcp.count() > pcp.high.get() {
                 self.give_back(guard, z, Give::DownTo(pcp.high.get()));
             }
             for _ in 0..TICK_HOLDS {

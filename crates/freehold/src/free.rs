@@ -22,38 +22,138 @@ pub(crate) enum Fast {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// One frame of a block in hand, by the CPU's owner.
+    /// One frame, by the CPU's owner: into the word it freed into last, for which everything has been looked at before.
     #[inline(always)]
     pub(crate) fn free_fast(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
-        let Some(index) = self.map.locate(pfn.get()) else { return Fast::No };
-        let Some(block) = self.map.blocks.get(index as usize) else { return Fast::No };
         if !state.lock.try_enter_owner() {
             return Fast::No;
         }
-        let tag = block.tag();
-        let w = (pfn.get() / 64 % 8) as usize;
-        let bit = pfn.get() as u32 % 64;
+        let key = pfn.get() >> 6;
+        if pcp.hot_key.get() != key {
+            return self.free_owner(state, pcp, mine, pfn);
+        }
+        let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
+        let (w, bit) = ((key % 8) as usize, pfn.get() % 64);
         let word = block.free_word(w);
-        let ordinary = tag.lower() == mine && !block.is_queued() && word >> bit & 1 == 0;
-        if !ordinary || tag.migratetype() >= CMA || tag.class() == CLASS_DETACHED {
-            state.lock.leave_owner();
-            return Fast::No;
+        if block.is_queued() || word >> bit & 1 == 1 {
+            return self.refused(state);
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
+        pcp.hot_dirty.set(1);
+        self.freed_fast(state, pcp)
+    }
+
+    #[inline(always)]
+    fn freed_fast(&self, state: &CpuState, pcp: &Pcp) -> Fast {
+        let freed = pcp.freed.get() + 1;
+        pcp.freed.set(freed);
+        let over = freed > pcp.limit.get();
+        state.lock.leave_owner();
+        if over { Fast::OverHigh } else { Fast::Done }
+    }
+
+    #[inline(always)]
+    fn refused(&self, state: &CpuState) -> Fast {
+        state.lock.leave_owner();
+        Fast::No
+    }
+
+    /// One frame, by the CPU's owner, who is inside: into an ordinary block, its own or somebody else's. Leaves.
+    #[inline(never)]
+    fn free_owner(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
+        let Some(index) = self.map.locate(pfn.get()) else { return self.refused(state) };
+        let Some(block) = self.map.blocks.get(index as usize) else { return self.refused(state) };
+        if pcp.hot_dirty.get() != 0 {
+            pcp.settle(self.map.blocks);
+        }
+        let tag = block.tag();
+        let key = pfn.get() >> 6;
+        let (w, mask) = ((key % 8) as usize, 1u64 << (pfn.get() % 64));
+        if tag.lower() != mine {
+            return self.free_combining(state, mine, index, key, mask);
+        }
+        let word = block.free_word(w);
+        if block.is_queued() || word & mask != 0 {
+            return self.refused(state);
+        }
+        self.poisoned(pfn, 1);
+        block.set_free_word(w, word | mask);
+        pcp.hot_key.set(key);
+        pcp.hot_block.set(index);
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
             if (w as u32) < active.word.get() {
                 active.word.set(w as u32);
             }
-        } else if word >> (bit ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
+        } else if word >> (pfn.get() % 64 ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
             // Its neighbour is free too: the run may have outgrown the block's list.
             self.raise_at(pcp, index, (pfn.get() % FRAMES as u64) as usize);
         }
+        self.freed_fast(state, pcp)
+    }
+
+    /// One frame of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
+    #[inline]
+    fn free_combining(&self, state: &CpuState, mine: u32, index: u32, key: u64, mask: u64) -> Fast {
+        let block = &self.map.blocks[index as usize];
+        let tag = block.tag();
+        let w = (key % 8) as usize;
+        let slot = key as usize % COMBINE;
+        let entry = &state.combine[slot];
+        if entry.key.get() == key {
+            let before = entry.mask.get();
+            if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || tag.is_odd() {
+                return self.refused(state);
+            }
+            self.poisoned_mask(block, w, mask);
+            entry.mask.set(before | mask);
+            if before | mask | entry.known.get() == !0 {
+                self.flush_entry(state, slot);
+            }
+        } else {
+            let known = block.free_word(w) | block.remote_word(w);
+            // Its own, but not ordinary: of another zone, say, or CMA.
+            let mine = tag.lower() as u16 == mine as u16;
+            if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
+                return self.refused(state);
+            }
+            if entry.key.get() != NO_KEY {
+                self.flush_entry(state, slot);
+            }
+            self.poisoned_mask(block, w, mask);
+            entry.key.set(key);
+            entry.mask.set(mask);
+            entry.known.set(known);
+            entry.block.set(index);
+            state.combining.set(state.combining.get() | 1 << slot);
+        }
+        state.counters.remote_frees.add(1);
+        state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// A block of this CPU's own, all of it in use, by the CPU's owner.
+    #[inline]
+    pub(crate) fn free_block_fast(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
+        let Some(index) = self.map.locate(pfn.get()) else { return Fast::No };
+        let Some(block) = self.map.blocks.get(index as usize) else { return Fast::No };
+        if !pfn.is_aligned(Order::PAGEBLOCK) || !state.lock.try_enter_owner() {
+            return Fast::No;
+        }
+        let tag = block.tag();
+        if tag.lower() != mine || block.is_queued() || tag.class() == CLASS_ACTIVE || block.has_free() {
+            return self.refused(state);
+        }
+        self.poisoned(pfn, FRAMES as u64);
+        block.fill(!0);
+        pcp.shelf.unlink(self.map.blocks, index);
+        pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        pcp.note_frames(block, FRAMES as u32);
         state.counters.local_frees.add(1);
-        let count = pcp.count.get() + 1;
-        pcp.count.set(count);
-        let over = count > pcp.high.get();
+        let limit = pcp.limit.get();
+        let over = limit < pcp.freed.get() + FRAMES as u64;
+        pcp.limit.set(limit.saturating_sub(FRAMES as u64));
         state.lock.leave_owner();
         if over { Fast::OverHigh } else { Fast::Done }
     }
@@ -93,7 +193,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return Ok(());
                 }
                 pcp.note_frames(block, 1);
-                if pcp.count.get() <= pcp.high.get() {
+                if pcp.count() <= pcp.high.get() {
                     return Ok(());
                 }
                 self.drain_over_high(guard, block.zone() as usize);
@@ -147,7 +247,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             guard.state.counters.remote_frees.add(u64::from(mask.count_ones()));
             if before | mask | entry.known.get() == !0 {
                 // Nothing more can come.
-                self.flush_entry(guard, slot);
+                self.flush_entry(guard.state, slot);
             }
             return Ok(());
         }
@@ -156,7 +256,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.check_word(Some(guard), block, w, mask)?;
         }
         if entry.key.get() != NO_KEY {
-            self.flush_entry(guard, slot);
+            self.flush_entry(guard.state, slot);
         }
         self.poisoned_mask(block, w, mask);
         guard.state.counters.remote_frees.add(u64::from(mask.count_ones()));
@@ -182,12 +282,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Publishes one entry of the combining buffer and empties it.
-    fn flush_entry(&self, guard: &CpuGuard<'_, 'm, P>, slot: usize) {
-        let entry: &Combine = &guard.state.combine[slot];
+    fn flush_entry(&self, state: &CpuState, slot: usize) {
+        let entry: &Combine = &state.combine[slot];
         let (key, mut mask, index) = (entry.key.get(), entry.mask.get(), entry.block.get());
         entry.key.set(NO_KEY);
-        let combining = &guard.state.combining;
-        combining.set(combining.get() & !(1 << slot));
+        state.combining.set(state.combining.get() & !(1 << slot));
         let block = &self.map.blocks[index as usize];
         let w = (key % 8) as usize;
         // Frames that became free since the entry was opened: somebody freed them twice.
@@ -197,7 +296,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             late |= remote::publish(self.map.blocks, self, index, w, mask);
         }
         for bit in crate::bits::each(late) {
-            guard.state.counters.late_double_frees.add(1);
+            state.counters.late_double_frees.add(1);
             self.late_double_free((key << 6) + u64::from(bit));
         }
     }
@@ -205,7 +304,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Publishes all that waits in the CPU's combining buffer.
     pub(crate) fn flush_combining(&self, guard: &CpuGuard<'_, 'm, P>) {
         for slot in crate::bits::each(u64::from(guard.state.combining.get())) {
-            self.flush_entry(guard, slot as usize);
+            self.flush_entry(guard.state, slot as usize);
         }
     }
 
@@ -283,7 +382,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some(guard) = &guard {
             for z in 0..self.zones.len() {
                 let pcp = self.pcp(guard.id.index(), z);
-                if pcp.count.get() > pcp.high.get() {
+                if pcp.count() > pcp.high.get() {
                     self.drain_over_high(guard, z);
                 }
             }
@@ -474,7 +573,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return Ok(());
                 }
                 pcp.note_frames(block, mask.count_ones());
-                if pcp.count.get() > pcp.high.get() {
+                if pcp.count() > pcp.high.get() {
                     self.drain_over_high(guard, block.zone() as usize);
                 }
                 return Ok(());

@@ -148,6 +148,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         this.compute_watermarks(config);
+        for (cpu, state) in this.cpus.iter().enumerate() {
+            state.first_pcp.set((cpu * this.zones.len() + this.first_zone(cpu)) as u32);
+        }
         for cpu in 0..usize::from(config.online) {
             this.cpus[cpu].inbox.open();
             this.cpus[cpu].online.set(true);

@@ -35,7 +35,16 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
         } else {
             state.lock.enter_intruder(&fh.barrier());
         }
-        Self { fh, state, id, owner, inside: Cell::new(true) }
+        Self { fh, state, id, owner, inside: Cell::new(true) }.settled()
+    }
+
+    fn pcp(&self) -> &'m Pcp {
+        &self.fh.pcps[self.state.first_pcp.get() as usize]
+    }
+
+    fn settled(self) -> Self {
+        self.pcp().settle(self.fh.map.blocks);
+        self
     }
 
     /// Enters if that takes no waiting.
@@ -43,7 +52,7 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
     pub(crate) fn try_enter(fh: &'a Freehold<'m, P>, state: &'a CpuState, id: CpuId, owner: bool) -> Option<Self> {
         let entered =
             if owner { state.lock.try_enter_owner() } else { state.lock.try_enter_intruder(&fh.barrier(), false) };
-        entered.then(|| Self { fh, state, id, owner, inside: Cell::new(true) })
+        entered.then(|| Self { fh, state, id, owner, inside: Cell::new(true) }.settled())
     }
 
     /// Runs `f` outside. The CPU's state may be quite another afterwards.
@@ -56,11 +65,13 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
             self.state.lock.enter_intruder(&self.fh.barrier());
         }
         self.inside.set(true);
+        self.pcp().settle(self.fh.map.blocks);
         result
     }
 
     #[inline(always)]
     fn leave(&self) {
+        self.pcp().renew_limit();
         self.inside.set(false);
         if self.owner {
             self.state.lock.leave_owner();
@@ -135,12 +146,7 @@ macro_rules! calls {
             self.fh.free_chunk(guard, pfn, order)
         }
 
-        /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
-        ///
-        /// # Errors
-        ///
-        /// See [`FreeError`]; nothing has changed then.
-        pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        fn free_range_any(&self, range: FrameRange) -> Result<(), FreeError> {
             let Ok((state, _, owner)) = self.$enter() else { return Err(FreeError::CpuOffline { cpu: self.id }) };
             let guard = CpuGuard::try_enter(self.fh, state, self.id, owner);
             self.fh.free_range_entered(guard, range)
@@ -261,6 +267,15 @@ impl<'a, 'm, P: Platform> On<'a, 'm, P> {
         self.free_any(pfn, order)
     }
 
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        self.free_range_any(range)
+    }
+
     calls!(state);
 }
 
@@ -275,8 +290,12 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        if self.biased && request.is_plain_frame() {
-            if let Some(pfn) = self.fh.alloc_fast(self.state, self.pcp, request.migratetype as usize) {
+        if self.biased && request.plain < Migratetype::PCP.len() as u8 {
+            if let Some(pfn) = self.fh.alloc_fast(self.state, self.pcp, request.plain as usize) {
+                return Ok(pfn);
+            }
+        } else if self.biased && request.plain == Request::PLAIN_BLOCK {
+            if let Some(pfn) = self.fh.alloc_block_fast(self.state, self.pcp, request.migratetype as usize) {
                 return Ok(pfn);
             }
         }
@@ -299,8 +318,39 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
                 }
                 Fast::No => {}
             }
+        } else if order == Order::PAGEBLOCK && self.free_block(pfn) {
+            return Ok(());
         }
         self.free_any(pfn, order)
+    }
+
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    #[inline]
+    pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        if range.len() == Order::PAGEBLOCK.frames() && self.free_block(range.start) {
+            return Ok(());
+        }
+        self.free_range_any(range)
+    }
+
+    /// A whole block of this CPU's own, all of it in use; `false` where it is anything else.
+    #[inline]
+    fn free_block(&self, pfn: Pfn) -> bool {
+        if !self.biased {
+            return false;
+        }
+        match self.fh.free_block_fast(self.state, self.pcp, self.mine, pfn) {
+            Fast::Done => true,
+            Fast::OverHigh => {
+                self.over_high();
+                true
+            }
+            Fast::No => false,
+        }
     }
 
     #[cold]

@@ -425,7 +425,7 @@ fn two_robbers() {
         for (cpu, holder) in [CPU0, CPU1].into_iter().enumerate() {
             let mine = world.blocks.iter().filter(|b| b.holder() == holder).count() as u32;
             assert_eq!(world.pcps[cpu].blocks.get(), mine);
-            assert_eq!(world.pcps[cpu].count.get(), mine);
+            assert_eq!(world.pcps[cpu].count(), mine);
             held += mine;
         }
         assert_eq!(held, 2);

@@ -48,6 +48,8 @@ pub(crate) struct CpuState {
     pub(crate) lock: BiasedLock,
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
+    /// Which of all [`Pcp`]s is that of the zone this CPU goes to first.
+    pub(crate) first_pcp: AtomicU32,
     pub(crate) online: AtomicBool,
     /// Bit e set: entry e of `combine` is in use.
     pub(crate) combining: AtomicU32,
@@ -61,6 +63,7 @@ impl CpuState {
         Self {
             lock: BiasedLock::new(),
             owned: AtomicBool::new(false),
+            first_pcp: AtomicU32::new(0),
             online: AtomicBool::new(false),
             combining: AtomicU32::new(0),
             combine: core::array::from_fn(|_| Combine::new()),
@@ -76,16 +79,28 @@ pub(crate) struct Active {
     pub(crate) block: AtomicU32,
     /// No word below this one has a free frame.
     pub(crate) word: AtomicU32,
+    /// Frames handed out by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
+    pub(crate) allocs: AtomicU64,
 }
 
 /// The blocks of one zone that one CPU holds. Under that CPU's lock.
 #[repr(C, align(128))]
 pub(crate) struct Pcp {
     pub(crate) active: [Active; TYPES],
-    /// Free frames in hand.
-    pub(crate) count: AtomicU32,
-    /// Of these, frames of CMA blocks.
-    pub(crate) count_cma: AtomicU32,
+    /// The word that the owner's fast path freed into last (PFN divided by 64), or [`NO_KEY`]: of a block of this CPU
+    /// and zone about which nothing is out of the ordinary. Forgotten whenever the CPU is entered the slow way.
+    pub(crate) hot_key: AtomicU64,
+    pub(crate) hot_block: AtomicU32,
+    /// The hot block may have a larger free run than its list says.
+    pub(crate) hot_dirty: AtomicU32,
+    /// Frames freed by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
+    pub(crate) freed: AtomicU64,
+    /// When `freed` gets here it is time to compare the count with the high mark.
+    pub(crate) limit: AtomicU64,
+    /// All other changes to the number of free frames in hand; wraps.
+    moved: AtomicU64,
+    /// Free frames in hand of CMA blocks.
+    moved_cma: AtomicU64,
     /// Above this many free frames, blocks go back to the zone. Tunes itself between the two next.
     pub(crate) high: AtomicU32,
     pub(crate) high_min: AtomicU32,
@@ -100,9 +115,14 @@ pub(crate) struct Pcp {
 impl Pcp {
     pub(crate) fn new() -> Self {
         Self {
-            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0) }),
-            count: AtomicU32::new(0),
-            count_cma: AtomicU32::new(0),
+            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0), allocs: AtomicU64::new(0) }),
+            hot_key: AtomicU64::new(NO_KEY),
+            hot_block: AtomicU32::new(NONE),
+            hot_dirty: AtomicU32::new(0),
+            freed: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            moved_cma: AtomicU64::new(0),
             high: AtomicU32::new(0),
             high_min: AtomicU32::new(0),
             high_max: AtomicU32::new(0),
@@ -136,22 +156,54 @@ impl Pcp {
         self.blocks.sub(1);
     }
 
+    /// Free frames in hand. A handful of loads: the fast paths only add to what this is made of.
+    pub(crate) fn count(&self) -> u32 {
+        let taken = self.active.iter().fold(0u64, |n, active| n.wrapping_add(active.allocs.get()));
+        // A reader without the lock may see parts of different moments.
+        let count = self.moved.get().wrapping_add(self.freed.get()).wrapping_sub(taken) as i64;
+        count.clamp(0, i64::from(u32::MAX)) as u32
+    }
+
+    /// Free frames in hand of CMA blocks.
+    pub(crate) fn count_cma(&self) -> u32 {
+        self.moved_cma.get() as u32
+    }
+
     /// Counts frames of that block as free in hand.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn note_frames(&self, block: &Block, frames: u32) {
-        self.count.add(frames);
+        self.moved.add(u64::from(frames));
         if block.migratetype() == CMA {
-            self.count_cma.add(frames);
+            self.moved_cma.add(u64::from(frames));
         }
     }
 
     /// Counts frames of that block as gone.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn forget_frames(&self, block: &Block, frames: u32) {
-        self.count.sub(frames);
+        self.moved.sub(u64::from(frames));
         if block.migratetype() == CMA {
-            self.count_cma.sub(frames);
+            self.moved_cma.sub(u64::from(frames));
         }
+    }
+
+    /// Brings up to date what the owner's fast path has put off. First thing on every other way in.
+    pub(crate) fn settle(&self, blocks: &[Block]) {
+        self.hot_key.set(NO_KEY);
+        if self.hot_dirty.get() == 0 {
+            return;
+        }
+        self.hot_dirty.set(0);
+        let index = self.hot_block.get();
+        let block = &blocks[index as usize];
+        if block.class() <= CLASS_WHOLE {
+            self.raise(blocks, index, block.exact_class());
+        }
+    }
+
+    /// Lets the owner's fast path free as many frames as the high mark allows. Last thing on every other way out.
+    pub(crate) fn renew_limit(&self) {
+        self.limit.set(self.freed.get() + u64::from(self.high.get().saturating_sub(self.count())));
     }
 
     /// Makes a block on the shelf the one to allocate from; the last one goes on the shelf.

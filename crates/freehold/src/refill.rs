@@ -120,12 +120,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     self.map.blocks[index as usize].set_holder(Holder::cpu(guard.id));
                 }
                 drop(lock);
-                let before = pcp.count.get();
+                let before = pcp.count();
                 for &index in &moved.blocks[..moved.len] {
                     self.take_over(guard, index);
                 }
                 counters.by_phase[moved.phase as usize].add(1);
-                let frames = pcp.count.get().wrapping_sub(before);
+                let frames = pcp.count().wrapping_sub(before);
                 counters.refilled_frames.add(u64::from(frames));
                 // What was needed once will be needed again: keep that much more in hand (Linux 6.7's auto-tuning).
                 pcp.high.set((pcp.high.get() + frames).min(pcp.high_max.get()));
@@ -192,7 +192,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             // Claim.
             let mut moved = Moved::new(RefillPhase::Claim);
-            let room = (pcp.high_max.get().saturating_sub(pcp.count.get()) / FRAMES as u32).max(1);
+            let room = (pcp.high_max.get().saturating_sub(pcp.count()) / FRAMES as u32).max(1);
             let want = pcp.ramp.get().min(MOVES as u32).min(room) as usize;
             while moved.len < want && spare(FRAMES as u64, cma) {
                 let index = if cma {

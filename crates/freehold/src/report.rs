@@ -29,7 +29,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// What a CPU has done; `None` where there is no such CPU. Takes no lock.
     #[must_use]
     pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
-        Some(self.cpu_state(cpu)?.counters.read())
+        let mut stats = self.cpu_state(cpu)?.counters.read();
+        // What the fast paths count where they work.
+        for pcp in (0..self.zones.len()).map(|z| self.pcp(cpu.index(), z)) {
+            stats.local_frees += pcp.freed.get();
+            for (allocs, active) in stats.allocs.iter_mut().zip(&pcp.active) {
+                allocs[0] += active.allocs.get();
+            }
+        }
+        Some(stats)
     }
 
     /// Free frames that a CPU has in hand, over all zones, and its present high marks. Takes no lock.
@@ -37,7 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
         self.cpu_state(cpu)?;
         let pcps = (0..self.zones.len()).map(|z| self.pcp(cpu.index(), z));
-        Some(pcps.fold((0, 0), |(n, high), pcp| (n + u64::from(pcp.count.get()), high + u64::from(pcp.high.get()))))
+        Some(pcps.fold((0, 0), |(n, high), pcp| (n + u64::from(pcp.count()), high + u64::from(pcp.high.get()))))
     }
 
     /// How many blocks each holder has: the zone where `cpu` is `None`. Takes no lock; walks all blocks.
@@ -52,8 +60,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { unattributed_frees: self.unattributed_frees.get(), ..Totals::default() };
         let sum = &mut totals.cpus;
-        for state in self.cpus {
-            let cpu = state.counters.read();
+        for cpu in 0..self.cpus.len() {
+            let Some(cpu) = self.cpu_stats(CpuId::new(cpu as u16)) else { continue };
             for (into, from) in sum.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten()) {
                 *into += from;
             }

@@ -17,8 +17,9 @@ use crate::{AllocFlags, Migratetype, NodeId, Order, Pfn};
 pub struct Request {
     pub(crate) order: Order,
     pub(crate) migratetype: Migratetype,
-    /// Something beyond order, type and how far it may go was asked for.
-    pub(crate) special: bool,
+    /// The migratetype's number where any frame of an ordinary block of that type will do; [`Self::PLAIN_BLOCK`] for
+    /// whole blocks; [`Self::SPECIAL`] where there is more to it.
+    pub(crate) plain: u8,
     pub(crate) flags: AllocFlags,
     pub(crate) align: Order,
     pub(crate) from: Pfn,
@@ -27,6 +28,9 @@ pub struct Request {
 }
 
 impl Request {
+    pub(crate) const PLAIN_BLOCK: u8 = 9;
+    pub(crate) const SPECIAL: u8 = u8::MAX;
+
     /// `2^order` frames of that kind, anywhere.
     #[inline(always)]
     #[must_use]
@@ -34,7 +38,11 @@ impl Request {
         Self {
             order,
             migratetype,
-            special: false,
+            plain: match order.get() {
+                0 if (migratetype as u8) < Migratetype::PCP.len() as u8 => migratetype as u8,
+                9 if (migratetype as u8) < Migratetype::PCP.len() as u8 => Self::PLAIN_BLOCK,
+                _ => Self::SPECIAL,
+            },
             flags: AllocFlags::empty(),
             align: Order::ZERO,
             from: Pfn::new(0),
@@ -47,7 +55,9 @@ impl Request {
     #[inline(always)]
     #[must_use]
     pub const fn flags(mut self, flags: AllocFlags) -> Self {
-        self.special |= flags.contains(AllocFlags::CMA);
+        if flags.contains(AllocFlags::CMA) {
+            self.plain = Self::SPECIAL;
+        }
         self.flags = flags;
         self
     }
@@ -55,7 +65,7 @@ impl Request {
     /// The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for.
     #[must_use]
     pub const fn align(mut self, align: Order) -> Self {
-        self.special = true;
+        self.plain = Self::SPECIAL;
         self.align = align;
         self
     }
@@ -63,7 +73,7 @@ impl Request {
     /// Every frame shall lie below this one.
     #[must_use]
     pub const fn below(mut self, limit: Pfn) -> Self {
-        self.special = true;
+        self.plain = Self::SPECIAL;
         self.below = limit;
         self
     }
@@ -71,7 +81,7 @@ impl Request {
     /// No frame shall lie below this one.
     #[must_use]
     pub const fn from(mut self, start: Pfn) -> Self {
-        self.special = true;
+        self.plain = Self::SPECIAL;
         self.from = start;
         self
     }
@@ -79,7 +89,7 @@ impl Request {
     /// The node to look on first; the CPU's own otherwise. Other nodes follow.
     #[must_use]
     pub const fn node(mut self, node: NodeId) -> Self {
-        self.special = true;
+        self.plain = Self::SPECIAL;
         self.node = Some(node);
         self
     }
@@ -87,7 +97,7 @@ impl Request {
     /// Whether any frame of an ordinary block of its type will do.
     #[inline(always)]
     pub(crate) const fn is_plain_frame(&self) -> bool {
-        self.order.get() == 0 && !self.special && (self.migratetype as u8) < Migratetype::PCP.len() as u8
+        self.plain < Migratetype::PCP.len() as u8
     }
 
     /// Whether frames of CMA blocks will do.

@@ -21,7 +21,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // The best first, by a glance; then everybody once.
         let best = (0..self.cpus.len())
             .filter(|&cpu| cpu != guard.id.index())
-            .max_by_key(|&cpu| self.pcp(cpu, z).count.get());
+            .max_by_key(|&cpu| self.pcp(cpu, z).count());
         let all = (1..self.cpus.len()).map(|step| (guard.id.index() + step) % self.cpus.len());
         for victim in best.into_iter().chain(all) {
             let taken = guard.outside(|| self.rob(victim, z, request, guard.id));

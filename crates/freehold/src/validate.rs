@@ -57,6 +57,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for state in self.cpus {
             state.lock.enter_intruder(&self.barrier());
         }
+        for pcp in self.pcps {
+            pcp.settle(self.map.blocks);
+        }
         let result = self.validate_zones(0);
         for state in self.cpus {
             state.lock.leave_intruder();
@@ -230,9 +233,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 .filter(|b| b.holder() == holder && b.zone() as usize == z && b.class() != CLASS_DETACHED)
         };
         let free: u64 = mine().map(|b| u64::from(b.popcount())).sum();
-        expect(base, "a CPU's count of free frames", u64::from(pcp.count.get()), free)?;
+        expect(base, "a CPU's count of free frames", u64::from(pcp.count()), free)?;
         let cma: u64 = mine().filter(|b| b.migratetype() == CMA).map(|b| u64::from(b.popcount())).sum();
-        expect(base, "a CPU's count of free CMA frames", u64::from(pcp.count_cma.get()), cma)?;
+        expect(base, "a CPU's count of free CMA frames", u64::from(pcp.count_cma()), cma)?;
         let held = mine().count() as u64;
         expect(base, "a CPU's count of blocks", u64::from(pcp.blocks.get()), held)?;
         let active = pcp.active.iter().filter(|a| a.block.get() != NONE).count() as u64;
