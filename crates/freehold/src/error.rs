@@ -44,6 +44,11 @@ pub enum AllocError {
         /// The CPU named in the call.
         cpu: CpuId,
     },
+    /// Somebody has that CPU for itself.
+    CpuOwned {
+        /// The CPU named in the call.
+        cpu: CpuId,
+    },
 }
 
 impl fmt::Display for AllocError {
@@ -59,6 +64,7 @@ impl fmt::Display for AllocError {
             Self::Busy { pfn } => write!(f, "{pfn} is still in use; try again"),
             Self::WouldBlock => f.write_str("a lock was held and the request may not wait for it"),
             Self::CpuOffline { cpu } => write!(f, "{cpu} does not exist or is offline"),
+            Self::CpuOwned { cpu } => write!(f, "{cpu} is owned; drop its handle first"),
         }
     }
 }
@@ -156,3 +162,20 @@ impl fmt::Display for FreeError {
 }
 
 impl core::error::Error for FreeError {}
+
+/// Why a bulk free stopped, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkFreeError {
+    /// How many frames, from the start of the slice, had been freed by then.
+    pub freed: usize,
+    /// What is wrong with the next one.
+    pub error: FreeError,
+}
+
+impl fmt::Display for BulkFreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {} of the slice: {}", self.freed, self.error)
+    }
+}
+
+impl core::error::Error for BulkFreeError {}

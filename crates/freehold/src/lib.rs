@@ -15,21 +15,68 @@
 //! ```
 
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_code)]
 
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod alloc;
+mod biased;
+mod bits;
+mod block;
+#[expect(unsafe_code, reason = "cuts the caller's memory into slices; see there")]
+mod carve;
+mod config;
 mod cpu;
+mod drain;
 mod error;
 mod flags;
+mod free;
+mod freehold;
+mod handle;
+mod holder;
+mod hotplug;
+mod inbox;
+mod isolate;
+mod large;
+mod limits;
+mod map;
 mod migratetype;
 mod order;
+mod percpu;
 mod pfn;
+mod platform;
+mod primitive;
+mod refill;
+mod remote;
+mod report;
+mod request;
+mod shelf;
+mod stats;
+mod steal;
+mod validate;
+mod wholes;
+mod zone;
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use cpu::{CpuId, NodeId};
-pub use error::{AllocError, FreeError};
+pub use error::{AllocError, BulkFreeError, FreeError};
 pub use flags::AllocFlags;
+pub use freehold::Freehold;
+pub use handle::{On, Owned};
+pub use hotplug::HotplugError;
 pub use migratetype::Migratetype;
 pub use order::Order;
 pub use pfn::{FrameRange, Pfn};
+pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
+pub use report::Totals;
+pub use request::Request;
+pub use stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
+pub use validate::Violation;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();

@@ -1,0 +1,139 @@
+//! Runs of set bits in words: what a buddy system keeps lists for is here shift and mask.
+
+/// Bit positions at which an aligned run of `2^order` bits may start, for orders 0 to 6.
+const ALIGNED: [u64; 7] = [
+    !0,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
+/// The starts of all aligned runs of `2^order` set bits in `word`; `order` is at most 6.
+#[inline]
+pub(crate) const fn runs(word: u64, order: u32) -> u64 {
+    let mut starts = word;
+    let mut k = 0;
+    // After step k a bit is set where 2^(k+1) set bits start.
+    while k < order {
+        starts &= starts >> (1 << k);
+        k += 1;
+    }
+    starts & ALIGNED[order as usize]
+}
+
+/// A word with `len` bits set from `start` on; `start + len` is at most 64.
+#[inline]
+pub(crate) const fn mask(start: u32, len: u32) -> u64 {
+    if len >= 64 { !0 } else { ((1 << len) - 1) << start }
+}
+
+/// The part of the bits `start..start + len` of a bitmap that lies in each word: (index of the word, mask).
+#[inline]
+pub(crate) fn spans(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = start;
+    let end = start + len;
+    core::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let bit = at % 64;
+        let n = (64 - bit).min(end - at);
+        let item = (at / 64, mask(bit as u32, n as u32));
+        at += n;
+        Some(item)
+    })
+}
+
+/// The positions of the set bits, lowest first.
+pub(crate) fn each(mut word: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros())?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+/// The order of the largest aligned run of set bits that contains bit `bit`, at most 6; bit `bit` must be set.
+#[inline]
+pub(crate) const fn run_order_at(word: u64, bit: u32) -> u32 {
+    let mut order = 0;
+    while order < 6 {
+        let len = 2 << order;
+        let m = mask(bit & !(len - 1), len);
+        if word & m != m {
+            break;
+        }
+        order += 1;
+    }
+    order
+}
+
+/// The order of the largest aligned run of set bits in `word`; `None` where no bit is set.
+#[inline]
+pub(crate) const fn largest_run(word: u64) -> Option<u32> {
+    if word == 0 {
+        return None;
+    }
+    let mut order = 0;
+    let mut starts = word;
+    while order < 6 {
+        starts &= starts >> (1 << order);
+        starts &= ALIGNED[order as usize + 1];
+        if starts == 0 {
+            break;
+        }
+        order += 1;
+    }
+    Some(order)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    fn naive_free(word: u64, start: u32, order: u32) -> bool {
+        (start..start + (1 << order)).all(|b| word >> b & 1 == 1)
+    }
+
+    #[test]
+    fn runs_agree_with_looking_at_every_start() {
+        let mut word = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..400u64 {
+            word = word.rotate_left(7).wrapping_mul(0xbf58_476d_1ce4_e5b9) | (word << (round % 33));
+            let dense = word | word.rotate_left(3) | word.rotate_left(11);
+            for w in [word, dense, !word, 0, !0, 0xffff_0000_ffff_ffff] {
+                for order in 0..=6u32 {
+                    let expected = (0..64u32)
+                        .step_by(1 << order)
+                        .filter(|&s| naive_free(w, s, order))
+                        .fold(0u64, |m, s| m | 1 << s);
+                    assert_eq!(runs(w, order), expected, "{w:#x} order {order}");
+                }
+                let largest = (0..=6u32).rev().find(|&o| runs(w, o) != 0);
+                assert_eq!(largest_run(w), largest);
+                for bit in (0..64).filter(|&b| w >> b & 1 == 1) {
+                    let naive = (0..=6u32).rev().find(|&o| naive_free(w, bit & !((1 << o) - 1), o));
+                    assert_eq!(Some(run_order_at(w, bit)), naive);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spans_cover_exactly_the_range() {
+        for start in 0..130 {
+            for len in 0..200 {
+                let mut bits = Vec::new();
+                for (w, m) in spans(start, len) {
+                    bits.extend((0..64).filter(|b| m >> b & 1 == 1).map(|b| w * 64 + b));
+                }
+                assert!(bits.into_iter().eq(start..start + len));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! CPUs and memory that come and go while everything runs.
+
+use core::fmt;
+
+use crate::block::{FRAMES, WORDS};
+use crate::drain::Give;
+use crate::handle::CpuGuard;
+use crate::holder::Holder;
+use crate::primitive::Plain;
+use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
+
+/// Why memory was not added or removed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HotplugError {
+    /// A range of no frames.
+    ZeroLength,
+    /// No zone's span covers the range.
+    OutOfZone {
+        /// The first frame outside.
+        pfn: Pfn,
+    },
+    /// Some of the frames to add are there already.
+    Present {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Some of the frames to remove are not there.
+    Absent {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Memory is removed by whole pageblocks: the range must start and end at one, or at the end of a piece of memory.
+    Misaligned {
+        /// The end of the range that does not.
+        pfn: Pfn,
+    },
+    /// A frame is in use, or its block is being isolated by somebody else.
+    Busy {
+        /// The first such frame.
+        pfn: Pfn,
+    },
+    /// The configuration left no room for another section or another piece of memory.
+    NoRoom,
+}
+
+impl fmt::Display for HotplugError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLength => f.write_str("a range of no frames"),
+            Self::OutOfZone { pfn } => write!(f, "no zone's span covers {pfn}"),
+            Self::Present { pfn } => write!(f, "{pfn} is there already"),
+            Self::Absent { pfn } => write!(f, "{pfn} is not there"),
+            Self::Misaligned { pfn } => write!(f, "memory is removed by whole pageblocks; {pfn} is inside one"),
+            Self::Busy { pfn } => write!(f, "{pfn} is in use"),
+            Self::NoRoom => f.write_str("no room: set ZoneConfig::spare_sections and Config::extra_ranges higher"),
+        }
+    }
+}
+
+impl core::error::Error for HotplugError {}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// A CPU comes online; nothing where it is already.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU.
+    pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let guard = CpuGuard::enter(self, state, cpu, false);
+            state.inbox.open();
+            state.online.set(true);
+            drop(guard);
+            self.compute_shares();
+        });
+        Ok(())
+    }
+
+    /// A CPU goes offline: everything it holds goes to the zones, what waits in its combining buffer and inbox goes
+    /// home. Frees into its blocks may go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline, [`AllocError::CpuOwned`].
+    pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let guard = CpuGuard::enter(self, state, cpu, false);
+            if !state.online.get() {
+                return Err(AllocError::CpuOffline { cpu });
+            }
+            if state.owned.get() {
+                return Err(AllocError::CpuOwned { cpu });
+            }
+            state.online.set(false);
+            self.flush_combining(&guard);
+            while self.collect_some(&guard, 64) {}
+            for z in 0..self.zones.len() {
+                self.give_back(&guard, z, Give::All);
+            }
+            state.inbox.close();
+            // What was pushed before it closed belongs to the zones by now, or to others.
+            while self.collect_some(&guard, 64) {}
+            drop(guard);
+            self.compute_shares();
+            Ok(())
+        })?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    /// Whether a CPU is online.
+    #[must_use]
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpu_state(cpu).is_some_and(|state| state.online.get())
+    }
+
+    /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that follow the kernel's
+    /// formulae are computed again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn add_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| {
+            for r in self.map.ranges {
+                let start = r.start.get().max(range.start.get());
+                if start < r.end.get().min(range.end.get()) {
+                    return Err(HotplugError::Present { pfn: Pfn::new(start) });
+                }
+            }
+            if !self.populate(&self.zones[z], range, &[]) {
+                return Err(HotplugError::NoRoom);
+            }
+            self.refresh_watermarks();
+            self.compute_shares();
+            Ok(())
+        })
+    }
+
+    /// Removes memory, all of it free. Frames of it that wait in buffers are brought home first.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn remove_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| self.remove_locked(z, range))?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    fn zone_spanning(&self, range: FrameRange) -> Result<usize, HotplugError> {
+        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
+            return Err(HotplugError::OutOfZone { pfn: range.start });
+        };
+        if range.end > self.zones[z].span.end {
+            return Err(HotplugError::OutOfZone { pfn: self.zones[z].span.end });
+        }
+        Ok(z)
+    }
+
+    fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
+        // The whole range must be there, and its blocks must hold nothing else.
+        let absent = (range.start.get()..range.end.get()).find(|&pfn| !self.map.is_present(pfn));
+        if let Some(pfn) = absent {
+            return Err(HotplugError::Absent { pfn: Pfn::new(pfn) });
+        }
+        let (start, end) = (range.start.get(), range.end.get());
+        let before = range.start.pageblock().get();
+        let behind = end.next_multiple_of(FRAMES as u64);
+        if (before..start).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.start });
+        }
+        if (end..behind).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.end });
+        }
+        // Cutting the middle out of a piece of memory makes two of it.
+        let splits = self.map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
+        if splits && !self.map.ranges.iter().any(|r| r.start.get() == r.end.get()) {
+            return Err(HotplugError::NoRoom);
+        }
+        self.isolate_range(range).map_err(busy)?;
+        if let Err(error) = self.empty_range(z, range, &mut |_| false) {
+            self.restore_range(range);
+            return Err(busy(error));
+        }
+        let zone = &self.zones[z];
+        for index in self.blocks_of(range) {
+            let block = &self.map.blocks[index as usize];
+            let lock = self.lock_zone(zone);
+            lock.unplace(index);
+            let frames = u64::from(block.count.get());
+            block.remove_memory();
+            lock.step(WORDS as u32 * 2);
+            zone.managed.set(zone.managed.get() - frames);
+            debug_assert_eq!(block.holder(), Holder::NOBODY);
+        }
+        for r in self.map.ranges {
+            let (s, e) = (r.start.get(), r.end.get());
+            if s >= end || e <= start {
+                continue;
+            }
+            if s < start && end < e {
+                if let Some(free) = self.map.ranges.iter().find(|r| r.start.get() == r.end.get()) {
+                    free.start.set(end);
+                    free.end.set(e);
+                }
+                r.end.set(start);
+            } else if s < start {
+                r.end.set(start);
+            } else if end < e {
+                r.start.set(end);
+            } else {
+                r.end.set(s);
+            }
+        }
+        self.refresh_watermarks();
+        self.compute_shares();
+        Ok(())
+    }
+
+    /// The largest order that memory of a zone could serve if all of it were free.
+    #[must_use]
+    pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
+        let span = self.zones.get(zone)?.span;
+        let within = |r: &&crate::map::MemoryRange| span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get();
+        let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
+            let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
+            range.chunks(Order::MAX).map(|(_, order)| order)
+        });
+        orders.max()
+    }
+}
+
+fn busy(error: AllocError) -> HotplugError {
+    match error {
+        AllocError::Busy { pfn } | AllocError::BadRange { pfn } => HotplugError::Busy { pfn },
+        _ => HotplugError::NoRoom,
+    }
+}

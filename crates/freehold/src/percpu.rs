@@ -1,0 +1,318 @@
+//! What each CPU has: its lock, its inbox, its combining buffer, its counters, and per zone the blocks it holds.
+//!
+//! ```text
+//! CpuState   lock, combining buffer     its own lines, written on every operation
+//!            inbox                      a line of its own: others push here
+//!            counters                   its own lines
+//! Pcp        one for each (CPU, zone): active block a migratetype, count and high, shelf
+//! ```
+
+use crate::biased::BiasedLock;
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, NONE, WORDS};
+use crate::inbox::Inbox;
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
+use crate::shelf::{Shelf, TYPES};
+use crate::stats::CpuCounters;
+
+/// Entries of the combining buffer. A power of two; the word's number picks the entry.
+pub(crate) const COMBINE: usize = 8;
+/// The key of an entry that is not in use.
+pub(crate) const NO_KEY: u64 = u64::MAX;
+
+/// Frees into one word of a block that somebody else holds, waiting to be published with one atomic.
+pub(crate) struct Combine {
+    /// PFN divided by 64, or [`NO_KEY`].
+    pub(crate) key: AtomicU64,
+    /// Frames freed.
+    pub(crate) mask: AtomicU64,
+    /// Frames that were free when the entry was opened.
+    pub(crate) known: AtomicU64,
+    /// Index of the block.
+    pub(crate) block: AtomicU32,
+}
+
+impl Combine {
+    fn new() -> Self {
+        Self {
+            key: AtomicU64::new(NO_KEY),
+            mask: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            block: AtomicU32::new(NONE),
+        }
+    }
+}
+
+/// See the module's documentation. 128 bytes apart, since adjacent lines are fetched in pairs.
+#[repr(C, align(128))]
+pub(crate) struct CpuState {
+    pub(crate) lock: BiasedLock,
+    /// Somebody has taken it for good with `own`.
+    pub(crate) owned: AtomicBool,
+    /// Which of all [`Pcp`]s is that of the zone this CPU goes to first.
+    pub(crate) first_pcp: AtomicU32,
+    pub(crate) online: AtomicBool,
+    /// Bit e set: entry e of `combine` is in use.
+    pub(crate) combining: AtomicU32,
+    pub(crate) combine: [Combine; COMBINE],
+    pub(crate) inbox: Inbox,
+    pub(crate) counters: CpuCounters,
+}
+
+impl CpuState {
+    pub(crate) fn new() -> Self {
+        Self {
+            lock: BiasedLock::new(),
+            owned: AtomicBool::new(false),
+            first_pcp: AtomicU32::new(0),
+            online: AtomicBool::new(false),
+            combining: AtomicU32::new(0),
+            combine: core::array::from_fn(|_| Combine::new()),
+            inbox: Inbox::new(false),
+            counters: CpuCounters::new(),
+        }
+    }
+}
+
+/// The block a CPU allocates from.
+pub(crate) struct Active {
+    /// Its index, or [`NONE`].
+    pub(crate) block: AtomicU32,
+    /// No word below this one has a free frame.
+    pub(crate) word: AtomicU32,
+    /// Frames handed out by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
+    pub(crate) allocs: AtomicU64,
+}
+
+/// The blocks of one zone that one CPU holds. Under that CPU's lock.
+#[repr(C, align(128))]
+pub(crate) struct Pcp {
+    pub(crate) active: [Active; TYPES],
+    /// The word that the owner's fast path freed into last (PFN divided by 64), or [`NO_KEY`]: of a block of this CPU
+    /// and zone about which nothing is out of the ordinary. Forgotten whenever the CPU is entered the slow way.
+    pub(crate) hot_key: AtomicU64,
+    pub(crate) hot_block: AtomicU32,
+    /// The hot block may have a larger free run than its list says.
+    pub(crate) hot_dirty: AtomicU32,
+    /// Frames freed by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
+    pub(crate) freed: AtomicU64,
+    /// When `freed` gets here it is time to compare the count with the high mark.
+    pub(crate) limit: AtomicU64,
+    /// All other changes to the number of free frames in hand; wraps.
+    moved: AtomicU64,
+    /// Free frames in hand of CMA blocks.
+    moved_cma: AtomicU64,
+    /// Above this many free frames, blocks go back to the zone. Tunes itself between the two next.
+    pub(crate) high: AtomicU32,
+    pub(crate) high_min: AtomicU32,
+    pub(crate) high_max: AtomicU32,
+    /// Blocks to claim at the next refill; doubles while refills follow one another.
+    pub(crate) ramp: AtomicU32,
+    /// Blocks held.
+    pub(crate) blocks: AtomicU32,
+    pub(crate) shelf: Shelf,
+}
+
+impl Pcp {
+    pub(crate) fn new() -> Self {
+        Self {
+            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0), allocs: AtomicU64::new(0) }),
+            hot_key: AtomicU64::new(NO_KEY),
+            hot_block: AtomicU32::new(NONE),
+            hot_dirty: AtomicU32::new(0),
+            freed: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            moved_cma: AtomicU64::new(0),
+            high: AtomicU32::new(0),
+            high_min: AtomicU32::new(0),
+            high_max: AtomicU32::new(0),
+            ramp: AtomicU32::new(1),
+            blocks: AtomicU32::new(0),
+            shelf: Shelf::new(),
+        }
+    }
+
+    /// Takes a block in: it is detached, held by this CPU, and has its migratetype.
+    pub(crate) fn insert(&self, blocks: &[Block], index: u32) {
+        let block = &blocks[index as usize];
+        debug_assert_eq!(block.class(), CLASS_DETACHED);
+        self.shelf.link(blocks, index, block.exact_class());
+        self.note_frames(block, block.popcount());
+        self.blocks.add(1);
+    }
+
+    /// Lets go of a block; it is detached then, and still says that this CPU holds it.
+    pub(crate) fn remove(&self, blocks: &[Block], index: u32) {
+        let block = &blocks[index as usize];
+        if block.class() == CLASS_ACTIVE {
+            let active = &self.active[block.migratetype() as usize];
+            debug_assert_eq!(active.block.get(), index);
+            active.block.set(NONE);
+        } else {
+            self.shelf.unlink(blocks, index);
+        }
+        block.set_class(CLASS_DETACHED);
+        self.forget_frames(block, block.popcount());
+        self.blocks.sub(1);
+    }
+
+    /// Free frames in hand. A handful of loads: the fast paths only add to what this is made of.
+    pub(crate) fn count(&self) -> u32 {
+        let taken = self.active.iter().fold(0u64, |n, active| n.wrapping_add(active.allocs.get()));
+        // A reader without the lock may see parts of different moments.
+        let count = self.moved.get().wrapping_add(self.freed.get()).wrapping_sub(taken) as i64;
+        count.clamp(0, i64::from(u32::MAX)) as u32
+    }
+
+    /// Free frames in hand of CMA blocks.
+    pub(crate) fn count_cma(&self) -> u32 {
+        self.moved_cma.get() as u32
+    }
+
+    /// Counts frames of that block as free in hand.
+    #[inline]
+    pub(crate) fn note_frames(&self, block: &Block, frames: u32) {
+        self.moved.add(u64::from(frames));
+        if block.migratetype() == CMA {
+            self.moved_cma.add(u64::from(frames));
+        }
+    }
+
+    /// Counts frames of that block as gone.
+    #[inline]
+    pub(crate) fn forget_frames(&self, block: &Block, frames: u32) {
+        self.moved.sub(u64::from(frames));
+        if block.migratetype() == CMA {
+            self.moved_cma.sub(u64::from(frames));
+        }
+    }
+
+    /// Brings up to date what the owner's fast path has put off. First thing on every other way in.
+    pub(crate) fn settle(&self, blocks: &[Block]) {
+        self.hot_key.set(NO_KEY);
+        if self.hot_dirty.get() == 0 {
+            return;
+        }
+        self.hot_dirty.set(0);
+        let index = self.hot_block.get();
+        let block = &blocks[index as usize];
+        if block.class() <= CLASS_WHOLE {
+            self.raise(blocks, index, block.exact_class());
+        }
+    }
+
+    /// Lets the owner's fast path free as many frames as the high mark allows. Last thing on every other way out.
+    pub(crate) fn renew_limit(&self) {
+        self.limit.set(self.freed.get() + u64::from(self.high.get().saturating_sub(self.count())));
+    }
+
+    /// Makes a block on the shelf the one to allocate from; the last one goes on the shelf.
+    pub(crate) fn activate(&self, blocks: &[Block], index: u32) {
+        let block = &blocks[index as usize];
+        let migratetype = block.migratetype() as usize;
+        self.retire(blocks, migratetype);
+        self.shelf.unlink(blocks, index);
+        block.set_class(CLASS_ACTIVE);
+        let active = &self.active[migratetype];
+        active.block.set(index);
+        let first = (0..WORDS).find(|&w| block.free_word(w) != 0).unwrap_or(0);
+        active.word.set(first as u32);
+    }
+
+    /// Puts the active block of that type on the shelf, where its free runs say.
+    pub(crate) fn retire(&self, blocks: &[Block], migratetype: usize) {
+        let active = &self.active[migratetype];
+        let index = active.block.get();
+        if index != NONE {
+            active.block.set(NONE);
+            self.shelf.link(blocks, index, blocks[index as usize].exact_class());
+        }
+    }
+
+    /// Frames of that block have become free in hand: puts it where its free runs say. `class` is that of the run
+    /// they are part of now.
+    #[inline]
+    pub(crate) fn raise(&self, blocks: &[Block], index: u32, class: u8) {
+        let block = &blocks[index as usize];
+        if block.class() < class {
+            self.shelf.unlink(blocks, index);
+            self.shelf.link(blocks, index, class);
+        }
+    }
+
+    /// A block of that type with an aligned free run of that order, on the shelf: the smallest class that has one.
+    ///
+    /// Blocks found to have less than their list says move to the list they belong to, so that each is looked at in
+    /// vain at most once between two frees.
+    pub(crate) fn find(&self, blocks: &[Block], migratetype: usize, order: u32) -> Option<(u32, usize)> {
+        let mut least = order as u8 + 1;
+        while let Some(class) = self.shelf.smallest(migratetype, least) {
+            let index = self.shelf.first(migratetype, class)?;
+            let block = &blocks[index as usize];
+            if let Some(offset) = block.find_run(order) {
+                return Some((index, offset));
+            }
+            self.shelf.unlink(blocks, index);
+            self.shelf.link(blocks, index, block.exact_class());
+            least = order as u8 + 1;
+        }
+        None
+    }
+
+    /// The same, but whole blocks stay whole.
+    pub(crate) fn find_partial(&self, blocks: &[Block], migratetype: usize, order: u32) -> Option<(u32, usize)> {
+        // The lists of partly free blocks first: `find` goes by rising class, so whole ones come last.
+        let (index, offset) = self.find(blocks, migratetype, order)?;
+        // A CMA block can serve nothing but small movable requests, so there is no use in sparing it.
+        (migratetype == CMA as usize || !blocks[index as usize].is_whole()).then_some((index, offset))
+    }
+
+    /// A wholly free block on the shelf, of any of the ordinary migratetypes.
+    pub(crate) fn find_whole(&self, blocks: &[Block]) -> Option<u32> {
+        for migratetype in 0..3 {
+            while let Some(index) = self.shelf.first(migratetype, CLASS_WHOLE) {
+                let block = &blocks[index as usize];
+                if block.is_whole() {
+                    return Some(index);
+                }
+                self.shelf.unlink(blocks, index);
+                self.shelf.link(blocks, index, block.exact_class());
+            }
+        }
+        // An active block may have become whole without anyone noticing.
+        for migratetype in 0..3 {
+            let index = self.active[migratetype].block.get();
+            if index != NONE && blocks[index as usize].is_whole() {
+                self.retire(blocks, migratetype);
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Changes the type of a block on the shelf.
+    pub(crate) fn retype(&self, blocks: &[Block], index: u32, migratetype: u8) {
+        let block = &blocks[index as usize];
+        debug_assert!(block.class() <= CLASS_WHOLE);
+        self.shelf.unlink(blocks, index);
+        block.set_migratetype(migratetype);
+        self.shelf.link(blocks, index, block.class());
+    }
+
+    /// Any block held, for emptying the CPU.
+    pub(crate) fn any(&self) -> Option<u32> {
+        for migratetype in 0..TYPES {
+            let index = self.active[migratetype].block.get();
+            if index != NONE {
+                return Some(index);
+            }
+            if let Some(class) = self.shelf.smallest(migratetype, CLASS_FULL) {
+                return self.shelf.first(migratetype, class);
+            }
+        }
+        None
+    }
+}
+
+/// The number of [`Migratetype::Cma`](crate::Migratetype::Cma).
+pub(crate) const CMA: u8 = 4;

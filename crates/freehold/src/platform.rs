@@ -1,0 +1,127 @@
+//! What only the host knows: which CPU this is, how to wait, how to make other CPUs' stores visible.
+
+use crate::biased::Barrier;
+#[cfg(feature = "debug-poison")]
+use crate::FrameRange;
+use crate::{CpuId, Pfn};
+
+/// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pressure {
+    /// The zone, as an index into the configuration.
+    pub zone: usize,
+    /// How bad it is.
+    pub level: PressureLevel,
+    /// Free frames in the zone's own hand when the level was read.
+    pub free: u64,
+    /// The watermarks: min, low, high, in frames.
+    pub watermarks: [u64; 3],
+}
+
+/// The bands between a zone's watermarks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum PressureLevel {
+    /// Above high, or above low after never having been below it.
+    None,
+    /// Below low and not above high since.
+    Low,
+    /// Below min: only requests with reserves are served from the zone.
+    Min,
+}
+
+/// The host. Every method has a default that is right for a single CPU, or for threads that make
+/// [explicit calls](crate::Freehold::on).
+pub trait Platform: Sync {
+    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale by the time it is
+    /// used; a CPU's state is locked either way.
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    /// Whether there is a [`heavy_barrier`](Self::heavy_barrier). Read once, by [`Freehold::new`](crate::Freehold).
+    fn has_heavy_barrier(&self) -> bool {
+        false
+    }
+
+    /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: `membarrier(2)` with
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an inter-processor interrupt. Dear; called
+    /// only when somebody reaches into a CPU's state that another party [owns](crate::Freehold::own).
+    fn heavy_barrier(&self) {}
+
+    /// Called in every turn of a wait for a lock.
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+
+    /// A zone's pressure level has changed. Called without any lock held.
+    fn pressure(&self, pressure: Pressure) {
+        let _ = pressure;
+    }
+
+    /// A frame was freed twice in a way that the second call could not see (the first free was waiting in another
+    /// CPU's combining buffer, or both ran at the same moment). The frame is free once. May be called with locks held:
+    /// record it, do not call the allocator.
+    fn late_double_free(&self, pfn: Pfn) {
+        let _ = pfn;
+    }
+
+    /// Frames are being freed: fill them with a pattern. Feature `debug-poison`.
+    #[cfg(feature = "debug-poison")]
+    fn poison(&self, frames: FrameRange) {
+        let _ = frames;
+    }
+
+    /// Frames are being handed out: check the pattern. Feature `debug-poison`.
+    #[cfg(feature = "debug-poison")]
+    fn check_poison(&self, frames: FrameRange) {
+        let _ = frames;
+    }
+}
+
+
+/// A host's view of the lock's needs.
+pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
+
+impl<P: Platform> Barrier for HostBarrier<'_, P> {
+    fn heavy_barrier(&self) {
+        self.0.heavy_barrier();
+    }
+    fn relax(&self) {
+        self.0.relax();
+    }
+}
+
+/// One CPU, nothing else: for boot loaders and small kernels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SingleCpu;
+
+impl Platform for SingleCpu {}
+
+impl<P: Platform + Sync> Platform for &P {
+    fn current_cpu(&self) -> CpuId {
+        (**self).current_cpu()
+    }
+    fn has_heavy_barrier(&self) -> bool {
+        (**self).has_heavy_barrier()
+    }
+    fn heavy_barrier(&self) {
+        (**self).heavy_barrier();
+    }
+    fn relax(&self) {
+        (**self).relax();
+    }
+    fn pressure(&self, pressure: Pressure) {
+        (**self).pressure(pressure);
+    }
+    fn late_double_free(&self, pfn: Pfn) {
+        (**self).late_double_free(pfn);
+    }
+    #[cfg(feature = "debug-poison")]
+    fn poison(&self, frames: FrameRange) {
+        (**self).poison(frames);
+    }
+    #[cfg(feature = "debug-poison")]
+    fn check_poison(&self, frames: FrameRange) {
+        (**self).check_poison(frames);
+    }
+}

@@ -1,0 +1,274 @@
+//! One call after the other: what each operation does and what it refuses.
+
+mod common;
+
+use common::*;
+use freehold::{
+    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request,
+    SingleCpu, Watermarks, ZoneConfig,
+};
+use std::collections::HashSet;
+
+#[test]
+fn every_order_comes_aligned_and_goes_back_whole() {
+    let fh = machine(2, 2048 + 1024);
+    let on = fh.on(cpu(0));
+    for o in 0..=18u8 {
+        let pfn = on.alloc(movable(o)).unwrap();
+        assert!(pfn.is_aligned(order(o)), "{pfn} {o}");
+        fh.validate().unwrap();
+        on.free(pfn, order(o)).unwrap();
+        fh.validate().unwrap();
+    }
+    assert_all_free(&fh);
+    assert_eq!(fh.zone_stats(0).unwrap().largest_free_order(), Some(Order::MAX));
+}
+
+#[test]
+fn all_frames_are_handed_out_once_and_all_come_back() {
+    let fh = machine(2, 64);
+    let on = fh.on(cpu(0));
+    let mut seen = HashSet::new();
+    loop {
+        match on.alloc(movable(0)) {
+            Ok(pfn) => assert!(seen.insert(pfn), "{pfn} twice"),
+            Err(error) => {
+                assert_eq!(error, AllocError::NoMemory { order: Order::ZERO });
+                break;
+            }
+        }
+    }
+    assert_eq!(seen.len() as u64, 64 * MIB);
+    fh.validate().unwrap();
+    for (i, pfn) in seen.into_iter().enumerate() {
+        fh.on(cpu((i % 2) as u16)).free(pfn, Order::ZERO).unwrap();
+    }
+    fh.validate().unwrap();
+    assert_all_free(&fh);
+    let stats = fh.zone_stats(0).unwrap();
+    assert_eq!(stats.free_blocks, 32);
+}
+
+#[test]
+fn what_others_hold_is_found_before_failing() {
+    let fh = machine(4, 64);
+    let mut frames = Vec::new();
+    for c in 0..4 {
+        // Every CPU has some blocks in hand, with frames in use in them.
+        frames.push(fh.on(cpu(c)).alloc(movable(0)).unwrap());
+        frames.push(fh.on(cpu(c)).alloc(unmovable(0)).unwrap());
+    }
+    while let Ok(pfn) = fh.on(cpu(3)).alloc(unmovable(0)) {
+        frames.push(pfn);
+    }
+    assert_eq!(frames.len() as u64, 64 * MIB, "order 0 failed although frames were free");
+    fh.validate().unwrap();
+    // What sits in another CPU's combining buffer is found too.
+    fh.on(cpu(0)).free(frames[5000], Order::ZERO).unwrap();
+    assert_eq!(fh.on(cpu(1)).alloc(movable(0)), Ok(frames[5000]));
+    for pfn in frames {
+        fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+    }
+    assert_all_free(&fh);
+}
+
+#[test]
+fn any_part_of_an_allocation_can_be_freed_from_any_cpu() {
+    let fh = machine(3, 64);
+    let start = fh.on(cpu(0)).alloc(movable(9)).unwrap().get();
+    fh.on(cpu(1)).free(Pfn::new(start + 5), Order::ZERO).unwrap();
+    fh.on(cpu(2)).free_range(range(start + 6, 300)).unwrap();
+    fh.validate().unwrap();
+    fh.on(cpu(0)).free_range(range(start, 5)).unwrap();
+    // Everything but the last 206 is free; freeing over the boundary is refused as a whole.
+    let error = fh.on(cpu(1)).free_range(range(start + 300, 100)).unwrap_err();
+    assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(start + 300) });
+    fh.validate().unwrap();
+    fh.on(cpu(1)).free_range(range(start + 306, 206)).unwrap();
+    assert_all_free(&fh);
+    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 32);
+}
+
+#[test]
+fn each_wrong_free_has_its_own_error_and_changes_nothing() {
+    let memory = [range(512, 3000), range(8192, 4096)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(2, &[zone]), SingleCpu);
+    let on = fh.on(cpu(0));
+    let pfn = on.alloc(movable(2)).unwrap();
+    for c in 0..2 {
+        let on = fh.on(cpu(c));
+        let free = |pfn: u64, o: u8| on.free(Pfn::new(pfn), order(o));
+        assert_eq!(free(0, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(0) }));
+        assert_eq!(free(1 << 30, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(1 << 30) }));
+        assert_eq!(free(u64::MAX, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(u64::MAX) }));
+        assert_eq!(free(3512, 0), Err(FreeError::Hole { pfn: Pfn::new(3512) }), "behind the first piece");
+        assert_eq!(free(5000, 0), Err(FreeError::Hole { pfn: Pfn::new(5000) }), "in a block without memory");
+        assert_eq!(free(pfn.get() + 1, 1), Err(FreeError::Misaligned { pfn: Pfn::new(pfn.get() + 1), order: order(1) }));
+        assert_eq!(free(9000, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(9000) }));
+        assert_eq!(free(pfn.get() + 4, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(pfn.get() + 4) }));
+        assert_eq!(on.free_range(range(pfn.get(), 0)), Err(FreeError::ZeroLength));
+        let error = on.free_range(range(12000, 1000)).unwrap_err();
+        assert_eq!(error, FreeError::PastEnd { pfn: Pfn::new(12288) });
+        let error = on.free_range(range(pfn.get(), 5)).unwrap_err();
+        assert_eq!(error, FreeError::NeverAllocated { pfn: Pfn::new(pfn.get() + 4) });
+        fh.validate().unwrap();
+    }
+    on.free(Pfn::new(pfn.get() + 2), Order::ZERO).unwrap();
+    // What waits in a combining buffer only its own CPU can see.
+    on.flush().unwrap();
+    for c in 0..2 {
+        let twice = fh.on(cpu(c)).free(Pfn::new(pfn.get() + 2), Order::ZERO);
+        assert_eq!(twice, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 2) }));
+        let whole = fh.on(cpu(c)).free(pfn, order(2));
+        assert_eq!(whole, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 2) }));
+    }
+    assert_eq!(fh.on(cpu(9)).free(pfn, Order::ZERO), Err(FreeError::CpuOffline { cpu: CpuId::new(9) }));
+    assert_eq!(fh.on(cpu(9)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: CpuId::new(9) }));
+    on.free_range(range(pfn.get(), 2)).unwrap();
+    on.free(Pfn::new(pfn.get() + 3), Order::ZERO).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn a_double_free_is_seen_in_the_callers_buffer_and_in_the_holders_hand() {
+    let fh = machine(2, 64);
+    let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
+    // Waits in CPU 1's combining buffer.
+    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+    assert_eq!(fh.on(cpu(1)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
+    fh.on(cpu(1)).flush().unwrap();
+    // Published, not collected.
+    for c in 0..2 {
+        assert_eq!(fh.on(cpu(c)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
+    }
+    fh.on(cpu(0)).tick().unwrap();
+    for c in 0..2 {
+        assert_eq!(fh.on(cpu(c)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
+    }
+    assert_all_free(&fh);
+}
+
+#[test]
+fn a_double_free_that_no_call_can_see_is_reported_late_and_frees_once() {
+    use std::sync::Mutex;
+    #[derive(Default)]
+    struct Host(Mutex<Vec<Pfn>>);
+    impl freehold::Platform for Host {
+        fn late_double_free(&self, pfn: Pfn) {
+            self.0.lock().unwrap().push(pfn);
+        }
+    }
+    let memory = [range(512, 64 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(3, &[zone]), Host::default());
+    let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
+    // Both wait in buffers that the other cannot read.
+    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+    fh.on(cpu(2)).free(pfn, Order::ZERO).unwrap();
+    fh.on(cpu(1)).flush().unwrap();
+    fh.on(cpu(2)).flush().unwrap();
+    assert_eq!(*fh.platform().0.lock().unwrap(), [pfn]);
+    assert_eq!(fh.totals().cpus.late_double_frees, 1);
+    assert_all_free(&fh);
+}
+
+#[test]
+fn bulk_calls_take_and_give_every_frame_once() {
+    let fh = machine(2, 64);
+    let mut frames = vec![Pfn::default(); 5000];
+    assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(5000));
+    assert_eq!(frames.iter().collect::<HashSet<_>>().len(), 5000);
+    fh.validate().unwrap();
+    // Half of them from elsewhere, scattered.
+    let (mine, theirs): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|p| p.get() % 3 != 0);
+    fh.on(cpu(1)).free_bulk(&theirs).unwrap();
+    fh.on(cpu(0)).free_bulk(&mine).unwrap();
+    let error = fh.on(cpu(0)).free_bulk(&[frames[7], frames[8]]).unwrap_err();
+    assert_eq!(error.freed, 0);
+    assert_eq!(error.error, FreeError::DoubleFree { pfn: frames[7] });
+    // More than there is: as many as there are.
+    let mut all = vec![Pfn::default(); 64 * MIB as usize + 5];
+    assert_eq!(fh.on(cpu(1)).alloc_bulk(unmovable(0), &mut all), Ok(64 * MIB as usize));
+    assert!(fh.on(cpu(1)).alloc_bulk(unmovable(0), &mut all[..1]).is_err());
+    all.truncate(64 * MIB as usize);
+    let mut twice = [all[3], all[4], all[3]];
+    twice.reverse();
+    let error = fh.on(cpu(0)).free_bulk(&twice).unwrap_err();
+    assert_eq!((error.freed, error.error), (2, FreeError::DoubleFree { pfn: all[3] }));
+    all.retain(|p| !twice.contains(p));
+    fh.on(cpu(0)).free_bulk(&all).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn frames_whose_last_reference_is_kept_stay() {
+    let fh = machine(1, 64);
+    let on = fh.on(cpu(0));
+    let start = on.alloc(movable(9)).unwrap();
+    let whole = FrameRange::new(start, 512).unwrap();
+    let kept = on.free_range_with(whole, |pfn| pfn.get() % 100 != 7).unwrap();
+    let held: Vec<u64> = (start.get()..start.get() + 512).filter(|p| p % 100 == 7).collect();
+    assert_eq!(kept, held.len() as u64);
+    assert_eq!(fh.zone_stats(0).unwrap().free, 64 * MIB - kept);
+    for pfn in held {
+        on.free(Pfn::new(pfn), Order::ZERO).unwrap();
+    }
+    assert_all_free(&fh);
+}
+
+#[test]
+fn alignment_may_exceed_the_order() {
+    let fh = machine(1, 64);
+    let on = fh.on(cpu(0));
+    on.alloc(movable(0)).unwrap();
+    let pfn = on.alloc(movable(1).align(order(7))).unwrap();
+    assert!(pfn.is_aligned(order(7)));
+    assert_eq!(fh.zone_stats(0).unwrap().free, 64 * MIB - 3);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
+    let fh = machine(1, 64);
+    for migratetype in [Migratetype::HighAtomic, Migratetype::Cma, Migratetype::Isolate] {
+        let request = Request::new(Order::ZERO, migratetype);
+        assert_eq!(fh.on(cpu(0)).alloc(request), Err(AllocError::BadMigratetype { migratetype }));
+    }
+    type F = Freehold<'static, SingleCpu>;
+    let memory = [range(512, 1024)];
+    let zone = ZoneConfig::new(&memory);
+    assert_eq!(F::metadata_size(&Config::new(0, &[zone])), Err(ConfigError::Cpus { cpus: 0 }));
+    assert_eq!(F::metadata_size(&Config::new(1, &[])), Err(ConfigError::Zones { zones: 0 }));
+    let both = [zone, zone];
+    assert_eq!(F::metadata_size(&Config::new(1, &both)), Err(ConfigError::Overlap { pfn: Pfn::new(512) }));
+    let odd = ZoneConfig { span: range(5, 512), ..zone };
+    assert_eq!(F::metadata_size(&Config::new(1, &[odd])), Err(ConfigError::Span { range: range(5, 512) }));
+    let outside = ZoneConfig { span: range(512, 512), ..zone };
+    assert!(matches!(F::metadata_size(&Config::new(1, &[outside])), Err(ConfigError::OutsideZone { .. })));
+    let mut small = [std::mem::MaybeUninit::uninit(); 100];
+    let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), SingleCpu);
+    assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
+    small[0] = std::mem::MaybeUninit::uninit();
+}
+
+#[test]
+fn metadata_is_below_two_hundredths_of_a_percent() {
+    let memory = [range(0, 64 << 18)];
+    let zone = ZoneConfig::new(&memory);
+    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(64, &[zone])).unwrap();
+    let bytes = 64u64 << 30;
+    assert!((size as f64) < bytes as f64 * 0.0002, "{size}");
+}
+
+#[test]
+fn an_owned_cpu_cannot_be_owned_twice() {
+    let fh = machine(2, 64);
+    let owned = fh.own(cpu(1)).unwrap();
+    assert_eq!(fh.own(cpu(1)).err(), Some(AllocError::CpuOwned { cpu: cpu(1) }));
+    let pfn = owned.alloc(movable(0)).unwrap();
+    owned.free(pfn, Order::ZERO).unwrap();
+    drop(owned);
+    fh.own(cpu(1)).unwrap();
+    assert_all_free(&fh);
+}

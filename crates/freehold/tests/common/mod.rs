@@ -1,0 +1,95 @@
+//! Small machines for the tests.
+#![allow(dead_code, unreachable_pub)]
+
+use std::mem::MaybeUninit;
+
+use freehold::{
+    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, SingleCpu, Watermarks,
+    ZoneConfig,
+};
+
+pub const MIB: u64 = 256;
+
+pub fn range(start: u64, frames: u64) -> FrameRange {
+    FrameRange::new(Pfn::new(start), frames).unwrap()
+}
+
+pub fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+pub fn cpu(cpu: u16) -> CpuId {
+    CpuId::new(cpu)
+}
+
+pub fn movable(n: u8) -> Request {
+    Request::new(order(n), Migratetype::Movable)
+}
+
+pub fn unmovable(n: u8) -> Request {
+    Request::new(order(n), Migratetype::Unmovable)
+}
+
+/// An allocator on the heap; the metadata is leaked, which is fine in a test.
+pub fn build<P: Platform>(config: &Config<'_>, platform: P) -> Freehold<'static, P> {
+    let size = Freehold::<P>::metadata_size(config).unwrap();
+    let metadata = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+    Freehold::new(config, metadata, platform).unwrap()
+}
+
+/// One zone of `mib` MiB from frame 512 on, nothing held back.
+pub fn machine(cpus: u16, mib: u64) -> Freehold<'static, SingleCpu> {
+    let memory = [range(512, mib * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    build(&Config::new(cpus, &[zone]), SingleCpu)
+}
+
+/// Every invariant holds, and everything is free and merged once the CPUs are drained.
+pub fn assert_all_free<P: Platform>(fh: &Freehold<'_, P>) {
+    fh.validate().unwrap();
+    fh.drain_all();
+    fh.validate().unwrap();
+    for z in 0..fh.zone_count() {
+        let stats = fh.zone_stats(z).unwrap();
+        assert_eq!(stats.free, stats.managed, "zone {z}: frames lost");
+        assert_eq!(stats.free_in_zone, stats.managed, "zone {z}: not all came home");
+        assert_eq!(stats.free_uncollected, 0);
+    }
+}
+
+pub fn is_no_memory(result: Result<Pfn, AllocError>) -> bool {
+    matches!(result, Err(AllocError::NoMemory { .. }))
+}
+
+/// A host with `membarrier(2)`, so that owned CPUs take the biased path.
+pub struct Membarrier {
+    available: bool,
+}
+
+impl Membarrier {
+    pub fn new() -> Self {
+        // SAFETY: MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (16) takes no pointers and only registers the process.
+        let available = cfg!(not(miri)) && unsafe { libc::syscall(libc::SYS_membarrier, 16, 0, 0) } == 0;
+        if !available {
+            eprintln!("SKIPPED: no membarrier here; the ordinary lock is tested instead of the biased one");
+        }
+        Self { available }
+    }
+}
+
+impl Platform for Membarrier {
+    fn has_heavy_barrier(&self) -> bool {
+        self.available
+    }
+
+    fn heavy_barrier(&self) {
+        // SAFETY: MEMBARRIER_CMD_PRIVATE_EXPEDITED (8) takes no pointers.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, 8, 0, 0) };
+        assert_eq!(result, 0, "membarrier failed after it was registered");
+    }
+
+    fn relax(&self) {
+        // More threads than cores: whoever is waited for needs the core.
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,339 @@
+//! Zones, nodes, watermarks, reserves, CMA, limits, isolation, contiguous ranges, hotplug, pressure.
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::*;
+use freehold::{
+    AllocError, AllocFlags, Config, FrameRange, Freehold, HotplugError, Migratetype, NodeId, Order, Pfn, Platform,
+    Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+};
+
+fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
+    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
+}
+
+/// Takes everything that order-0 requests of a kind get.
+fn exhaust<P: Platform>(fh: &Freehold<'_, P>, c: u16, request: freehold::Request) -> Vec<Pfn> {
+    std::iter::from_fn(|| fh.on(cpu(c)).alloc(request).ok()).collect()
+}
+
+#[test]
+fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
+    let (low, high, far) = ([range(512, 4 * MIB)], [range(1 << 20, 64 * MIB)], [range(1 << 30, 32 * MIB)]);
+    let far = ZoneConfig { node: NodeId::new(1), ..plain(&far) };
+    let zones = [plain(&low), plain(&high), far];
+    let nodes = [NodeId::new(0), NodeId::new(1)];
+    let fh = build(&Config { cpu_nodes: &nodes, ..Config::new(2, &zones) }, SingleCpu);
+    let zone = |pfn: Pfn| fh.zone_of(pfn).unwrap();
+    // The higher zone of the own node first; the other node only when the own is full.
+    let first = fh.on(cpu(0)).alloc(movable(0)).unwrap();
+    assert_eq!(zone(first), 1);
+    assert_eq!(zone(fh.on(cpu(1)).alloc(movable(0)).unwrap()), 2);
+    assert_eq!(zone(fh.on(cpu(0)).alloc(movable(0).node(NodeId::new(1))).unwrap()), 2);
+    let all = exhaust(&fh, 0, movable(0));
+    assert_eq!(all.len() as u64, 100 * MIB - 3);
+    let zones_in_order: Vec<usize> = all.iter().map(|&p| zone(p)).collect();
+    assert!(zones_in_order.is_sorted_by_key(|z| [1, 0, 2][*z]), "zones were not tried in order");
+    fh.validate().unwrap();
+    for pfn in all {
+        fh.on(cpu((pfn.get() % 2) as u16)).free(pfn, Order::ZERO).unwrap();
+    }
+    fh.drain_all();
+    assert_eq!(fh.zone_stats(0).unwrap().free, 4 * MIB);
+    assert_eq!(fh.zone_of(Pfn::new(0)), None);
+    assert_eq!(fh.zone_of(Pfn::new(1 << 19)), None);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn address_limits_are_kept_whoever_holds_the_memory() {
+    let memory = [range(0, 128 * MIB)];
+    let fh = build(&Config::new(2, &[plain(&memory)]), SingleCpu);
+    // CPU 1 holds the low blocks.
+    let held = fh.on(cpu(1)).alloc(unmovable(0)).unwrap();
+    assert!(held.get() < 512);
+    let limit = Pfn::new(600);
+    let mut got = Vec::new();
+    while let Ok(pfn) = fh.on(cpu(0)).alloc(unmovable(0).below(limit)) {
+        assert!(pfn < limit);
+        got.push(pfn);
+    }
+    assert_eq!(got.len(), 599);
+    fh.validate().unwrap();
+    for o in 0..=13 {
+        let window = (Pfn::new(10_000), Pfn::new(27_000));
+        let pfn = fh.on(cpu(0)).alloc(movable(o).from(window.0).below(window.1)).unwrap();
+        assert!(pfn >= window.0 && pfn.get() + (1 << o) <= window.1.get(), "order {o} at {pfn}");
+        fh.on(cpu(1)).free(pfn, order(o)).unwrap();
+        fh.validate().unwrap();
+    }
+    assert!(is_no_memory(fh.on(cpu(0)).alloc(movable(5).below(Pfn::new(20)))));
+    got.push(held);
+    fh.on(cpu(0)).free_bulk(&got).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn watermarks_hold_back_and_flags_reach_below() {
+    let memory = [range(0, 64 * MIB)];
+    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
+    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), SingleCpu);
+    let mut taken = exhaust(&fh, 0, movable(0)).len() as u64;
+    assert_eq!(64 * MIB - taken, 800, "ordinary requests stop at min");
+    let mut expect = |flags: AllocFlags, left: u64| {
+        taken += exhaust(&fh, 1, movable(0).flags(flags)).len() as u64;
+        assert_eq!(64 * MIB - taken, left, "{flags:?}");
+        fh.validate().unwrap();
+    };
+    expect(AllocFlags::NON_BLOCK, 600);
+    expect(AllocFlags::MIN_RESERVE, 400);
+    expect(AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK, 300);
+    expect(AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK | AllocFlags::OOM, 150);
+    expect(AllocFlags::NO_WATERMARKS, 0);
+}
+
+#[test]
+fn the_kernels_watermarks_are_the_default() {
+    // 1 GiB: sqrt(16 * 1048576) = 4096 KiB = 1024 frames; gap = max(256, 262) = 262.
+    let memory = [range(0, 1024 * MIB)];
+    let fh = build(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu);
+    assert_eq!(fh.zone_stats(0).unwrap().watermarks, [1024, 1286, 1548]);
+}
+
+#[derive(Default)]
+struct Listening(Mutex<Vec<Pressure>>);
+
+impl Platform for Listening {
+    fn pressure(&self, pressure: Pressure) {
+        self.0.lock().unwrap().push(pressure);
+    }
+}
+
+#[test]
+fn pressure_is_told_when_marks_are_crossed() {
+    let memory = [range(0, 64 * MIB)];
+    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
+    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), Listening::default());
+    let all = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS));
+    let levels: Vec<PressureLevel> = fh.platform().0.lock().unwrap().iter().map(|p| p.level).collect();
+    assert_eq!(levels, [PressureLevel::Low, PressureLevel::Min]);
+    fh.on(cpu(1)).free_bulk(&all).unwrap();
+    fh.drain_all();
+    let last = *fh.platform().0.lock().unwrap().last().unwrap();
+    assert_eq!((last.level, last.watermarks, last.zone), (PressureLevel::None, [800, 1600, 2400], 0));
+    assert_all_free(&fh);
+}
+
+#[test]
+fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
+    // 1 % must be a block at least: 256 MiB.
+    let memory = [range(0, 256 * MIB)];
+    let marks = Watermarks::Frames { min: 2000, low: 4000, high: 6000 };
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), SingleCpu);
+    let on = fh.on(cpu(0));
+    let mut all = exhaust(&fh, 0, unmovable(0));
+    let atomic = unmovable(3).flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
+    let first = on.alloc(atomic).unwrap();
+    let stats = fh.zone_stats(0).unwrap();
+    assert_eq!(stats.blocks_by_type[Migratetype::HighAtomic.index()], 1);
+    assert!(stats.free_high_atomic > 0);
+    fh.validate().unwrap();
+    // Ordinary requests cannot have it; atomic ones can.
+    assert!(is_no_memory(on.alloc(unmovable(3))));
+    let second = on.alloc(atomic).unwrap();
+    assert_eq!(second.pageblock(), first.pageblock());
+    fh.validate().unwrap();
+    all.iter().for_each(|&p| on.free(p, Order::ZERO).unwrap());
+    all.clear();
+    on.free(first, order(3)).unwrap();
+    on.free(second, order(3)).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn cma_serves_movable_requests_that_allow_it_and_comes_back() {
+    let memory = [range(0, 256 * MIB)];
+    let cma = [range(64 * MIB, 160 * MIB)];
+    let fh = build(&Config::new(2, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), SingleCpu);
+    let is_cma = |pfn: Pfn| cma[0].contains(pfn);
+    // Over half of what is free is CMA: it is used first.
+    let pfn = fh.on(cpu(0)).alloc(movable(0).flags(AllocFlags::CMA)).unwrap();
+    assert!(is_cma(pfn));
+    assert!(!is_cma(fh.on(cpu(0)).alloc(movable(0)).unwrap()));
+    let unmovables = exhaust(&fh, 1, unmovable(0));
+    assert!(unmovables.iter().all(|&p| !is_cma(p)), "an unmovable frame in a CMA block");
+    let movables = exhaust(&fh, 0, movable(0).flags(AllocFlags::CMA));
+    assert_eq!(movables.len() as u64 + 1, 160 * MIB, "all of CMA");
+    assert!(movables.iter().all(|&p| is_cma(p)));
+    fh.validate().unwrap();
+    // Freed from elsewhere, it is recovered by the next such request.
+    let some: Vec<Pfn> = movables.iter().copied().filter(|p| p.get() % 3 == 0).collect();
+    fh.on(cpu(1)).free_bulk(&some).unwrap();
+    let again = exhaust(&fh, 0, movable(0).flags(AllocFlags::CMA));
+    assert_eq!(again.len(), some.len());
+    assert!(is_no_memory(fh.on(cpu(1)).alloc(unmovable(0))));
+    fh.validate().unwrap();
+    assert_eq!(fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::Cma.index()], 80);
+}
+
+#[test]
+fn types_mix_only_when_nothing_else_is_left() {
+    let fh = machine(2, 64);
+    let one = fh.on(cpu(0)).alloc(unmovable(0)).unwrap();
+    let movables = exhaust(&fh, 1, movable(0));
+    assert_eq!(movables.len() as u64, 64 * MIB - 1);
+    let own_type = movables.iter().filter(|p| p.pageblock() != one.pageblock()).count() as u64;
+    assert_eq!(own_type, 63 * MIB - MIB, "blocks of its own before the unmovable one");
+    // The rest of the unmovable block: more than half of it was free, so it was claimed, not mixed into.
+    let stats = fh.zone_stats(0).unwrap();
+    assert!(stats.fallbacks > 0);
+    assert!(movables.iter().position(|p| p.pageblock() == one.pageblock()).unwrap() >= own_type as usize);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn a_range_is_allocated_wherever_its_blocks_are_held() {
+    let fh = machine(3, 128);
+    let mut used: Vec<Pfn> = Vec::new();
+    for c in 0..3 {
+        used.extend((0..700).map(|_| fh.on(cpu(c)).alloc(movable(0)).unwrap()));
+    }
+    // Some of them wait in a combining buffer, some were published.
+    let freed: Vec<Pfn> = used.extract_if(.., |p| p.get() % 7 == 0).collect();
+    fh.on(cpu(2)).free_bulk(&freed).unwrap();
+    let target = range(700, 3000);
+    let inside = used.iter().filter(|p| target.contains(**p)).count();
+    assert!(inside > 500, "the test must have something to move");
+    let before = fh.zone_stats(0).unwrap().free;
+    // Refusing to move: busy, and nothing has changed.
+    let error = fh.alloc_contig_range(target, |_| false).unwrap_err();
+    assert!(matches!(error, AllocError::Busy { pfn } if used.contains(&pfn)));
+    assert_eq!(fh.zone_stats(0).unwrap().free, before);
+    assert_eq!(fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::Isolate.index()], 0);
+    fh.validate().unwrap();
+    // Moving: every user gets a frame elsewhere.
+    let mut moved = 0;
+    fh.alloc_contig_range(target, |run| {
+        fh.validate().unwrap();
+        for pfn in run.start.get()..run.end.get() {
+            let at = used.iter().position(|p| p.get() == pfn).unwrap();
+            used[at] = fh.on(cpu(1)).alloc(movable(0)).unwrap();
+            assert!(!target.contains(used[at]), "allocated from an isolated block");
+            moved += 1;
+        }
+        fh.on(cpu(0)).free_range(run).unwrap();
+        true
+    })
+    .unwrap();
+    assert_eq!(moved, inside);
+    assert_eq!(fh.zone_stats(0).unwrap().free, before - 3000);
+    fh.validate().unwrap();
+    assert!(fh.alloc_contig_range(target, |_| false).is_err());
+    fh.free_range(target).unwrap();
+    used.iter().for_each(|&p| fh.on(cpu(0)).free(p, Order::ZERO).unwrap());
+    assert_all_free(&fh);
+    assert_eq!(fh.alloc_contig_range(range(0, 10), |_| true), Err(AllocError::BadRange { pfn: Pfn::new(0) }));
+    assert_eq!(fh.alloc_contig_range(range(600, 0), |_| true), Err(AllocError::ZeroLength));
+    assert!(matches!(fh.alloc_contig_range(range(600, 1 << 30), |_| true), Err(AllocError::BadRange { .. })));
+}
+
+#[test]
+fn a_contiguous_range_of_any_length_is_found() {
+    let fh = machine(2, 256);
+    let pinned: Vec<Pfn> = (0..20).map(|i| fh.on(cpu(i % 2)).alloc(unmovable(9)).unwrap()).step_by(2).collect();
+    for (count, align) in [(1, 0), (3, 5), (513, 0), (700, 9), (5000, 10), (20_000, 0)] {
+        let everywhere = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
+        let found = fh.alloc_contig(count, order(align), everywhere, |_| false).unwrap();
+        assert_eq!(found.len(), count);
+        assert!(found.start.is_aligned(order(align)));
+        fh.validate().unwrap();
+        fh.free_range(found).unwrap();
+        let window = range(30_000, 25_000);
+        let found = fh.alloc_contig(count, order(align), window, |_| false).unwrap();
+        assert!(window.contains(found.start) && found.end <= window.end);
+        fh.free_range(found).unwrap();
+        fh.validate().unwrap();
+    }
+    assert!(fh.alloc_contig(1 << 20, Order::ZERO, range(0, 1 << 30), |_| false).is_err());
+    drop(pinned);
+}
+
+#[test]
+fn cpus_come_and_go_and_nothing_is_lost() {
+    let memory = [range(512, 128 * MIB)];
+    let fh = build(&Config { online: 2, ..Config::new(4, &[plain(&memory)]) }, SingleCpu);
+    assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
+    fh.cpu_online(cpu(3)).unwrap();
+    let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
+    let theirs: Vec<Pfn> = (0..1000).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap()).collect();
+    // Frees in both directions are under way when it goes.
+    fh.on(cpu(0)).free_bulk(&mine[..1500]).unwrap();
+    fh.on(cpu(3)).free_bulk(&theirs[..700]).unwrap();
+    let owned = fh.own(cpu(3)).unwrap();
+    assert_eq!(fh.cpu_offline(cpu(3)), Err(AllocError::CpuOwned { cpu: cpu(3) }));
+    drop(owned);
+    fh.cpu_offline(cpu(3)).unwrap();
+    fh.validate().unwrap();
+    assert_eq!(fh.blocks_held(Some(cpu(3))), 0);
+    assert_eq!(fh.cpu_offline(cpu(3)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
+    assert!(fh.own(cpu(3)).is_err());
+    fh.on(cpu(0)).free_bulk(&mine[1500..2000]).unwrap();
+    fh.cpu_online(cpu(3)).unwrap();
+    fh.on(cpu(3)).free_bulk(&mine[2000..]).unwrap();
+    fh.on(cpu(1)).free_bulk(&theirs[700..]).unwrap();
+    assert_all_free(&fh);
+    assert!(fh.cpu_online(cpu(9)).is_err());
+}
+
+#[test]
+fn memory_comes_and_goes() {
+    let memory = [range(512, 64 * MIB)];
+    let zone = ZoneConfig { span: range(512, 1 << 20), spare_sections: 2, ..plain(&memory) };
+    let fh = build(&Config { extra_ranges: 3, ..Config::new(2, &[zone]) }, SingleCpu);
+    let more = range(1 << 18, 40 * MIB + 100);
+    fh.add_memory(more).unwrap();
+    assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB + 100);
+    assert_eq!(fh.add_memory(range((1 << 18) + 5, 10)), Err(HotplugError::Present { pfn: Pfn::new((1 << 18) + 5) }));
+    assert_eq!(fh.add_memory(range(1 << 30, 10)), Err(HotplugError::OutOfZone { pfn: Pfn::new(1 << 30) }));
+    // A piece that meets the first in the middle of a block.
+    fh.add_memory(range((1 << 18) + 40 * MIB + 100, 412)).unwrap();
+    fh.validate().unwrap();
+    let all = exhaust(&fh, 0, movable(0));
+    assert_eq!(all.len() as u64, 104 * MIB + 512);
+    let more = range(1 << 18, 40 * MIB + 512);
+    assert!(matches!(fh.remove_memory(more), Err(HotplugError::Busy { .. })));
+    fh.validate().unwrap();
+    fh.on(cpu(1)).free_bulk(&all).unwrap();
+    assert_eq!(fh.remove_memory(range(1 << 18, 600)), Err(HotplugError::Misaligned { pfn: Pfn::new((1 << 18) + 600) }));
+    // The middle of it, then the rest.
+    fh.remove_memory(range((1 << 18) + 1024, 512)).unwrap();
+    fh.validate().unwrap();
+    assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB);
+    assert_eq!(fh.remove_memory(more), Err(HotplugError::Absent { pfn: Pfn::new((1 << 18) + 1024) }));
+    assert_eq!(
+        fh.on(cpu(0)).free(Pfn::new((1 << 18) + 1030), Order::ZERO),
+        Err(freehold::FreeError::Hole { pfn: Pfn::new((1 << 18) + 1030) })
+    );
+    fh.add_memory(range((1 << 18) + 1024, 512)).unwrap();
+    fh.remove_memory(more).unwrap();
+    fh.validate().unwrap();
+    assert_eq!(fh.zone_stats(0).unwrap().managed, 64 * MIB);
+    let all = exhaust(&fh, 1, movable(0));
+    assert_eq!(all.len() as u64, 64 * MIB);
+    fh.on(cpu(0)).free_bulk(&all).unwrap();
+    assert_all_free(&fh);
+    // No section is left for a third place.
+    assert_eq!(fh.add_memory(range(1 << 19, 200 * MIB)), Err(HotplugError::NoRoom));
+    fh.add_memory(range(1 << 19, 128 * MIB)).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn requests_that_may_not_wait_are_served_or_refused_at_once() {
+    let fh = machine(2, 64);
+    let pfn = fh.on(cpu(0)).alloc(unmovable(0).flags(AllocFlags::NO_LOCK)).unwrap();
+    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+    assert_all_free(&fh);
+}

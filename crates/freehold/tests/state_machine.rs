@@ -1,0 +1,221 @@
+//! Long random histories, wrong calls included, against the simplest model there is: the set of frames in use.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use freehold::{
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu,
+    Watermarks, ZoneConfig,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc { cpu: u16, order: u8, migratetype: usize, align: u8, flags: u16 },
+    Bulk { cpu: u16, n: usize, migratetype: usize },
+    /// Frees a whole allocation, or a piece of one.
+    Free { cpu: u16, pick: usize, from: u64, len: u64 },
+    FreeOrder { cpu: u16, pick: usize },
+    FreeBulk { cpu: u16, pick: usize, n: usize, step: usize },
+    Wrong { cpu: u16, pfn: u64, len: u64 },
+    Tick { cpu: u16 },
+    Drain,
+}
+
+const CPUS: u16 = 3;
+
+fn ops() -> impl Strategy<Value = Op> {
+    let cpu = 0..CPUS;
+    prop_oneof![
+        6 => (cpu.clone(), prop_oneof![4 => 0u8..3, 2 => 0u8..10, 1 => 0u8..13], 0usize..3, 0u8..3, 0u16..128)
+            .prop_map(|(cpu, order, migratetype, align, flags)| Op::Alloc { cpu, order, migratetype, align, flags }),
+        2 => (cpu.clone(), 1usize..700, 0usize..3).prop_map(|(cpu, n, migratetype)| Op::Bulk { cpu, n, migratetype }),
+        4 => (cpu.clone(), any::<usize>(), any::<u64>(), any::<u64>())
+            .prop_map(|(cpu, pick, from, len)| Op::Free { cpu, pick, from, len }),
+        4 => (cpu.clone(), any::<usize>()).prop_map(|(cpu, pick)| Op::FreeOrder { cpu, pick }),
+        2 => (cpu.clone(), any::<usize>(), 1usize..400, 1usize..40)
+            .prop_map(|(cpu, pick, n, step)| Op::FreeBulk { cpu, pick, n, step }),
+        2 => (cpu.clone(), 0u64..20000, 1u64..700).prop_map(|(cpu, pfn, len)| Op::Wrong { cpu, pfn, len }),
+        1 => cpu.clone().prop_map(|cpu| Op::Tick { cpu }),
+        1 => Just(Op::Drain),
+    ]
+}
+
+/// Frames in use: maximal runs by their start.
+#[derive(Default)]
+struct Model {
+    used: BTreeMap<u64, u64>,
+}
+
+impl Model {
+    fn overlaps(&self, start: u64, len: u64) -> bool {
+        self.used.range(..start + len).next_back().is_some_and(|(s, l)| s + l > start)
+    }
+
+    fn add(&mut self, start: u64, len: u64) {
+        assert!(!self.overlaps(start, len), "{start:#x}+{len} handed out twice");
+        self.used.insert(start, len);
+    }
+
+    fn covers(&self, start: u64, len: u64) -> bool {
+        let mut at = start;
+        while at < start + len {
+            match self.used.range(..=at).next_back() {
+                Some((s, l)) if s + l > at => at = s + l,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn remove(&mut self, start: u64, len: u64) {
+        let end = start + len;
+        let inside: Vec<(u64, u64)> =
+            self.used.range(..end).rev().take_while(|(s, l)| *s + *l > start).map(|(s, l)| (*s, *l)).collect();
+        for (s, l) in inside {
+            self.used.remove(&s);
+            if s < start {
+                self.used.insert(s, start - s);
+            }
+            if s + l > end {
+                self.used.insert(end, s + l - end);
+            }
+        }
+    }
+
+    fn pick(&self, n: usize) -> Option<(u64, u64)> {
+        if self.used.is_empty() {
+            return None;
+        }
+        self.used.iter().nth(n % self.used.len()).map(|(s, l)| (*s, *l))
+    }
+
+    fn total(&self) -> u64 {
+        self.used.values().sum()
+    }
+}
+
+fn run(fh: &Freehold<'_, SingleCpu>, managed: u64, reserve: u64, ops: Vec<Op>) {
+    let mut model = Model::default();
+    for op in ops {
+        match op.clone() {
+            Op::Alloc { cpu: c, order: o, migratetype, align, flags } => {
+                let flags = AllocFlags::from_bits_truncate(flags) - AllocFlags::NO_LOCK;
+                let mut request = Request::new(order(o), Migratetype::PCP[migratetype]).flags(flags);
+                if align == 2 {
+                    request = request.align(order(o.min(8) + 1));
+                }
+                match fh.on(cpu(c)).alloc(request) {
+                    Ok(pfn) => {
+                        assert!(pfn.is_aligned(order(o)));
+                        assert!(align != 2 || pfn.is_aligned(order(o.min(8) + 1)));
+                        model.add(pfn.get(), 1 << o);
+                    }
+                    Err(AllocError::NoMemory { .. }) => {
+                        // Order 0 fails only where nothing is free beyond the reserves.
+                        let free = managed - model.total();
+                        assert!(o > 0 || align == 2 || free <= reserve, "{free} frames free but {op:?} failed");
+                    }
+                    Err(error) => panic!("{op:?}: {error}"),
+                }
+            }
+            Op::Bulk { cpu: c, n, migratetype } => {
+                let mut out = vec![Pfn::default(); n];
+                let request = Request::new(Order::ZERO, Migratetype::PCP[migratetype]);
+                let got = fh.on(cpu(c)).alloc_bulk(request, &mut out).unwrap_or(0);
+                out[..got].iter().for_each(|p| model.add(p.get(), 1));
+                assert!(got == n || managed - model.total() <= reserve);
+            }
+            Op::Free { cpu: c, pick, from, len } => {
+                let Some((s, l)) = model.pick(pick) else { continue };
+                let start = s + from % l;
+                let len = 1 + len % (s + l - start);
+                fh.on(cpu(c)).free_range(range(start, len)).unwrap();
+                model.remove(start, len);
+            }
+            Op::FreeOrder { cpu: c, pick } => {
+                let Some((s, l)) = model.pick(pick) else { continue };
+                let (start, o) = range(s, l).chunks(Order::MAX).last().unwrap();
+                fh.on(cpu(c)).free(start, o).unwrap();
+                model.remove(start.get(), o.frames());
+            }
+            Op::FreeBulk { cpu: c, pick, n, step } => {
+                let mut frames = Vec::new();
+                for i in 0..n.min(model.used.len()) {
+                    let Some((s, _)) = model.pick(pick.wrapping_add(i * step)) else { break };
+                    frames.push(Pfn::new(s));
+                }
+                frames.sort();
+                frames.dedup();
+                if n % 2 == 0 {
+                    frames.reverse();
+                }
+                fh.on(cpu(c)).free_bulk(&frames).unwrap();
+                frames.iter().for_each(|p| model.remove(p.get(), 1));
+            }
+            Op::Wrong { cpu: c, pfn, len } => {
+                if model.covers(pfn, len) {
+                    continue;
+                }
+                // What waits in another CPU's combining buffer no call can see; that is reported late instead.
+                (0..CPUS).for_each(|c| fh.on(cpu(c)).flush().unwrap());
+                let free = fh.zone_stats(0).unwrap().free;
+                let error = fh.on(cpu(c)).free_range(range(pfn, len)).unwrap_err();
+                let culprit = match error {
+                    FreeError::DoubleFree { pfn }
+                    | FreeError::NeverAllocated { pfn }
+                    | FreeError::Hole { pfn }
+                    | FreeError::OutOfZone { pfn }
+                    | FreeError::PastEnd { pfn } => pfn,
+                    other => panic!("{other}"),
+                };
+                assert!(!model.covers(culprit.get(), 1), "{error} but it is in use");
+                assert_eq!(fh.zone_stats(0).unwrap().free, free, "a refused free changed something");
+            }
+            Op::Tick { cpu: c } => fh.on(cpu(c)).tick().unwrap(),
+            Op::Drain => fh.drain_all(),
+        }
+        assert_eq!(fh.zone_stats(0).unwrap().free, managed - model.total(), "after {op:?}");
+        fh.validate().unwrap_or_else(|v| panic!("after {op:?}: {v}"));
+    }
+    let rest: Vec<(u64, u64)> = model.used.into_iter().collect();
+    for (i, (s, l)) in rest.into_iter().enumerate() {
+        fh.on(cpu(i as u16 % CPUS)).free_range(FrameRange::new(Pfn::new(s), l).unwrap()).unwrap();
+    }
+    assert_all_free(fh);
+    let stats = fh.zone_stats(0).unwrap();
+    assert_eq!(fh.totals().cpus.late_double_frees, 0);
+    assert_eq!(stats.mixed + stats.fallbacks - stats.mixed, stats.fallbacks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A zone in which CPUs hold blocks of their own.
+    #[test]
+    fn any_history_keeps_every_promise(ops in prop::collection::vec(ops(), 1..250)) {
+        let fh = machine(CPUS, 24 * 8);
+        run(&fh, 24 * 8 * MIB, 0, ops);
+    }
+
+    /// A zone so small that CPUs hold nothing and are served from the zone's own blocks, with holes.
+    #[test]
+    fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250)) {
+        let memory = [range(700, 3000), range(4100, 1000), range(8192, 2048)];
+        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+        let fh = build(&Config::new(CPUS, &[zone]), SingleCpu);
+        run(&fh, 6048, 0, ops);
+    }
+
+    /// Memory runs out at the watermark, not before.
+    #[test]
+    fn reserves_are_kept(ops in prop::collection::vec(ops(), 1..250)) {
+        let memory = [range(512, 32 * MIB)];
+        let zone =
+            ZoneConfig { watermarks: Watermarks::Frames { min: 300, low: 900, high: 1500 }, ..ZoneConfig::new(&memory) };
+        let fh = build(&Config::new(CPUS, &[zone]), SingleCpu);
+        run(&fh, 32 * MIB, 300, ops);
+    }
+}
