@@ -325,10 +325,7 @@ impl Block {
             });
         }
         let words = 1usize << (order - 6);
-        (0..WORDS)
-            .step_by(words)
-            .find(|&w| (w..w + words).all(|v| self.free_word(v) == !0))
-            .map(|w| w * 64)
+        (0..WORDS).step_by(words).find(|&w| (w..w + words).all(|v| self.free_word(v) == !0)).map(|w| w * 64)
     }
 
     /// The exact class: 0 for a full block, otherwise one more than the order of the largest aligned free run.
@@ -405,7 +402,8 @@ impl Block {
 
     /// Whether that frame was never handed out.
     pub(crate) fn is_virgin(&self, offset: usize) -> bool {
-        self.virgin_words.get() & (1 << (offset / 64)) != 0 && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
+        self.virgin_words.get() & (1 << (offset / 64)) != 0
+            && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
     }
 
     /// The frames of a word that were never handed out.
@@ -475,10 +473,8 @@ mod tests {
             }
             let largest = (0..=9u32).rev().find(|&o| block.find_run(o).is_some());
             assert_eq!(block.exact_class(), largest.map_or(0, |o| o as u8 + 1));
-            let best = (0..FRAMES)
-                .filter(|&i| block.free_word(i / 64) >> (i % 64) & 1 == 1)
-                .map(|i| block.class_at(i))
-                .max();
+            let best =
+                (0..FRAMES).filter(|&i| block.free_word(i / 64) >> (i % 64) & 1 == 1).map(|i| block.class_at(i)).max();
             assert_eq!(best.unwrap_or(0), block.exact_class());
         }
     }

@@ -352,7 +352,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Why there is no frame there.
     #[cold]
     pub(crate) fn nowhere(&self, pfn: Pfn) -> FreeError {
-        if self.zones.iter().any(|z| z.span.contains(pfn)) { FreeError::Hole { pfn } } else { FreeError::OutOfZone { pfn } }
+        if self.zones.iter().any(|z| z.span.contains(pfn)) {
+            FreeError::Hole { pfn }
+        } else {
+            FreeError::OutOfZone { pfn }
+        }
     }
 
     /// An aligned chunk.

@@ -115,7 +115,11 @@ pub(crate) struct Pcp {
 impl Pcp {
     pub(crate) fn new() -> Self {
         Self {
-            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0), allocs: AtomicU64::new(0) }),
+            active: core::array::from_fn(|_| Active {
+                block: AtomicU32::new(NONE),
+                word: AtomicU32::new(0),
+                allocs: AtomicU64::new(0),
+            }),
             hot_key: AtomicU64::new(NO_KEY),
             hot_block: AtomicU32::new(NONE),
             hot_dirty: AtomicU32::new(0),

@@ -131,4 +131,3 @@ pub(crate) fn has_remote(block: &Block) -> bool {
 pub(crate) fn remote_count(block: &Block) -> u32 {
     (0..WORDS).map(|w| block.remote_word(w).count_ones()).sum()
 }
-

@@ -3,6 +3,7 @@
 //! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`.
 
 mod classic;
+mod freehold;
 mod machine;
 
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use crate::engine::Engine;
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.
-pub const DEFAULT: [&str; 4] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed"];
+pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
 
 /// The preset that stands for the kernel that recorded the traces.
 pub const RECORDING_KERNEL: &str = "6.18";
@@ -43,7 +44,9 @@ pub struct Catalogue {
 /// What can be named: the one list that parsing, suggestions and `freehold engines` use.
 #[must_use]
 pub fn catalogue() -> Catalogue {
-    classic::catalogue()
+    let mut catalogue = classic::catalogue();
+    catalogue.presets.extend(freehold::catalogue().presets);
+    catalogue
 }
 
 /// An engine as the user names it: checked, not yet built.
@@ -157,8 +160,9 @@ impl FromStr for EngineSpec {
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    classic::build(spec.name(), machine)
-        .map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+    let built =
+        if spec.name() == freehold::NAME { freehold::build(machine) } else { classic::build(spec.name(), machine) };
+    built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }
 
 /// The name most like `name`, unless none is much like it.
