@@ -208,7 +208,7 @@ mod tests {
             alloc(0, 1, 0, 1), // from a refill
             alloc(0, 2, 0, 0), // from the start
             free(0, 2, 0),
-            alloc(0, 2, 0, 0), // from a free
+            alloc(0, 2, 0, 0),   // from a free
             drained(1, 8, 3, 2), // from the start, drained by the other CPU
             taken(0, 512, 9, 1),
             alloc(0, 700, 0, 1), // part of the chunk taken before
