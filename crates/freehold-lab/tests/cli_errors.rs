@@ -184,6 +184,11 @@ fn options_that_do_not_go_together() {
         .assert()
         .code(2)
         .stderr(contains("cannot be used with"));
+    freehold()
+        .args(["replay", "--against-kernel", "--picture", "p.svg"])
+        .assert()
+        .code(2)
+        .stderr(contains("cannot be used with"));
     freehold().args(["replay", "--zoneinfo", "z"]).assert().code(2).stderr(contains("--against-kernel"));
 }
 
@@ -224,6 +229,69 @@ fn a_timeline_that_cannot_be_written_is_noticed_before_the_work() {
         .code(2)
         .stdout("")
         .stderr(contains("/no/such/folder/over-time.parquet").and(contains("hint:")));
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_noticed_before_the_work() {
+    freehold()
+        .args(["replay", "--picture", "/no/such/folder/comparison.svg"])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("/no/such/folder/comparison.svg").and(contains("hint:")));
+    let folder = Folder::new();
+    freehold().args(["replay", "--picture"]).arg(folder.0.path()).assert().code(2).stdout("").stderr(contains("hint:"));
+}
+
+#[test]
+fn a_picture_in_a_format_that_is_not_written() {
+    let folder = Folder::new();
+    let path = folder.0.path().join("comparison.png");
+    freehold()
+        .args(["replay", "--picture"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("SVG, not png").and(contains("comparison.svg")));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_picture_never_overwrites_a_trace_or_the_timeline() {
+    let folder = Folder::new();
+    let trace = folder.file("trace.svg", TEXT);
+    // The same file by another name.
+    let other = folder.0.path().join(".").join("trace.svg");
+    freehold()
+        .args(["replay", "--picture"])
+        .args([&other, &trace])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("overwrite a trace").and(contains("hint:")));
+    assert_eq!(fs::read_to_string(&trace).expect("it is still there"), TEXT);
+    let out = folder.0.path().join("out.svg");
+    freehold()
+        .args(["replay", "--picture"])
+        .arg(&out)
+        .arg("--timeline")
+        .arg(&out)
+        .assert()
+        .code(2)
+        .stderr(contains("overwrite the timeline"));
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_leaves_pictures_as_they_were() {
+    let folder = Folder::new();
+    let trace = folder.file("empty.txt", "");
+    let (old, new) = (folder.file("old.svg", "an older picture"), folder.0.path().join("new.svg"));
+    for path in [&old, &new] {
+        freehold().args(["replay", "--picture"]).args([path, &trace]).assert().code(2);
+    }
+    assert_eq!(fs::read_to_string(&old).expect("it is still there"), "an older picture");
+    assert!(!new.exists());
 }
 
 #[test]

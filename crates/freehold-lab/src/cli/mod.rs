@@ -9,6 +9,7 @@ mod engines;
 mod error;
 mod input;
 mod output;
+mod picture;
 mod progress;
 mod replay;
 mod size;

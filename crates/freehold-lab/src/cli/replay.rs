@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::input::TraceFile;
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, against_kernel, output};
+use super::{Outcome, against_kernel, output, picture};
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
@@ -26,6 +26,7 @@ Examples:
   freehold replay -e 5.17 -e vanilla trace.parquet
   freehold replay --memory 1G --warm trace.parquet
   freehold replay --timeline over-time.parquet trace.parquet
+  freehold replay --picture comparison.svg trace.parquet
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
 
@@ -87,6 +88,11 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 
+    /// Draw the comparison to this SVG file: zone-lock acquisitions, work and longest hold of every engine, and the
+    /// unusable-free-space index over time. Of several traces each has its own, with its name put in before the ending.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -97,7 +103,7 @@ pub(super) struct ReplayArgs {
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
     /// the trace, on a machine as the zoneinfo beside the trace (NAME.zoneinfo.before.txt) describes it.
-    #[arg(long, conflicts_with_all = ["memory", "timeline"])]
+    #[arg(long, conflicts_with_all = ["memory", "timeline", "picture"])]
     against_kernel: bool,
 
     /// What the CPUs' lists held when the recording began: reconstructed from the trace's own rows, or all of
@@ -140,6 +146,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {
         return Err(CliError::new(format!("{cpus} CPUs are too many: {} is the most", sizing::CPUS_MAX)));
     }
+    let pictures = args.picture.as_ref().map(|path| picture::open(path, &args.traces, args.timeline.as_deref()));
+    let mut pictures = pictures.transpose()?.unwrap_or_default().into_iter();
 
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
@@ -165,6 +173,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             Err(error) => {
                 error.print();
                 outcome = Outcome::Unreadable;
+            }
+        }
+        if let Some(file) = pictures.next() {
+            match &done {
+                Ok(done) => file.write(&done.replay)?,
+                Err(_) => file.discard(),
             }
         }
         results.push(done.map_err(|error| (name, error)));

@@ -1,8 +1,9 @@
-//! Presenting what a replay found out: a table for people, JSON for programs, Parquet for plots over time.
+//! Presenting what a replay found out: a table for people, JSON for programs, a picture for a glance, Parquet for plots over time.
 
 pub mod against_kernel;
 pub mod json;
 mod number;
+pub mod picture;
 pub mod table;
 pub mod timeline;
 

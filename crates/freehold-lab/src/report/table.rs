@@ -115,7 +115,7 @@ const GROUPS: [(&str, &[Metric]); 5] = [
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
 /// A total per 1,000 events, an event being an allocation or a free that the engine was asked for.
-fn rate(replay: &Replay, total: u64) -> f64 {
+pub(super) fn rate(replay: &Replay, total: u64) -> f64 {
     if replay.replayed == 0 { 0.0 } else { total as f64 * 1000.0 / replay.replayed as f64 }
 }
 

@@ -1,0 +1,648 @@
+//! The comparison as one picture: SVG, so that it stays sharp at any size and needs nothing beside it.
+//!
+//! ```text
+//!  trace, events, CPUs
+//!
+//!             acquisitions      work             longest hold      three scales of their own, all from 0;
+//!  5.17       ######  52.7      #####   2,090    ###    3,200      number and change against the first engine
+//!  vanilla    #####   50.9      ######  2,305    ###### 5,952      written beside each bar
+//!
+//!  -- 5.17  -- vanilla                                             legend
+//!  index |    ____/\                                    | live     lines: unusable-free-space index, order 9
+//!        |___/      \____                               | memory   shaded: live memory of the trace
+//!        +---------------------------- time
+//! ```
+//!
+//! Colours are those of Okabe and Ito (2008), which people with any of the usual kinds of colour blindness can tell
+//! apart; their yellow, too pale on white, is grey here. The picture brings its own white ground, so it reads the same
+//! on a dark page. A viewer's font is not known here: widths of text are estimated for a wide one, and names too long
+//! for their place are broken into lines instead of running into what is beside them.
+//!
+//! Times of this machine are left out: the same trace and engines draw the same picture, byte for byte.
+
+use std::fmt::Write as _;
+
+use freehold::Order;
+use plotters::coord::Shift;
+use plotters::prelude::{
+    AreaSeries, ChartBuilder, Color, DashedLineSeries, DrawingArea, IntoDrawingArea, IntoFont, LineSeries, PathElement,
+    RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
+};
+use plotters::style::FontStyle;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::number::{decimal, duration, memory, percent, thousands};
+use super::table::rate;
+use crate::replay::{EngineOutcome, Replay, Sample};
+
+/// Why a picture could not be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PictureError(String);
+
+/// Width of the picture, in CSS pixels.
+const WIDTH: f64 = 800.0;
+const MARGIN: f64 = 24.0;
+/// Units per pixel: plotters counts in whole units, and lines over time need finer ones than pixels.
+const SCALE: f64 = 10.0;
+/// plotters makes text smaller than it is told, by this.
+const FONT_SHRINK: f64 = 1.24;
+
+/// Sizes of text, in pixels; nothing is smaller than [`SMALL`].
+const TITLE: f64 = 18.0;
+const HEADING: f64 = 13.0;
+const PLAIN: f64 = 13.0;
+const SMALL: f64 = 12.0;
+
+/// Names of engines get this share of the width at most; longer ones are broken into lines.
+const NAMES_MAX: f64 = 190.0;
+const PANEL_GAP: f64 = 22.0;
+const BAR: f64 = 14.0;
+const ROW: f64 = 28.0;
+const LINE: f64 = 17.0;
+const CHART: f64 = 230.0;
+/// Room beside the chart for the labels of its axes.
+const AXIS_LEFT: f64 = 44.0;
+const AXIS_RIGHT: f64 = 68.0;
+
+const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
+const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
+const AREA: RGBColor = RGBColor(0xe3, 0xeb, 0xf3);
+const WARN: RGBColor = RGBColor(0xb3, 0x3c, 0x00);
+
+/// In the order of the engines; from the ninth on they come again, dashed.
+const PALETTE: [RGBColor; 8] = [
+    RGBColor(0x00, 0x00, 0x00),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0x99, 0x99, 0x99),
+];
+
+/// One group of bars.
+struct Panel {
+    heading: &'static str,
+    unit: &'static str,
+    value: fn(&Replay, &EngineOutcome) -> f64,
+    text: fn(f64) -> String,
+}
+
+/// The zone lock's share of the table.
+const PANELS: [Panel; 3] = [
+    Panel {
+        heading: "Zone-lock acquisitions",
+        unit: "per 1,000 events",
+        value: |replay, engine| rate(replay, engine.zone_lock_acquisitions),
+        text: decimal,
+    },
+    Panel {
+        heading: "Work under the lock",
+        unit: "steps per 1,000 events",
+        value: |replay, engine| rate(replay, engine.zone_lock_work),
+        text: decimal,
+    },
+    Panel {
+        heading: "Longest hold",
+        unit: "steps",
+        value: |_, engine| engine.zone_lock_work_max as f64,
+        text: |steps| thousands(steps as u64),
+    },
+];
+
+/// Draws `replay`: the text of an SVG file.
+///
+/// # Errors
+///
+/// Whatever the drawing library runs into.
+pub fn render(replay: &Replay) -> Result<String, PictureError> {
+    let layout = Layout::new(replay);
+    let mut body = String::new();
+    {
+        let size = (units(WIDTH) as u32, units(layout.height) as u32);
+        let area = SVGBackend::with_string(&mut body, size).into_drawing_area();
+        let canvas = Canvas { area: &area };
+        canvas.background(layout.height)?;
+        let mut top = MARGIN;
+        draw_title(&canvas, &layout, &mut top)?;
+        draw_bars(&canvas, replay, &layout, &mut top)?;
+        draw_index(&canvas, replay, &layout, &mut top)?;
+        area.present().map_err(failed)?;
+    }
+    Ok(wrap(&body, replay, layout.height))
+}
+
+/// Puts what plotters drew into a root of the size people see, with a description for those who do not see it.
+fn wrap(drawn: &str, replay: &Replay, height: f64) -> String {
+    // The root element is the first line.
+    let inside = drawn.split_once('\n').map_or("", |(_, inside)| inside);
+    let mut description = String::new();
+    for engine in &replay.engines {
+        let _ = write!(description, "{}:", engine.engine);
+        for panel in &PANELS {
+            let value = (panel.text)((panel.value)(replay, engine));
+            let _ = write!(description, " {} {} {};", panel.heading.to_lowercase(), value, panel.unit);
+        }
+        let _ = writeln!(description, " unusable index, order 9, mean {}.", decimal(engine.unusable_index_mean));
+    }
+    let (units_wide, units_high) = (units(WIDTH), units(height));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         viewBox=\"0 0 {units_wide} {units_high}\" role=\"img\">\n\
+         <title>{}</title>\n<desc>{}</desc>\n{inside}",
+        escaped(&title(replay)),
+        escaped(description.trim_end()),
+    )
+}
+
+fn title(replay: &Replay) -> String {
+    let facts = &replay.survey.facts;
+    let (events, cpus) = (counted(facts.events, "event"), counted(u64::from(facts.cpus_seen), "CPU"));
+    format!("{}: {events} on {cpus}", replay.survey.description.name)
+}
+
+fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
+/// Where things go that depend on how much there is to say.
+struct Layout {
+    title: Vec<String>,
+    subtitle: Vec<String>,
+    /// Width of the column of names.
+    names_wide: f64,
+    rows: Vec<Row>,
+    legend: Vec<Legend>,
+    height: f64,
+}
+
+/// A piece of text in the legend.
+struct Legend {
+    /// The engine whose key stands before it; none for a further line of a broken name.
+    engine: Option<usize>,
+    line: usize,
+    left: f64,
+    text: String,
+}
+
+/// An engine in the bars.
+struct Row {
+    name: Vec<String>,
+    /// What its bars must not be read without.
+    warnings: Vec<String>,
+}
+
+impl Row {
+    fn height(&self) -> f64 {
+        let lines = (self.name.len() + self.warnings.len()) as f64;
+        ROW.max(lines * LINE + ROW - LINE)
+    }
+}
+
+const BARS_HEAD: f64 = 48.0;
+const INDEX_HEAD: f64 = 46.0;
+const GAP: f64 = 26.0;
+const AXIS_BOTTOM: f64 = 42.0;
+const SWATCH: f64 = 10.0;
+const LEGEND_LINE: f64 = 20.0;
+const LEGEND_KEY: f64 = 24.0;
+
+impl Layout {
+    fn new(replay: &Replay) -> Self {
+        let full = WIDTH - 2.0 * MARGIN;
+        let survey = &replay.survey;
+        let title = broken(&title(replay), chars_in(full, TITLE, true));
+        let about = format!(
+            "{} of a recording, replayed on {} with {}; live at most {}",
+            duration(survey.facts.span_ns()),
+            counted(u64::from(replay.cpus), "CPU"),
+            memory(replay.memory_frames),
+            memory(survey.facts.peak_live_frames),
+        );
+        let mut subtitle = broken(&about, chars_in(full, PLAIN, false));
+        if let Some(first) = replay.engines.first().filter(|_| replay.engines.len() > 1) {
+            let read = format!("Less is better throughout; percentages compare with {}", first.engine);
+            subtitle.extend(broken(&read, chars_in(full, PLAIN, false)));
+        }
+
+        let warnings = |engine: &EngineOutcome| {
+            let failures = (engine.failed > 0).then(|| counted(engine.failed, "failure"));
+            failures.into_iter().chain((!engine.whole).then(|| "not whole at the end".to_owned()))
+        };
+        let beside_bars = replay.engines.iter().flat_map(|engine| warnings(engine).chain([engine.engine.clone()]));
+        let longest = beside_bars.map(|text| width(&text, PLAIN, false)).fold(60.0, f64::max);
+        let names_wide = (longest + SWATCH + 8.0).min(NAMES_MAX);
+        let room = chars_in(names_wide - SWATCH - 8.0, PLAIN, false);
+        let row = |engine: &EngineOutcome| Row {
+            name: broken(&engine.engine, room),
+            warnings: warnings(engine).flat_map(|warning| broken(&warning, room)).collect(),
+        };
+        let rows: Vec<Row> = replay.engines.iter().map(row).collect();
+
+        let mut legend = Vec::new();
+        let (mut line, mut left) = (0, 0.0);
+        for (i, engine) in replay.engines.iter().enumerate() {
+            for (n, text) in
+                broken(&engine.engine, chars_in(full - LEGEND_KEY - 10.0, PLAIN, false)).into_iter().enumerate()
+            {
+                let wide = LEGEND_KEY + width(&text, PLAIN, false) + 18.0;
+                if n > 0 || (left > 0.0 && left + wide > full) {
+                    (line, left) = (line + 1, 0.0);
+                }
+                legend.push(Legend { engine: (n == 0).then_some(i), line, left, text });
+                left += wide;
+            }
+        }
+
+        let bars: f64 = rows.iter().map(Row::height).sum();
+        let height = MARGIN
+            + title.len() as f64 * (TITLE + 8.0)
+            + subtitle.len() as f64 * (PLAIN + 6.0)
+            + GAP
+            + BARS_HEAD
+            + bars
+            + GAP
+            + INDEX_HEAD
+            + (line + 1) as f64 * LEGEND_LINE
+            + 14.0
+            + CHART
+            + AXIS_BOTTOM
+            + MARGIN / 2.0;
+        Self { title, subtitle, names_wide, rows, legend, height: height.ceil() }
+    }
+}
+
+fn draw_title(canvas: &Canvas<'_, '_>, layout: &Layout, top: &mut f64) -> Result<(), PictureError> {
+    for line in &layout.title {
+        canvas.text(line, (MARGIN, *top + TITLE / 2.0), TITLE, INK, HPos::Left, true)?;
+        *top += TITLE + 8.0;
+    }
+    for line in &layout.subtitle {
+        canvas.text(line, (MARGIN, *top + PLAIN / 2.0), PLAIN, QUIET, HPos::Left, false)?;
+        *top += PLAIN + 6.0;
+    }
+    *top += GAP;
+    Ok(())
+}
+
+fn draw_bars(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mut f64) -> Result<(), PictureError> {
+    let head = *top;
+    *top += BARS_HEAD;
+    let mut y = *top;
+    for (i, row) in layout.rows.iter().enumerate() {
+        canvas.line((MARGIN, y), (WIDTH - MARGIN, y), RULE, 1.0)?;
+        let lines = (row.name.len() + row.warnings.len()) as f64;
+        let mut line_y = y + row.height() / 2.0 - (lines - 1.0) * LINE / 2.0;
+        canvas.rect((MARGIN, line_y - SWATCH / 2.0), (MARGIN + SWATCH, line_y + SWATCH / 2.0), color(i))?;
+        let named = row.name.iter().map(|line| (line, INK));
+        for (line, ink) in named.chain(row.warnings.iter().map(|line| (line, WARN))) {
+            canvas.text(line, (MARGIN + SWATCH + 8.0, line_y), PLAIN, ink, HPos::Left, false)?;
+            line_y += LINE;
+        }
+        y += row.height();
+    }
+    canvas.line((MARGIN, y), (WIDTH - MARGIN, y), RULE, 1.0)?;
+
+    let all = WIDTH - 2.0 * MARGIN - layout.names_wide;
+    let wide = (all - PANEL_GAP * PANELS.len() as f64) / PANELS.len() as f64;
+    for (n, panel) in PANELS.iter().enumerate() {
+        let left = MARGIN + layout.names_wide + PANEL_GAP + n as f64 * (wide + PANEL_GAP);
+        canvas.text(panel.heading, (left, head + 8.0), HEADING, INK, HPos::Left, true)?;
+        canvas.text(panel.unit, (left, head + 27.0), SMALL, QUIET, HPos::Left, false)?;
+
+        let values: Vec<f64> = replay.engines.iter().map(|engine| (panel.value)(replay, engine)).collect();
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let numbers: Vec<String> = values.iter().map(|&value| (panel.text)(value)).collect();
+        let changes: Vec<Option<String>> = values
+            .iter()
+            .enumerate()
+            .map(|(i, &value)| if i == 0 { None } else { percent(values[0], value).map(|text| shorter(&text)) })
+            .collect();
+        let widest =
+            |texts: &mut dyn Iterator<Item = &String>| texts.map(|text| width(text, SMALL, false)).fold(0.0, f64::max);
+        let beside = widest(&mut numbers.iter()) + widest(&mut changes.iter().flatten()) + 15.0;
+        let longest = (wide - beside).max(20.0);
+        let mut y = *top;
+        for (i, row) in layout.rows.iter().enumerate() {
+            let middle = y + row.height() / 2.0;
+            let long = if most > 0.0 { longest * values[i] / most } else { 0.0 };
+            canvas.rect((left, middle - BAR / 2.0), (left + long, middle + BAR / 2.0), color(i))?;
+            canvas.text(&numbers[i], (left + long + 5.0, middle), SMALL, INK, HPos::Left, false)?;
+            if let Some(change) = &changes[i] {
+                canvas.text(change, (left + wide, middle), SMALL, QUIET, HPos::Right, false)?;
+            }
+            y += row.height();
+        }
+        canvas.line((left, *top + 4.0), (left, y - 4.0), QUIET, 1.0)?;
+    }
+    *top = y + GAP;
+    Ok(())
+}
+
+/// Beside a bar whole per cents are enough, with a real minus.
+fn shorter(percent: &str) -> String {
+    let whole = percent.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    match whole.map(f64::round) {
+        Some(0.0) => "±0%".to_owned(),
+        Some(whole) => format!("{whole:+}%").replace('-', "\u{2212}"),
+        None => percent.replace('x', "×"),
+    }
+}
+
+fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mut f64) -> Result<(), PictureError> {
+    let heading = "Unusable-free-space index, order 9";
+    canvas.text(heading, (MARGIN, *top + 8.0), HEADING, INK, HPos::Left, true)?;
+    let unit = "share of free memory that cannot serve a 2 MiB block; shaded: live memory of the trace (right axis)";
+    canvas.text(unit, (MARGIN, *top + 27.0), SMALL, QUIET, HPos::Left, false)?;
+    *top += INDEX_HEAD;
+
+    for Legend { engine, line, left, text } in &layout.legend {
+        let (x, y) = (MARGIN + left, *top + *line as f64 * LEGEND_LINE + LEGEND_LINE / 2.0);
+        if let Some(engine) = *engine {
+            let whole: &[(f64, f64)] = &[(0.0, 18.0)];
+            let dashes = if engine < PALETTE.len() { whole } else { &[(0.0, 7.0), (11.0, 18.0)] };
+            for (from, to) in dashes {
+                canvas.line((x + from, y), (x + to, y), color(engine), 3.0)?;
+            }
+        }
+        canvas.text(text, (x + LEGEND_KEY, y), PLAIN, INK, HPos::Left, false)?;
+    }
+    let lines = layout.legend.last().map_or(0, |entry| entry.line + 1);
+    *top += lines as f64 * LEGEND_LINE + 14.0;
+
+    let (left, right) = (MARGIN + AXIS_LEFT, WIDTH - MARGIN - AXIS_RIGHT);
+    let (above, below) = (*top, *top + CHART);
+    let start = replay.survey.facts.first_ts_ns;
+    let engines: Vec<&[Sample]> = replay.engines.iter().map(|engine| engine.samples.as_slice()).collect();
+    let time = |sample: &Sample| sample.point.ts_ns.saturating_sub(start) as f64;
+    let index = |sample: &Sample| sample.memory.unusable_index(Order::PAGEBLOCK);
+
+    let end = engines.iter().copied().flatten().map(time).fold(0.0, f64::max).max(1.0);
+    let highest = engines.iter().copied().flatten().map(index).fold(0.0, f64::max);
+    let index_scale = Ticks::upto(if highest > 0.0 { highest } else { 0.1 }, 5);
+    let index_top = index_scale.above.min(1.0);
+    let live = engines.first().copied().unwrap_or_default();
+    let most_live = live.iter().map(|sample| sample.point.live_frames).max().unwrap_or(0);
+    let (unit_frames, unit) = memory_unit(most_live);
+    let live_scale = Ticks::upto((most_live as f64 / unit_frames).max(1.0), 5);
+
+    let plot = canvas
+        .area
+        .clone()
+        .shrink((units(left), units(above)), (units(right) - units(left), units(below) - units(above)));
+    let builder = |top: f64| ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(failed);
+    builder(live_scale.above)?
+        .draw_series(AreaSeries::new(
+            live.iter().map(|sample| (time(sample), sample.point.live_frames as f64 / unit_frames)),
+            0.0,
+            AREA,
+        ))
+        .map_err(failed)?;
+    for tick in index_scale.values() {
+        let y = below - (below - above) * tick / index_top;
+        if y < above - 0.5 {
+            continue;
+        }
+        canvas.line((left, y), (right, y), if tick == 0.0 { QUIET } else { RULE }, 1.0)?;
+        canvas.text(&index_scale.text(tick), (left - 8.0, y), SMALL, QUIET, HPos::Right, false)?;
+    }
+    for tick in live_scale.values() {
+        let y = below - (below - above) * tick / live_scale.above;
+        canvas.line((right, y), (right + 4.0, y), QUIET, 1.0)?;
+        canvas.text(&format!("{} {unit}", live_scale.text(tick)), (right + 8.0, y), SMALL, QUIET, HPos::Left, false)?;
+    }
+    let (unit_ns, unit) = time_unit(end);
+    let time_scale = Ticks::upto(end / unit_ns, 8);
+    for tick in time_scale.values().filter(|tick| tick * unit_ns <= end * 1.0001) {
+        let x = left + (right - left) * tick * unit_ns / end;
+        canvas.line((x, below), (x, below + 5.0), QUIET, 1.0)?;
+        canvas.text(&time_scale.text(tick), (x, below + 15.0), SMALL, QUIET, HPos::Center, false)?;
+    }
+    let axis = format!("time since the first event ({unit})");
+    canvas.text(&axis, ((left + right) / 2.0, below + 33.0), SMALL, QUIET, HPos::Center, false)?;
+
+    let mut chart = builder(index_top)?;
+    for (i, samples) in engines.iter().enumerate() {
+        let points: Vec<(f64, f64)> = samples.iter().map(|sample| (time(sample), index(sample))).collect();
+        // Engines that agree lie upon each other; the ones below are wider, so that all can be seen.
+        let above = (engines.len() - 1 - i) as f64 / engines.len().max(2) as f64;
+        let style = stroke(color(i), 1.7 + 1.7 * above);
+        if i < PALETTE.len() {
+            chart.draw_series(LineSeries::new(points, style)).map_err(failed)?;
+        } else {
+            let (dash, space) = (units(7.0), units(4.0));
+            chart.draw_series(DashedLineSeries::new(points, dash, space, style)).map_err(failed)?;
+        }
+    }
+    *top = below + AXIS_BOTTOM;
+    Ok(())
+}
+
+/// Round values from 0 to a little above the largest value of an axis.
+struct Ticks {
+    step: f64,
+    above: f64,
+}
+
+impl Ticks {
+    /// `most` steps at most, of 1, 2 or 5 times a power of ten.
+    fn upto(largest: f64, most: u32) -> Self {
+        let rough = largest / f64::from(most);
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(|step| *step >= rough * 0.999_999);
+        let step = step.unwrap_or(10.0 * power);
+        Self { step, above: (largest / step * 0.999_999).ceil() * step }
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> + use<> {
+        let step = self.step;
+        let steps = (self.above / step).round() as u32;
+        (0..=steps).map(move |n| f64::from(n) * step)
+    }
+
+    /// With as many decimals as tell the ticks apart.
+    fn text(&self, tick: f64) -> String {
+        let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
+        format!("{tick:.decimals$}")
+    }
+}
+
+/// The unit for so many frames: how many of them it is (4 KiB each) and its name.
+fn memory_unit(frames: u64) -> (f64, &'static str) {
+    match frames * 4 {
+        0..1_024 => (0.25, "KiB"),
+        1_024..1_048_576 => (256.0, "MiB"),
+        1_048_576..1_073_741_824 => (262_144.0, "GiB"),
+        _ => (268_435_456.0, "TiB"),
+    }
+}
+
+/// The unit for so many nanoseconds: how many it is, and its name.
+fn time_unit(ns: f64) -> (f64, &'static str) {
+    match ns {
+        ns if ns < 1e3 => (1.0, "ns"),
+        ns if ns < 1e6 => (1e3, "us"),
+        ns if ns < 1e9 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    }
+}
+
+fn color(engine: usize) -> RGBColor {
+    PALETTE[engine % PALETTE.len()]
+}
+
+fn units(pixels: f64) -> i32 {
+    (pixels * SCALE).round() as i32
+}
+
+fn stroke(color: RGBColor, pixels: f64) -> ShapeStyle {
+    ShapeStyle { color: color.to_rgba(), filled: false, stroke_width: units(pixels) as u32 }
+}
+
+fn failed(error: impl std::fmt::Display) -> PictureError {
+    PictureError(error.to_string())
+}
+
+/// Drawing in pixels.
+struct Canvas<'a, 'b> {
+    area: &'a DrawingArea<SVGBackend<'b>, Shift>,
+}
+
+impl Canvas<'_, '_> {
+    fn background(&self, height: f64) -> Result<(), PictureError> {
+        self.rect((0.0, 0.0), (WIDTH, height), RGBColor(0xff, 0xff, 0xff))
+    }
+
+    fn rect(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) -> Result<(), PictureError> {
+        let corners = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
+        self.area.draw(&Rectangle::new(corners, color.filled())).map_err(failed)
+    }
+
+    fn line(&self, from: (f64, f64), to: (f64, f64), color: RGBColor, wide: f64) -> Result<(), PictureError> {
+        let ends = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
+        self.area.draw(&PathElement::new(ends, stroke(color, wide))).map_err(failed)
+    }
+
+    /// One line of text; `at` is its middle in height and its `side` in width.
+    fn text(
+        &self,
+        text: &str,
+        at: (f64, f64),
+        size: f64,
+        color: RGBColor,
+        side: HPos,
+        bold: bool,
+    ) -> Result<(), PictureError> {
+        let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font = ("sans-serif", size * SCALE * FONT_SHRINK).into_font().style(style);
+        let style = TextStyle::from(font).color(&color).pos(Pos::new(side, VPos::Top));
+        // plotters escapes what has a meaning in XML; what XML cannot hold at all it lets pass.
+        // Of what plotters can anchor text at, only the top does not depend on the font: it puts the base line 0.76 em
+        // below. Half the height of a digit is about 0.36 em.
+        let top = at.1 + (0.36 - 0.76) * size;
+        self.area.draw_text(&printable(text), &style, (units(at.0), units(top))).map_err(failed)
+    }
+}
+
+/// How wide a text is in a wide font: ideographs and the like a whole em.
+fn width(text: &str, size: f64, bold: bool) -> f64 {
+    let em: f64 = text.chars().map(|c| if c.is_ascii() || "±×\u{2212}".contains(c) { 0.63 } else { 1.0 }).sum();
+    em * size * if bold { 1.1 } else { 1.0 }
+}
+
+/// How many ASCII characters surely fit.
+fn chars_in(pixels: f64, size: f64, bold: bool) -> usize {
+    ((pixels + 0.01) / width("x", size, bold)).floor().max(1.0) as usize
+}
+
+/// Lines of at most `room` characters (wider ones count for two), broken behind a blank or a comma where there is one.
+fn broken(text: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut wide = 0;
+    for c in text.chars() {
+        let more = if c.is_ascii() { 1 } else { 2 };
+        if wide + more > room && !line.is_empty() && c != ' ' {
+            let rest = match line.rfind([' ', ',']) {
+                Some(at) if at + 1 < line.len() => line.split_off(at + 1),
+                _ => String::new(),
+            };
+            lines.push(std::mem::replace(&mut line, rest));
+            wide = line.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+        }
+        line.push(c);
+        wide += more;
+    }
+    lines.push(line);
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Without the characters that XML 1.0 does not have, and in one line.
+fn printable(text: &str) -> String {
+    let replaced = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
+    text.chars().map(replaced).collect()
+}
+
+/// As text in XML, over several lines.
+fn escaped(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_steps_and_reach_over_the_largest_value() {
+        for (largest, most, step, above) in [
+            (0.54, 5, 0.2, 0.6),
+            (1.0, 5, 0.2, 1.0),
+            (256.7, 5, 100.0, 300.0),
+            (7.0, 8, 1.0, 7.0),
+            (0.031, 5, 0.01, 0.04),
+        ] {
+            let ticks = Ticks::upto(largest, most);
+            assert!((ticks.step - step).abs() < 1e-9, "step {} for {largest}", ticks.step);
+            assert!((ticks.above - above).abs() < 1e-9, "top {} for {largest}", ticks.above);
+        }
+    }
+
+    #[test]
+    fn ticks_are_told_apart() {
+        for largest in [0.000_3, 0.02, 0.7, 1.0, 9.0, 25.0, 4_000.0] {
+            let ticks = Ticks::upto(largest, 5);
+            let texts: Vec<String> = ticks.values().map(|tick| ticks.text(tick)).collect();
+            assert!((2..=6).contains(&texts.len()), "{texts:?}");
+            assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_broken_where_it_reads_best_and_nothing_is_lost() {
+        assert_eq!(broken("pcp-buddy-fixed,-merge", 22), ["pcp-buddy-fixed,-merge"]);
+        assert_eq!(broken("pcp-buddy-fixed,-merge", 20), ["pcp-buddy-fixed,", "-merge"]);
+        assert_eq!(broken("one two", 4), ["one", "two"]);
+        assert_eq!(broken("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(broken("\u{65e5}\u{672c}\u{8a9e}", 4), ["\u{65e5}\u{672c}", "\u{8a9e}"]);
+        assert_eq!(broken("", 3), [""]);
+    }
+
+    #[test]
+    fn changes_are_short() {
+        for (long, short) in
+            [("-77.0%", "\u{2212}77%"), ("+12.5%", "+13%"), ("0.0%", "±0%"), ("-0.4%", "±0%"), ("x25", "×25")]
+        {
+            assert_eq!(shorter(long), short);
+        }
+    }
+
+    #[test]
+    fn nothing_that_xml_cannot_hold() {
+        assert_eq!(escaped("<a & b>\n\u{1}\u{ffff}"), "&lt;a &amp; b&gt;\n\u{fffd}\u{fffd}");
+    }
+}
