@@ -35,7 +35,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
         let (w, bit) = ((key % 8) as usize, pfn.get() % 64);
         let word = block.free_word(w);
-        if block.is_queued() || word >> bit & 1 == 1 {
+        if word >> bit & 1 == 1 || (block.is_queued() && block.remote_word(w) >> bit & 1 == 1) {
             return self.refused(state);
         }
         self.poisoned(pfn, 1);
@@ -74,7 +74,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.free_combining(state, mine, index, key, mask);
         }
         let word = block.free_word(w);
-        if block.is_queued() || word & mask != 0 {
+        if word & mask != 0 || (block.is_queued() && block.remote_word(w) & mask != 0) {
             return self.refused(state);
         }
         self.poisoned(pfn, 1);
@@ -83,9 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         pcp.hot_block.set(index);
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
-            if (w as u32) < active.word.get() {
-                active.word.set(w as u32);
-            }
+            active.lower_word(block, w);
         } else if word >> (pfn.get() % 64 ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
             // Its neighbour is free too: the run may have outgrown the block's list.
             self.raise_at(pcp, index, (pfn.get() % FRAMES as u64) as usize);
@@ -183,9 +181,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let class = block.class();
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
-                    if (w as u32) < active.word.get() {
-                        active.word.set(w as u32);
-                    }
+                    active.lower_word(block, w);
                 } else if class <= CLASS_WHOLE {
                     pcp.raise(self.map.blocks, index, block.class_at(offset));
                 } else {
@@ -497,7 +493,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         if class == CLASS_ACTIVE {
             let active = &pcp.active[block.migratetype() as usize];
-            active.word.set(active.word.get().min((offset / 64) as u32));
+            active.lower_word(block, offset / 64);
         } else if class <= CLASS_WHOLE {
             let aligned = len.is_power_of_two() && offset % len == 0;
             let class = if aligned { block.class_at(offset) } else { block.exact_class() };
@@ -514,9 +510,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let guard = guard.as_ref();
         let mut at = 0;
         while at < frames.len() {
-            let key = frames[at].get() >> 6;
-            let mut mask = 0u64;
-            let mut end = at;
+            let first = frames[at].get();
+            let key = first >> 6;
+            // Ascending neighbours first: they are common, and cheap to recognise.
+            let run = ascending(&frames[at..], 64 - (first % 64) as usize);
+            let mut mask = crate::bits::mask((first % 64) as u32, run as u32);
+            let mut end = at + run;
             while end < frames.len() && frames[end].get() >> 6 == key {
                 let bit = 1u64 << (frames[end].get() % 64);
                 if mask & bit != 0 {
@@ -561,7 +560,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let class = block.class();
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
-                    active.word.set(active.word.get().min(w as u32));
+                    active.lower_word(block, w);
                 } else if class <= CLASS_WHOLE {
                     let class = if word | mask == !0 {
                         block.class_at(w * 64)
@@ -601,6 +600,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         #[cfg(not(feature = "debug-poison"))]
         let _ = (block, w, mask);
     }
+}
+
+/// How many frames at the start of the slice follow one another, at most `most` (64 or less).
+fn ascending(frames: &[Pfn], most: usize) -> usize {
+    let frames = &frames[..most.min(frames.len())];
+    let mut run = 0;
+    // Eight at a time without a branch for each.
+    while let Some(eight) = frames.get(run..run + 8) {
+        let expected = frames[0].get() + run as u64;
+        let differ = eight.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ (expected + i as u64)));
+        if differ != 0 {
+            break;
+        }
+        run += 8;
+    }
+    run.max(1) + frames[run.max(1)..].iter().zip(run.max(1)..).take_while(|(p, i)| p.get() == frames[0].get() + *i as u64).count()
 }
 
 /// The part of a range in each block: (first frame of the block, offset in it, length).

@@ -79,8 +79,36 @@ pub(crate) struct Active {
     pub(crate) block: AtomicU32,
     /// No word below this one has a free frame.
     pub(crate) word: AtomicU32,
+    /// The PFN of that word's first frame.
+    pub(crate) base: AtomicU64,
     /// Frames handed out by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
     pub(crate) allocs: AtomicU64,
+}
+
+impl Active {
+    fn new() -> Self {
+        Self {
+            block: AtomicU32::new(NONE),
+            word: AtomicU32::new(0),
+            base: AtomicU64::new(0),
+            allocs: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes `w` the word of `block`, the active one, that allocations come from.
+    #[inline]
+    pub(crate) fn set_word(&self, block: &Block, w: usize) {
+        self.word.set(w as u32);
+        self.base.set(block.base() + w as u64 * 64);
+    }
+
+    /// Frames of word `w` have become free: allocations come from the lowest word that has any.
+    #[inline]
+    pub(crate) fn lower_word(&self, block: &Block, w: usize) {
+        if (w as u32) < self.word.get() {
+            self.set_word(block, w);
+        }
+    }
 }
 
 /// The blocks of one zone that one CPU holds. Under that CPU's lock.
@@ -115,7 +143,7 @@ pub(crate) struct Pcp {
 impl Pcp {
     pub(crate) fn new() -> Self {
         Self {
-            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0), allocs: AtomicU64::new(0) }),
+            active: core::array::from_fn(|_| Active::new()),
             hot_key: AtomicU64::new(NO_KEY),
             hot_block: AtomicU32::new(NONE),
             hot_dirty: AtomicU32::new(0),
@@ -216,7 +244,7 @@ impl Pcp {
         let active = &self.active[migratetype];
         active.block.set(index);
         let first = (0..WORDS).find(|&w| block.free_word(w) != 0).unwrap_or(0);
-        active.word.set(first as u32);
+        active.set_word(block, first);
     }
 
     /// Puts the active block of that type on the shelf, where its free runs say.
