@@ -9,7 +9,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::block::{Block, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
 use crate::percpu::{Active, CMA, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Plain};
@@ -349,8 +349,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         pcp.note_frames(block, absorbed.frames);
-        if block.class() <= CLASS_WHOLE {
-            pcp.raise(self.map.blocks, index, block.exact_class());
+        if block.class() <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
         } else {
             let active = &pcp.active[block.migratetype() as usize];
             let lowest = absorbed.touched.trailing_zeros();

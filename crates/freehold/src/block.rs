@@ -11,7 +11,8 @@
 //! frame carries no order, so an allocation can be freed in any pieces and splitting one is free.
 //!
 //! The *class* is the upper bound of the largest free run that the lists go by: 0 = nothing free, k = a run of order
-//! `k - 1`. It is exact for blocks of the zone; on a CPU's lists it may be too high, never too low.
+//! `k - 1`. It is exact for blocks of the zone; on a CPU's lists it may be too high, never too low, and a block that was
+//! freed into since anyone looked is *dirty*: most frees then do nothing but set a bit.
 
 use crate::bits;
 use crate::holder::Holder;
@@ -28,8 +29,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const CLASS_FULL: u8 = 0;
 /// Every frame free.
 pub(crate) const CLASS_WHOLE: u8 = 10;
+/// On a CPU's list: something is free, not all, and nobody has looked how large the runs are.
+pub(crate) const CLASS_DIRTY: u8 = 11;
 /// How many classes lists are kept for.
-pub(crate) const CLASSES: usize = 11;
+pub(crate) const CLASSES: usize = 12;
 /// Between two holders: on no list, and frees must not put it on one.
 pub(crate) const CLASS_DETACHED: u8 = 254;
 /// The block a CPU allocates from: on no list, and its class is not kept up to date.

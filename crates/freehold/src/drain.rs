@@ -137,6 +137,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         let least = if matches!(give, Give::SpareWholes(_)) { CLASS_WHOLE } else { 1 };
+        if least == 1 {
+            (0..TYPES).for_each(|migratetype| while pcp.classify(blocks, migratetype, 64) {});
+        }
         // One whole block stays: the second one found may go.
         let mut first_whole = None;
         for class in (least..=CLASS_WHOLE).rev() {

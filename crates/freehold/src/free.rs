@@ -3,7 +3,7 @@
 //! A free never waits. Where the CPU's own state is in use (by a robber, or by the very path this interrupts) even its
 //! own blocks are freed into as if they were somebody else's.
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FLAG_HOLES, FRAMES};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_WHOLE, FLAG_HOLES, FRAMES};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::percpu::{CMA, COMBINE, Combine, CpuState, NO_KEY, Pcp};
@@ -40,7 +40,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
-        pcp.hot_dirty.set(1);
+        if word | 1 << bit == !0 {
+            self.word_filled(pcp);
+        }
         self.freed_fast(state, pcp)
     }
 
@@ -64,9 +66,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn free_owner(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
         let Some(index) = self.map.locate(pfn.get()) else { return self.refused(state) };
         let Some(block) = self.map.blocks.get(index as usize) else { return self.refused(state) };
-        if pcp.hot_dirty.get() != 0 {
-            pcp.settle(self.map.blocks);
-        }
         let tag = block.tag();
         let key = pfn.get() >> 6;
         let (w, mask) = ((key % 8) as usize, 1u64 << (pfn.get() % 64));
@@ -84,9 +83,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
             active.lower_word(block, w);
-        } else if word >> (pfn.get() % 64 ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
-            // Its neighbour is free too: the run may have outgrown the block's list.
-            self.raise_at(pcp, index, (pfn.get() % FRAMES as u64) as usize);
+        } else if tag.class() != CLASS_DIRTY || word | mask == !0 {
+            pcp.touched(self.map.blocks, index, word | mask == !0);
         }
         self.freed_fast(state, pcp)
     }
@@ -156,9 +154,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if over { Fast::OverHigh } else { Fast::Done }
     }
 
+    /// A word of the hot block has become all free.
+    #[cold]
     #[inline(never)]
-    fn raise_at(&self, pcp: &Pcp, index: u32, offset: usize) {
-        pcp.raise(self.map.blocks, index, self.map.blocks[index as usize].class_at(offset));
+    fn word_filled(&self, pcp: &Pcp) {
+        let index = pcp.hot_block.get();
+        if self.map.blocks[index as usize].class() <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
+        }
     }
 
     /// One frame.
@@ -182,8 +185,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
                     active.lower_word(block, w);
-                } else if class <= CLASS_WHOLE {
-                    pcp.raise(self.map.blocks, index, block.class_at(offset));
+                } else if class <= CLASS_DIRTY {
+                    pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
                     // Between two holders: whoever moves it counts it.
                     return Ok(());
@@ -494,10 +497,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if class == CLASS_ACTIVE {
             let active = &pcp.active[block.migratetype() as usize];
             active.lower_word(block, offset / 64);
-        } else if class <= CLASS_WHOLE {
-            let aligned = len.is_power_of_two() && offset % len == 0;
-            let class = if aligned { block.class_at(offset) } else { block.exact_class() };
-            pcp.raise(self.map.blocks, index, class);
+        } else if class <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
         } else {
             // Detached: whoever moves it counts it.
             return;
@@ -561,13 +562,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
                     active.lower_word(block, w);
-                } else if class <= CLASS_WHOLE {
-                    let class = if word | mask == !0 {
-                        block.class_at(w * 64)
-                    } else {
-                        crate::bits::largest_run(word | mask).map_or(0, |order| order as u8 + 1)
-                    };
-                    pcp.raise(self.map.blocks, index, class);
+                } else if class <= CLASS_DIRTY {
+                    pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
                     return Ok(());
                 }

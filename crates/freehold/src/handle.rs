@@ -43,7 +43,7 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
     }
 
     fn settled(self) -> Self {
-        self.pcp().settle(self.fh.map.blocks);
+        self.pcp().settle();
         self
     }
 
@@ -65,7 +65,7 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
             self.state.lock.enter_intruder(&self.fh.barrier());
         }
         self.inside.set(true);
-        self.pcp().settle(self.fh.map.blocks);
+        self.pcp().settle();
         result
     }
 
