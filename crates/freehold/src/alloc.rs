@@ -159,8 +159,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // A larger chunk starts where the smaller one shall; what is behind it goes back at once.
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = self.alloc_checked(guard, &larger)?;
-            let rest =
-                FrameRange { start: Pfn::new(pfn.get() + request.order.frames()), end: Pfn::new(pfn.get() + larger.order.frames()) };
+            let rest = FrameRange {
+                start: Pfn::new(pfn.get() + request.order.frames()),
+                end: Pfn::new(pfn.get() + larger.order.frames()),
+            };
             let freed = self.free_range_inside(guard, rest);
             debug_assert!(freed.is_ok());
             return Ok(pfn);

@@ -328,10 +328,7 @@ impl Block {
             });
         }
         let words = 1usize << (order - 6);
-        (0..WORDS)
-            .step_by(words)
-            .find(|&w| (w..w + words).all(|v| self.free_word(v) == !0))
-            .map(|w| w * 64)
+        (0..WORDS).step_by(words).find(|&w| (w..w + words).all(|v| self.free_word(v) == !0)).map(|w| w * 64)
     }
 
     /// The exact class: 0 for a full block, otherwise one more than the order of the largest aligned free run.
@@ -353,27 +350,6 @@ impl Block {
             _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
             _ => 7,
         }
-    }
-
-    /// The class that the free run around frame `offset` amounts to.
-    #[inline]
-    pub(crate) fn class_at(&self, offset: usize) -> u8 {
-        let (w, bit) = (offset / 64, (offset % 64) as u32);
-        let order = bits::run_order_at(self.free_word(w), bit);
-        if order < 6 {
-            return order as u8 + 1;
-        }
-        let mut class = 7;
-        let mut words = 2;
-        while words <= WORDS {
-            let start = w & !(words - 1);
-            if !(start..start + words).all(|v| self.free_word(v) == !0) {
-                break;
-            }
-            class += 1;
-            words *= 2;
-        }
-        class
     }
 
     /// The frames of the run are handed out. They must be free.
@@ -408,7 +384,8 @@ impl Block {
 
     /// Whether that frame was never handed out.
     pub(crate) fn is_virgin(&self, offset: usize) -> bool {
-        self.virgin_words.get() & (1 << (offset / 64)) != 0 && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
+        self.virgin_words.get() & (1 << (offset / 64)) != 0
+            && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
     }
 
     /// The frames of a word that were never handed out.
@@ -478,11 +455,6 @@ mod tests {
             }
             let largest = (0..=9u32).rev().find(|&o| block.find_run(o).is_some());
             assert_eq!(block.exact_class(), largest.map_or(0, |o| o as u8 + 1));
-            let best = (0..FRAMES)
-                .filter(|&i| block.free_word(i / 64) >> (i % 64) & 1 == 1)
-                .map(|i| block.class_at(i))
-                .max();
-            assert_eq!(best.unwrap_or(0), block.exact_class());
         }
     }
 

@@ -9,7 +9,6 @@ use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::percpu::Pcp;
 use crate::primitive::{Count, Plain};
-use crate::remote;
 use crate::shelf::TYPES;
 use crate::{CpuId, Freehold, Platform};
 
@@ -144,8 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut first_whole = None;
         for class in (least..=CLASS_WHOLE).rev() {
             for migratetype in 0..TYPES {
-                loop {
-                    let Some(index) = pcp.shelf.first(migratetype, class) else { break };
+                while let Some(index) = pcp.shelf.first(migratetype, class) {
                     let block = &blocks[index as usize];
                     let exact = block.exact_class();
                     if exact != class {
@@ -230,10 +228,5 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let state = &self.cpus[cpu.index()];
         let guard = CpuGuard::enter(self, state, cpu, false);
         f(&guard)
-    }
-
-    /// Whether others freed into a block and nobody collected it yet; for tests and statistics.
-    pub(crate) fn uncollected(&self, index: u32) -> u32 {
-        remote::remote_count(&self.map.blocks[index as usize])
     }
 }

@@ -6,7 +6,7 @@
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_WHOLE, FLAG_HOLES, FRAMES};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
-use crate::percpu::{CMA, COMBINE, Combine, CpuState, NO_KEY, Pcp};
+use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Ordering, Plain};
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
@@ -351,7 +351,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Why there is no frame there.
     #[cold]
     pub(crate) fn nowhere(&self, pfn: Pfn) -> FreeError {
-        if self.zones.iter().any(|z| z.span.contains(pfn)) { FreeError::Hole { pfn } } else { FreeError::OutOfZone { pfn } }
+        if self.zones.iter().any(|z| z.span.contains(pfn)) {
+            FreeError::Hole { pfn }
+        } else {
+            FreeError::OutOfZone { pfn }
+        }
     }
 
     /// An aligned chunk.
@@ -611,7 +615,12 @@ fn ascending(frames: &[Pfn], most: usize) -> usize {
         }
         run += 8;
     }
-    run.max(1) + frames[run.max(1)..].iter().zip(run.max(1)..).take_while(|(p, i)| p.get() == frames[0].get() + *i as u64).count()
+    run.max(1)
+        + frames[run.max(1)..]
+            .iter()
+            .zip(run.max(1)..)
+            .take_while(|(p, i)| p.get() == frames[0].get() + *i as u64)
+            .count()
 }
 
 /// The part of a range in each block: (first frame of the block, offset in it, length).

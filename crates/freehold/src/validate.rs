@@ -13,7 +13,7 @@
 
 use core::fmt;
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, CLASSES, FLAG_ISOLATED, NONE, WORDS};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, CLASSES, FLAG_ISOLATED, NONE};
 use crate::holder::Holder;
 use crate::percpu::{CMA, NO_KEY};
 use crate::primitive::Plain;
@@ -95,7 +95,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let block = &self.map.blocks[entry.block.get() as usize];
                 let w = (key % 8) as usize;
                 let taken = block.free_word(w) | block.remote_word(w);
-                expect(key << 6, "a frame waits in a combining buffer and is free already", entry.mask.get() & taken, 0)?;
+                expect(
+                    key << 6,
+                    "a frame waits in a combining buffer and is free already",
+                    entry.mask.get() & taken,
+                    0,
+                )?;
                 expect(key << 6, "an entry of a combining buffer names another block", block.base() >> 9, key >> 3)?;
             }
             if !state.online.get() {
@@ -191,8 +196,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let wholes = self.map.all().iter().filter(usable).filter(|b| mapped(b)).count() as u64;
         expect(base, "the zone's count of whole blocks", zone.whole_blocks.get(), wholes)?;
         let listed = self.check_shelf(&zone.shelf, base, Holder::ZONE, z)?;
-        let expected =
-            self.map.all().iter().filter(usable).filter(|b| b.class() != CLASS_FULL && !mapped(b)).count();
+        let expected = self.map.all().iter().filter(usable).filter(|b| b.class() != CLASS_FULL && !mapped(b)).count();
         expect(base, "blocks on the zone's lists", listed, expected as u64)?;
         self.check_home_lists(z, zone)
     }
@@ -257,7 +261,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 while index != NONE {
                     let block = &self.map.blocks[index as usize];
                     let at = block.base();
-                    expect(at, "on a list of another holder", u64::from(block.holder().raw()), u64::from(holder.raw()))?;
+                    expect(
+                        at,
+                        "on a list of another holder",
+                        u64::from(block.holder().raw()),
+                        u64::from(holder.raw()),
+                    )?;
                     expect(at, "on a list of another zone", u64::from(block.zone()), z as u64)?;
                     expect(at, "on a list of another type", u64::from(block.migratetype()), migratetype as u64)?;
                     expect(at, "on a list of another class", u64::from(block.class()), u64::from(class))?;
