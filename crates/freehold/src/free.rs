@@ -30,6 +30,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let key = pfn.get() >> 6;
         if pcp.hot_key.get() != key {
+            if state.combine[key as usize % COMBINE].key.get() == key {
+                return self.free_combined(state, key, 1 << (pfn.get() % 64));
+            }
             return self.free_owner(state, pcp, mine, pfn);
         }
         let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
@@ -89,7 +92,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.freed_fast(state, pcp)
     }
 
-    /// One frame of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
+    /// One frame of a word that has an open entry in the combining buffer, by the CPU's owner, who is inside. Leaves.
+    ///
+    /// What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
+    /// so that a holder's line that is written all the time is left alone.
+    #[inline(never)]
+    fn free_combined(&self, state: &CpuState, key: u64, mask: u64) -> Fast {
+        let entry = &state.combine[key as usize % COMBINE];
+        let Some(block) = self.map.blocks.get(entry.block.get() as usize) else { return self.refused(state) };
+        let w = (key % 8) as usize;
+        let before = entry.mask.get();
+        let taken = before | entry.known.get();
+        if (taken | block.remote_word(w)) & mask != 0 {
+            return self.refused(state);
+        }
+        self.poisoned_mask(block, w, mask);
+        entry.mask.set(before | mask);
+        state.counters.remote_frees.add(1);
+        if taken | mask == !0 {
+            self.flush_entry(state, key as usize % COMBINE);
+        }
+        state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// The first frame of its word of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
     #[inline]
     fn free_combining(&self, state: &CpuState, mine: u32, index: u32, key: u64, mask: u64) -> Fast {
         let block = &self.map.blocks[index as usize];
@@ -97,33 +124,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let w = (key % 8) as usize;
         let slot = key as usize % COMBINE;
         let entry = &state.combine[slot];
-        if entry.key.get() == key {
-            let before = entry.mask.get();
-            if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || tag.is_odd() {
-                return self.refused(state);
-            }
-            self.poisoned_mask(block, w, mask);
-            entry.mask.set(before | mask);
-            if before | mask | entry.known.get() == !0 {
-                self.flush_entry(state, slot);
-            }
-        } else {
-            let known = block.free_word(w) | block.remote_word(w);
-            // Its own, but not ordinary: of another zone, say, or CMA.
-            let mine = tag.lower() as u16 == mine as u16;
-            if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
-                return self.refused(state);
-            }
-            if entry.key.get() != NO_KEY {
-                self.flush_entry(state, slot);
-            }
-            self.poisoned_mask(block, w, mask);
-            entry.key.set(key);
-            entry.mask.set(mask);
-            entry.known.set(known);
-            entry.block.set(index);
-            state.combining.set(state.combining.get() | 1 << slot);
+        let known = block.free_word(w) | block.remote_word(w);
+        // Its own, but not ordinary: of another zone, say, or CMA.
+        let mine = tag.lower() as u16 == mine as u16;
+        if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
+            return self.refused(state);
         }
+        if entry.key.get() != NO_KEY {
+            self.flush_entry(state, slot);
+        }
+        self.poisoned_mask(block, w, mask);
+        entry.key.set(key);
+        entry.mask.set(mask);
+        entry.known.set(known);
+        entry.block.set(index);
+        state.combining.set(state.combining.get() | 1 << slot);
         state.counters.remote_frees.add(1);
         state.lock.leave_owner();
         Fast::Done
@@ -250,9 +265,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             return Ok(());
         }
-        let known = block.free_word(w) | block.remote_word(w);
+        let mut known = block.free_word(w) | block.remote_word(w);
         if known & mask != 0 || block.flags() != 0 || block.holder() == Holder::NOBODY {
             self.check_word(Some(guard), block, w, mask)?;
+        }
+        if block.has_flag(FLAG_HOLES) {
+            // So that later frees of this word look closer.
+            known |= !self.map.present(block)[w];
         }
         if entry.key.get() != NO_KEY {
             self.flush_entry(guard.state, slot);
