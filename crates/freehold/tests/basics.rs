@@ -249,10 +249,9 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     assert_eq!(F::metadata_size(&Config::new(1, &[odd])), Err(ConfigError::Span { range: range(5, 512) }));
     let outside = ZoneConfig { span: range(512, 512), ..zone };
     assert!(matches!(F::metadata_size(&Config::new(1, &[outside])), Err(ConfigError::OutsideZone { .. })));
-    let mut small = [std::mem::MaybeUninit::uninit(); 100];
+    let small = [std::mem::MaybeUninit::uninit(); 100];
     let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
-    small[0] = std::mem::MaybeUninit::uninit();
 }
 
 #[test]
