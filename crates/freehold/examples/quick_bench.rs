@@ -163,7 +163,12 @@ fn main() {
             });
             row("262144 allocations", ns, r, "<= 0.6");
             frees.sort();
-            row(&format!("262144 frees, {name}"), frees[if std::env::var_os("BEST").is_some() { 0 } else { 3 }].as_nanos() as f64 / N as f64, r, "<= 0.6");
+            row(
+                &format!("262144 frees, {name}"),
+                frees[if std::env::var_os("BEST").is_some() { 0 } else { 3 }].as_nanos() as f64 / N as f64,
+                r,
+                "<= 0.6",
+            );
         }
         let mut frees = Vec::new();
         let ns = median(7, N, || {
@@ -177,7 +182,12 @@ fn main() {
         });
         frees.sort();
         row("bulk of 64: allocation, a frame", ns, r, "<= 0.15");
-        row("bulk of 64: free, a frame", frees[if std::env::var_os("BEST").is_some() { 0 } else { 3 }].as_nanos() as f64 / N as f64, r, "<= 0.15");
+        row(
+            "bulk of 64: free, a frame",
+            frees[if std::env::var_os("BEST").is_some() { 0 } else { 3 }].as_nanos() as f64 / N as f64,
+            r,
+            "<= 0.15",
+        );
         if std::env::var_os("STATS").is_some() {
             println!("{:#?}", fh.totals());
         }
@@ -307,9 +317,7 @@ fn producer_consumer(bulk: bool) -> f64 {
                 assert_eq!(cpu.alloc_bulk(MOVABLE, &mut frames), Ok(64));
                 message.iter().zip(frames).for_each(|(slot, pfn)| slot.store(pfn.get(), Ordering::Relaxed));
             } else {
-                message
-                    .iter()
-                    .for_each(|slot| slot.store(cpu.alloc(MOVABLE).unwrap().get(), Ordering::Relaxed));
+                message.iter().for_each(|slot| slot.store(cpu.alloc(MOVABLE).unwrap().get(), Ordering::Relaxed));
             }
             head.store(m + 1, Ordering::Release);
         }

@@ -9,9 +9,9 @@
 
 use core::num::NonZeroU64;
 
-use crate::block::{Block, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
-use crate::percpu::{CMA, CpuState, NO_KEY, Pcp};
+use crate::percpu::{Active, CMA, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Plain};
 use crate::refill::{Refill, Stage};
 use crate::remote;
@@ -92,22 +92,30 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let active = &pcp.active[migratetype];
         // An index of NONE is out of bounds: one check for both.
         let block = self.map.blocks.get(active.block.get() as usize)?;
-        let mut w = active.word.get() as usize % WORDS;
-        let mut word = block.free_word(w);
-        if word == 0 {
-            w = next_word(block, w)?;
-            active.word.set(w as u32);
-            // Frees into a lower word must come by the way that lowers `word` again.
-            pcp.hot_key.set(NO_KEY);
-            word = block.free_word(w);
-        }
+        let w = active.word.get() as usize % WORDS;
+        let word = block.free_word(w);
+        let Some(bits) = NonZeroU64::new(word) else { return self.take_next_word(pcp, active, block, w) };
         block.set_free_word(w, word & (word - 1));
         if block.virgin_words.get() != 0 {
             block.note_use_of_word(w, word & word.wrapping_neg());
         }
-        // Never zero here; saying so spares the compiler the case.
-        let bit = NonZeroU64::new(word).map_or(0, NonZeroU64::trailing_zeros);
-        Some(Pfn::new(block.base() + (w * 64) as u64 + u64::from(bit)))
+        Some(Pfn::new(active.base.get() + u64::from(bits.trailing_zeros())))
+    }
+
+    /// The same where word `w` has nothing left: the next word that has becomes the one to allocate from.
+    #[cold]
+    #[inline(never)]
+    fn take_next_word(&self, pcp: &Pcp, active: &Active, block: &Block, w: usize) -> Option<Pfn> {
+        let w = (w + 1..WORDS).find(|&w| block.free_word(w) != 0)?;
+        active.set_word(block, w);
+        // Frees into a lower word must come by the way that lowers the active word again.
+        pcp.hot_key.set(NO_KEY);
+        let word = block.free_word(w);
+        block.set_free_word(w, word & (word - 1));
+        if block.virgin_words.get() != 0 {
+            block.note_use_of_word(w, word & word.wrapping_neg());
+        }
+        Some(Pfn::new(active.base.get() + u64::from(word.trailing_zeros())))
     }
 
     /// Tells the host's poison check about frames on their way out.
@@ -151,8 +159,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // A larger chunk starts where the smaller one shall; what is behind it goes back at once.
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = self.alloc_checked(guard, &larger)?;
-            let rest =
-                FrameRange { start: Pfn::new(pfn.get() + request.order.frames()), end: Pfn::new(pfn.get() + larger.order.frames()) };
+            let rest = FrameRange {
+                start: Pfn::new(pfn.get() + request.order.frames()),
+                end: Pfn::new(pfn.get() + larger.order.frames()),
+            };
             let freed = self.free_range_inside(guard, rest);
             debug_assert!(freed.is_ok());
             return Ok(pfn);
@@ -341,12 +351,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         pcp.note_frames(block, absorbed.frames);
-        if block.class() <= CLASS_WHOLE {
-            pcp.raise(self.map.blocks, index, block.exact_class());
+        if block.class() <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
         } else {
             let active = &pcp.active[block.migratetype() as usize];
             let lowest = absorbed.touched.trailing_zeros();
-            active.word.set(active.word.get().min(lowest));
+            active.lower_word(block, lowest as usize);
         }
     }
 
@@ -454,26 +464,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 continue;
             }
             let at = base + w as u64 * 64;
-            let left = out.len() - done;
             let mut word = before;
-            if before == !0 && left >= 64 {
-                for (i, pfn) in out[done..done + 64].iter_mut().enumerate() {
-                    *pfn = Pfn::new(at + i as u64);
-                }
-                word = 0;
-                done += 64;
-            } else {
-                for pfn in out[done..].iter_mut().take(before.count_ones() as usize) {
-                    *pfn = Pfn::new(at + u64::from(word.trailing_zeros()));
-                    word &= word - 1;
-                    done += 1;
-                }
+            // Run by run: neighbours are filled in without looking at each bit.
+            while word != 0 && done < out.len() {
+                let start = word.trailing_zeros();
+                let run = ((word >> start).trailing_ones() as usize).min(out.len() - done);
+                let first = at + u64::from(start);
+                out[done..done + run].iter_mut().enumerate().for_each(|(i, pfn)| *pfn = Pfn::new(first + i as u64));
+                word &= !crate::bits::mask(start, run as u32);
+                done += run;
             }
             block.set_free_word(w, word);
             if block.virgin_words.get() != 0 {
                 block.note_use_of_word(w, before & !word);
             }
-            active.word.set(w as u32);
+            active.set_word(block, w);
             if done == out.len() {
                 break;
             }
@@ -483,12 +488,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         done
     }
-}
-
-/// The next word with a free frame behind word `w`, which has none.
-#[cold]
-fn next_word(block: &Block, w: usize) -> Option<usize> {
-    (w + 1..WORDS).find(|&w| block.free_word(w) != 0)
 }
 
 /// A share of at least one block: below that a CPU holds no blocks of its own.

@@ -110,8 +110,4 @@ impl BiasedLock {
     pub(crate) fn set_biased(&self, biased: bool) {
         self.biased.set(biased);
     }
-
-    pub(crate) fn is_biased(&self) -> bool {
-        self.biased.get()
-    }
 }

@@ -56,21 +56,6 @@ pub(crate) fn each(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The order of the largest aligned run of set bits that contains bit `bit`, at most 6; bit `bit` must be set.
-#[inline]
-pub(crate) const fn run_order_at(word: u64, bit: u32) -> u32 {
-    let mut order = 0;
-    while order < 6 {
-        let len = 2 << order;
-        let m = mask(bit & !(len - 1), len);
-        if word & m != m {
-            break;
-        }
-        order += 1;
-    }
-    order
-}
-
 /// The order of the largest aligned run of set bits in `word`; `None` where no bit is set.
 #[inline]
 pub(crate) const fn largest_run(word: u64) -> Option<u32> {
@@ -116,10 +101,6 @@ mod tests {
                 }
                 let largest = (0..=6u32).rev().find(|&o| runs(w, o) != 0);
                 assert_eq!(largest_run(w), largest);
-                for bit in (0..64).filter(|&b| w >> b & 1 == 1) {
-                    let naive = (0..=6u32).rev().find(|&o| naive_free(w, bit & !((1 << o) - 1), o));
-                    assert_eq!(Some(run_order_at(w, bit)), naive);
-                }
             }
         }
     }

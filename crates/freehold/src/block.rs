@@ -11,7 +11,8 @@
 //! frame carries no order, so an allocation can be freed in any pieces and splitting one is free.
 //!
 //! The *class* is the upper bound of the largest free run that the lists go by: 0 = nothing free, k = a run of order
-//! `k - 1`. It is exact for blocks of the zone; on a CPU's lists it may be too high, never too low.
+//! `k - 1`. It is exact for blocks of the zone; on a CPU's lists it may be too high, never too low, and a block that was
+//! freed into since anyone looked is *dirty*: most frees then do nothing but set a bit.
 
 use crate::bits;
 use crate::holder::Holder;
@@ -28,8 +29,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const CLASS_FULL: u8 = 0;
 /// Every frame free.
 pub(crate) const CLASS_WHOLE: u8 = 10;
+/// On a CPU's list: something is free, not all, and nobody has looked how large the runs are.
+pub(crate) const CLASS_DIRTY: u8 = 11;
 /// How many classes lists are kept for.
-pub(crate) const CLASSES: usize = 11;
+pub(crate) const CLASSES: usize = 12;
 /// Between two holders: on no list, and frees must not put it on one.
 pub(crate) const CLASS_DETACHED: u8 = 254;
 /// The block a CPU allocates from: on no list, and its class is not kept up to date.
@@ -325,10 +328,7 @@ impl Block {
             });
         }
         let words = 1usize << (order - 6);
-        (0..WORDS)
-            .step_by(words)
-            .find(|&w| (w..w + words).all(|v| self.free_word(v) == !0))
-            .map(|w| w * 64)
+        (0..WORDS).step_by(words).find(|&w| (w..w + words).all(|v| self.free_word(v) == !0)).map(|w| w * 64)
     }
 
     /// The exact class: 0 for a full block, otherwise one more than the order of the largest aligned free run.
@@ -350,27 +350,6 @@ impl Block {
             _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
             _ => 7,
         }
-    }
-
-    /// The class that the free run around frame `offset` amounts to.
-    #[inline]
-    pub(crate) fn class_at(&self, offset: usize) -> u8 {
-        let (w, bit) = (offset / 64, (offset % 64) as u32);
-        let order = bits::run_order_at(self.free_word(w), bit);
-        if order < 6 {
-            return order as u8 + 1;
-        }
-        let mut class = 7;
-        let mut words = 2;
-        while words <= WORDS {
-            let start = w & !(words - 1);
-            if !(start..start + words).all(|v| self.free_word(v) == !0) {
-                break;
-            }
-            class += 1;
-            words *= 2;
-        }
-        class
     }
 
     /// The frames of the run are handed out. They must be free.
@@ -405,7 +384,8 @@ impl Block {
 
     /// Whether that frame was never handed out.
     pub(crate) fn is_virgin(&self, offset: usize) -> bool {
-        self.virgin_words.get() & (1 << (offset / 64)) != 0 && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
+        self.virgin_words.get() & (1 << (offset / 64)) != 0
+            && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
     }
 
     /// The frames of a word that were never handed out.
@@ -475,11 +455,6 @@ mod tests {
             }
             let largest = (0..=9u32).rev().find(|&o| block.find_run(o).is_some());
             assert_eq!(block.exact_class(), largest.map_or(0, |o| o as u8 + 1));
-            let best = (0..FRAMES)
-                .filter(|&i| block.free_word(i / 64) >> (i % 64) & 1 == 1)
-                .map(|i| block.class_at(i))
-                .max();
-            assert_eq!(best.unwrap_or(0), block.exact_class());
         }
     }
 

@@ -1,15 +1,14 @@
 //! Giving blocks back to the zone: what is above the high mark, the emptiest first.
 //!
-//! Wholly free blocks go first, but one stays in hand against ping-pong; then those with the largest free runs. A partly
-//! used block keeps its *home*: the CPU whose frees and allocations it has seen gets it back first. Full blocks stay,
+//! Wholly free blocks go first, but one stays in hand against ping-pong; then, where the zone is short or the CPU has been
+//! quiet for a while (a tick), those with the largest free runs. A partly used block keeps its *home*: the CPU whose frees and allocations it has seen gets it back first. Full blocks stay,
 //! so that what is freed into them comes home without a lock.
 
-use crate::block::{CLASS_WHOLE, NONE};
+use crate::block::{CLASS_WHOLE, FRAMES, NONE};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::percpu::Pcp;
 use crate::primitive::{Count, Plain};
-use crate::remote;
 use crate::shelf::TYPES;
 use crate::{CpuId, Freehold, Platform};
 
@@ -26,7 +25,9 @@ const TICK_HOLDS: u32 = 32;
 pub(crate) enum Give {
     /// The emptiest, down to so many free frames; one wholly free block and the active ones stay.
     DownTo(u32),
-    /// Wholly free ones only.
+    /// Wholly free ones, down to so many free frames; one stays.
+    SpareWholes(u32),
+    /// Wholly free ones only, all of them.
     Wholes,
     /// All with anything free.
     Free,
@@ -43,10 +44,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         pcp.ramp.set(1);
         // A quarter below the mark, so that the next few frees do not come here again.
         let target = pcp.high.get() - pcp.high.get() / 4;
-        self.give_back(guard, z, Give::DownTo(target));
+        // Partly free blocks are of little use to others while the zone has plenty, and every free into them would need
+        // an atomic once they are gone: measured, a random free of everything costs a quarter if they stay.
+        let zone = &self.zones[z];
+        let pressed = zone.free.get() <= zone.high.get();
+        self.give_back(guard, z, if pressed { Give::DownTo(target) } else { Give::SpareWholes(target) });
         if pcp.count() > pcp.high.get() {
-            // What is left cannot be given (active blocks, the whole one): come back only after as much again.
-            pcp.high.set((pcp.count() + pcp.high_min.get() / 4 + 64).min(pcp.high_max.get().max(pcp.count())));
+            // What is left stays: come back after another block's worth.
+            pcp.high.set(pcp.count() + FRAMES as u32);
         }
     }
 
@@ -124,18 +129,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 return None;
             }
-            Give::DownTo(target) => {
+            Give::DownTo(target) | Give::SpareWholes(target) => {
                 if pcp.count() <= target {
                     return None;
                 }
             }
         }
+        let least = if matches!(give, Give::SpareWholes(_)) { CLASS_WHOLE } else { 1 };
+        if least == 1 {
+            (0..TYPES).for_each(|migratetype| while pcp.classify(blocks, migratetype, 64) {});
+        }
         // One whole block stays: the second one found may go.
         let mut first_whole = None;
-        for class in (1..=CLASS_WHOLE).rev() {
+        for class in (least..=CLASS_WHOLE).rev() {
             for migratetype in 0..TYPES {
-                loop {
-                    let Some(index) = pcp.shelf.first(migratetype, class) else { break };
+                while let Some(index) = pcp.shelf.first(migratetype, class) {
                     let block = &blocks[index as usize];
                     let exact = block.exact_class();
                     if exact != class {
@@ -220,10 +228,5 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let state = &self.cpus[cpu.index()];
         let guard = CpuGuard::enter(self, state, cpu, false);
         f(&guard)
-    }
-
-    /// Whether others freed into a block and nobody collected it yet; for tests and statistics.
-    pub(crate) fn uncollected(&self, index: u32) -> u32 {
-        remote::remote_count(&self.map.blocks[index as usize])
     }
 }

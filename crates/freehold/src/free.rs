@@ -3,10 +3,10 @@
 //! A free never waits. Where the CPU's own state is in use (by a robber, or by the very path this interrupts) even its
 //! own blocks are freed into as if they were somebody else's.
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FLAG_HOLES, FRAMES};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_WHOLE, FLAG_HOLES, FRAMES};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
-use crate::percpu::{CMA, COMBINE, Combine, CpuState, NO_KEY, Pcp};
+use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY, Pcp};
 use crate::primitive::{Count, Ordering, Plain};
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
@@ -35,12 +35,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
         let (w, bit) = ((key % 8) as usize, pfn.get() % 64);
         let word = block.free_word(w);
-        if block.is_queued() || word >> bit & 1 == 1 {
+        if word >> bit & 1 == 1 || (block.is_queued() && block.remote_word(w) >> bit & 1 == 1) {
             return self.refused(state);
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
-        pcp.hot_dirty.set(1);
+        if word | 1 << bit == !0 {
+            self.word_filled(pcp);
+        }
         self.freed_fast(state, pcp)
     }
 
@@ -64,9 +66,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn free_owner(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
         let Some(index) = self.map.locate(pfn.get()) else { return self.refused(state) };
         let Some(block) = self.map.blocks.get(index as usize) else { return self.refused(state) };
-        if pcp.hot_dirty.get() != 0 {
-            pcp.settle(self.map.blocks);
-        }
         let tag = block.tag();
         let key = pfn.get() >> 6;
         let (w, mask) = ((key % 8) as usize, 1u64 << (pfn.get() % 64));
@@ -74,7 +73,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.free_combining(state, mine, index, key, mask);
         }
         let word = block.free_word(w);
-        if block.is_queued() || word & mask != 0 {
+        if word & mask != 0 || (block.is_queued() && block.remote_word(w) & mask != 0) {
             return self.refused(state);
         }
         self.poisoned(pfn, 1);
@@ -83,12 +82,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         pcp.hot_block.set(index);
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
-            if (w as u32) < active.word.get() {
-                active.word.set(w as u32);
-            }
-        } else if word >> (pfn.get() % 64 ^ 1) & 1 == 1 || tag.class() == CLASS_FULL {
-            // Its neighbour is free too: the run may have outgrown the block's list.
-            self.raise_at(pcp, index, (pfn.get() % FRAMES as u64) as usize);
+            active.lower_word(block, w);
+        } else if tag.class() != CLASS_DIRTY || word | mask == !0 {
+            pcp.touched(self.map.blocks, index, word | mask == !0);
         }
         self.freed_fast(state, pcp)
     }
@@ -158,9 +154,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if over { Fast::OverHigh } else { Fast::Done }
     }
 
+    /// A word of the hot block has become all free.
+    #[cold]
     #[inline(never)]
-    fn raise_at(&self, pcp: &Pcp, index: u32, offset: usize) {
-        pcp.raise(self.map.blocks, index, self.map.blocks[index as usize].class_at(offset));
+    fn word_filled(&self, pcp: &Pcp) {
+        let index = pcp.hot_block.get();
+        if self.map.blocks[index as usize].class() <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
+        }
     }
 
     /// One frame.
@@ -183,11 +184,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let class = block.class();
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
-                    if (w as u32) < active.word.get() {
-                        active.word.set(w as u32);
-                    }
-                } else if class <= CLASS_WHOLE {
-                    pcp.raise(self.map.blocks, index, block.class_at(offset));
+                    active.lower_word(block, w);
+                } else if class <= CLASS_DIRTY {
+                    pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
                     // Between two holders: whoever moves it counts it.
                     return Ok(());
@@ -352,7 +351,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Why there is no frame there.
     #[cold]
     pub(crate) fn nowhere(&self, pfn: Pfn) -> FreeError {
-        if self.zones.iter().any(|z| z.span.contains(pfn)) { FreeError::Hole { pfn } } else { FreeError::OutOfZone { pfn } }
+        if self.zones.iter().any(|z| z.span.contains(pfn)) {
+            FreeError::Hole { pfn }
+        } else {
+            FreeError::OutOfZone { pfn }
+        }
     }
 
     /// An aligned chunk.
@@ -497,11 +500,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         if class == CLASS_ACTIVE {
             let active = &pcp.active[block.migratetype() as usize];
-            active.word.set(active.word.get().min((offset / 64) as u32));
-        } else if class <= CLASS_WHOLE {
-            let aligned = len.is_power_of_two() && offset % len == 0;
-            let class = if aligned { block.class_at(offset) } else { block.exact_class() };
-            pcp.raise(self.map.blocks, index, class);
+            active.lower_word(block, offset / 64);
+        } else if class <= CLASS_DIRTY {
+            pcp.touched(self.map.blocks, index, true);
         } else {
             // Detached: whoever moves it counts it.
             return;
@@ -514,9 +515,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let guard = guard.as_ref();
         let mut at = 0;
         while at < frames.len() {
-            let key = frames[at].get() >> 6;
-            let mut mask = 0u64;
-            let mut end = at;
+            let first = frames[at].get();
+            let key = first >> 6;
+            // Ascending neighbours first: they are common, and cheap to recognise.
+            let run = ascending(&frames[at..], 64 - (first % 64) as usize);
+            let mut mask = crate::bits::mask((first % 64) as u32, run as u32);
+            let mut end = at + run;
             while end < frames.len() && frames[end].get() >> 6 == key {
                 let bit = 1u64 << (frames[end].get() % 64);
                 if mask & bit != 0 {
@@ -561,14 +565,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let class = block.class();
                 if class == CLASS_ACTIVE {
                     let active = &pcp.active[block.migratetype() as usize];
-                    active.word.set(active.word.get().min(w as u32));
-                } else if class <= CLASS_WHOLE {
-                    let class = if word | mask == !0 {
-                        block.class_at(w * 64)
-                    } else {
-                        crate::bits::largest_run(word | mask).map_or(0, |order| order as u8 + 1)
-                    };
-                    pcp.raise(self.map.blocks, index, class);
+                    active.lower_word(block, w);
+                } else if class <= CLASS_DIRTY {
+                    pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
                     return Ok(());
                 }
@@ -601,6 +600,27 @@ impl<'m, P: Platform> Freehold<'m, P> {
         #[cfg(not(feature = "debug-poison"))]
         let _ = (block, w, mask);
     }
+}
+
+/// How many frames at the start of the slice follow one another, at most `most` (64 or less).
+fn ascending(frames: &[Pfn], most: usize) -> usize {
+    let frames = &frames[..most.min(frames.len())];
+    let mut run = 0;
+    // Eight at a time without a branch for each.
+    while let Some(eight) = frames.get(run..run + 8) {
+        let expected = frames[0].get() + run as u64;
+        let differ = eight.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ (expected + i as u64)));
+        if differ != 0 {
+            break;
+        }
+        run += 8;
+    }
+    run.max(1)
+        + frames[run.max(1)..]
+            .iter()
+            .zip(run.max(1)..)
+            .take_while(|(p, i)| p.get() == frames[0].get() + *i as u64)
+            .count()
 }
 
 /// The part of a range in each block: (first frame of the block, offset in it, length).

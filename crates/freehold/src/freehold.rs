@@ -111,11 +111,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// # Errors
     ///
     /// Those of a configuration that cannot be served, and of too small a region.
-    pub fn new(
-        config: &Config<'_>,
-        metadata: &'m mut [MaybeUninit<u8>],
-        platform: P,
-    ) -> Result<Self, ConfigError> {
+    pub fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>], platform: P) -> Result<Self, ConfigError> {
         let needed = Self::metadata_size(config)?;
         let mut carver = Carver::new(metadata);
         if carver.len() + ALIGN < needed {
@@ -387,8 +383,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
         let block = &self.map.blocks[self.map.locate(pfn.get())? as usize];
-        let present = block.holder() != Holder::NOBODY
-            && (!block.has_flag(FLAG_HOLES) || self.map.is_present(pfn.get()));
+        let present =
+            block.holder() != Holder::NOBODY && (!block.has_flag(FLAG_HOLES) || self.map.is_present(pfn.get()));
         present.then(|| block.zone() as usize)
     }
 

@@ -43,7 +43,7 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
     }
 
     fn settled(self) -> Self {
-        self.pcp().settle(self.fh.map.blocks);
+        self.pcp().settle();
         self
     }
 
@@ -65,7 +65,7 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
             self.state.lock.enter_intruder(&self.fh.barrier());
         }
         self.inside.set(true);
-        self.pcp().settle(self.fh.map.blocks);
+        self.pcp().settle();
         result
     }
 
@@ -105,6 +105,10 @@ pub struct Owned<'a, 'm, P: Platform> {
     id: CpuId,
     /// The CPU's lock is biased to this handle.
     biased: bool,
+    /// How many kinds of plain requests, and of orders, the fast paths serve: none where the lock is not biased. One
+    /// comparison for two questions.
+    fast_kinds: u8,
+    fast_orders: u8,
     /// What the tag of a block that this CPU can free into at once looks like.
     mine: u32,
     /// Not to be used by two threads at once: `Cell` is Send but not Sync.
@@ -290,7 +294,7 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        if self.biased && request.plain < Migratetype::PCP.len() as u8 {
+        if request.plain < self.fast_kinds {
             if let Some(pfn) = self.fh.alloc_fast(self.state, self.pcp, request.plain as usize) {
                 return Ok(pfn);
             }
@@ -309,7 +313,7 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`FreeError`]; nothing has changed then.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.biased && order.get() == 0 {
+        if order.get() < self.fast_orders {
             match self.fh.free_fast(self.state, self.pcp, self.mine, pfn) {
                 Fast::Done => return Ok(()),
                 Fast::OverHigh => {
@@ -410,6 +414,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             pcp: self.pcp(cpu.index(), self.first_zone(cpu.index())),
             id: cpu,
             biased: self.asymmetric,
+            fast_kinds: if self.asymmetric { Migratetype::PCP.len() as u8 } else { 0 },
+            fast_orders: u8::from(self.asymmetric),
             mine: Tag::expected(Holder::cpu(cpu), self.first_zone(cpu.index()) as u8),
             not_sync: PhantomData,
         })

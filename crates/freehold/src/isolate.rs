@@ -300,8 +300,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let present = self.map.present(block);
             let movable = moving
-                && (block.migratetype() == Migratetype::Movable as u8
-                    || block.migratetype() == Migratetype::Cma as u8);
+                && (block.migratetype() == Migratetype::Movable as u8 || block.migratetype() == Migratetype::Cma as u8);
             let mut blocked = None;
             for (w, m) in crate::bits::spans((start - base) as usize, (end - start) as usize) {
                 debug_assert!(w < WORDS);

@@ -99,4 +99,3 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(Pfn::new(number * FRAMES as u64))
     }
 }
-

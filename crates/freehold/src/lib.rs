@@ -1,18 +1,43 @@
-//! Vocabulary of page-frame allocation, shared by every crate of the workspace.
+//! A page-frame allocator in which each CPU owns whole pageblocks and every freed frame goes home.
 //!
 //! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]). Requests are for
-//! `2^order` neighbouring, naturally aligned frames ([`Order`]). 512 frames (2 MiB) form a **pageblock**, whose
-//! **migratetype** ([`Migratetype`]) says what kind of allocation it is meant for, so that frames which can never
+//! `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512 frames (2 MiB) form a **pageblock**,
+//! whose **migratetype** ([`Migratetype`]) says what kind of allocation it is meant for, so that frames which can never
 //! move do not end up scattered over all of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
-//! ```
-//! use freehold::{Order, Pfn};
+//! Here the pageblock is the only thing that ever changes hands: at any moment one **holder** has it, a CPU or the zone.
+//! Free frames are bits in their block, so neighbours are merged by being neighbours, an allocated frame carries no
+//! order, and splitting costs nothing. A CPU allocates and frees in its own blocks with plain loads and stores; a frame
+//! freed by somebody else is one atomic operation on its block, and comes home when the holder looks. Freeing never
+//! waits for a lock.
 //!
-//! let block = Pfn::new(0x1234).pageblock();
-//! assert_eq!(block, Pfn::new(0x1200));
-//! assert_eq!(Order::PAGEBLOCK.frames(), 512);
-//! assert!(block.is_aligned(Order::PAGEBLOCK));
+//! No heap: the caller hands over the metadata memory, 256 bytes for each 2 MiB managed (128 KiB a GiB, 0.0122 %) and
+//! about 2.5 KiB for each CPU and zone.
+//!
 //! ```
+//! use freehold::{Config, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, ZoneConfig};
+//! use std::mem::MaybeUninit;
+//!
+//! // 1 GiB from frame 0x1000 on.
+//! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 18).unwrap()];
+//! let zones = [ZoneConfig::new(&memory)];
+//! let config = Config::new(1, &zones);
+//! let mut metadata = vec![MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
+//! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
+//!
+//! let order = Order::new(4).unwrap();
+//! let pfn = freehold.request(Request::new(order, Migratetype::Movable))?;
+//! // Any part may be freed on its own, from anywhere.
+//! freehold.free(pfn, Order::ZERO)?;
+//! freehold.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
+//! // Wrong frees are refused and change nothing.
+//! assert!(freehold.free(pfn, Order::ZERO).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Where to read on: [`Freehold`] and its handles [`On`] and [`Owned`] for the calls; [`Platform`] for what the host
+//! brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a platform of threads, `debug-poison` for
+//! hooks that fill and check frames.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -55,6 +80,8 @@ mod request;
 mod shelf;
 mod stats;
 mod steal;
+#[cfg(feature = "std")]
+mod threads;
 mod validate;
 mod wholes;
 mod zone;
@@ -76,6 +103,8 @@ pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 pub use report::Totals;
 pub use request::Request;
 pub use stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
+#[cfg(feature = "std")]
+pub use threads::Threads;
 pub use validate::Violation;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.

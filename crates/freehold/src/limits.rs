@@ -3,7 +3,7 @@
 //! Zones that lie wholly within the limits are served as always. For the others the blocks within the limits are looked
 //! at one by one, without locks; a block that looks promising is tried where it is, whoever holds it.
 
-use crate::block::{Block, CLASS_WHOLE, FLAG_ISOLATED, FRAMES, WORDS};
+use crate::block::{Block, CLASS_DIRTY, CLASS_WHOLE, FLAG_ISOLATED, FRAMES, WORDS};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::primitive::Plain;
@@ -115,11 +115,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 let offset = find_within(block, request)?;
                 let pcp = self.pcp(cpu.index(), z);
-                if kind == Kind::Whole && block.class() <= CLASS_WHOLE {
+                if kind == Kind::Whole && block.class() <= CLASS_DIRTY {
                     pcp.retype(self.map.blocks, index, request.migratetype as u8);
                 }
                 let pfn = self.take_from(pcp, index, offset, order);
-                if block.class() <= CLASS_WHOLE {
+                if block.class() <= CLASS_DIRTY {
                     pcp.shelf.unlink(self.map.blocks, index);
                     pcp.shelf.link(self.map.blocks, index, block.exact_class());
                 }

@@ -135,10 +135,7 @@ fn two_freers_and_a_collector() {
     model(|| {
         let world = Arc::new(World::new(1));
         world.blocks[0].set_holder(CPU0);
-        together(
-            &world,
-            std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(0, 1), |w| w.collect_and_use(CPU0)],
-        );
+        together(&world, std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(0, 1), |w| w.collect_and_use(CPU0)]);
         world.collect_and_use(CPU0);
         assert_eq!(world.collected.get(), 2, "a free is stranded");
         assert_eq!(world.blocks[0].free_word(0), 3);
@@ -184,10 +181,7 @@ fn freers_of_two_words_share_one_queueing() {
     model(|| {
         let world = Arc::new(World::new(1));
         world.blocks[0].set_holder(CPU0);
-        together(
-            &world,
-            std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(1, 1), |w| w.collect_and_use(CPU0)],
-        );
+        together(&world, std::vec![|w| w.use_and_free(0, 0), |w| w.use_and_free(1, 1), |w| w.collect_and_use(CPU0)]);
         world.collect_and_use(CPU0);
         assert_eq!(world.collected.get(), 2, "a free is stranded");
     });
@@ -199,10 +193,7 @@ fn a_link_is_out_of_use_before_it_is_used_again() {
     model(|| {
         let world = Arc::new(World::new(1));
         world.blocks[0].set_holder(CPU0);
-        together(
-            &world,
-            std::vec![|w| w.use_and_free(0, 0), |w| w.collect_and_use(CPU0), |w| w.use_and_free(1, 0)],
-        );
+        together(&world, std::vec![|w| w.use_and_free(0, 0), |w| w.collect_and_use(CPU0), |w| w.use_and_free(1, 0)]);
         world.collect_and_use(CPU0);
         assert_eq!(world.collected.get(), 2);
     });

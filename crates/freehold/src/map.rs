@@ -49,7 +49,7 @@ impl FrameMap<'_> {
         if slot == NONE {
             return None;
         }
-        Some((slot << 6) | (pfn >> 9) as u32 % 64)
+        Some((slot << 6) | ((pfn >> 9) as u32 % 64))
     }
 
     /// The index of a pageblock by its number.

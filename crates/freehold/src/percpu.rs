@@ -8,7 +8,7 @@
 //! ```
 
 use crate::biased::BiasedLock;
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, NONE, WORDS};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, NONE, WORDS};
 use crate::inbox::Inbox;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
 use crate::shelf::{Shelf, TYPES};
@@ -79,8 +79,36 @@ pub(crate) struct Active {
     pub(crate) block: AtomicU32,
     /// No word below this one has a free frame.
     pub(crate) word: AtomicU32,
+    /// The PFN of that word's first frame.
+    pub(crate) base: AtomicU64,
     /// Frames handed out by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
     pub(crate) allocs: AtomicU64,
+}
+
+impl Active {
+    fn new() -> Self {
+        Self {
+            block: AtomicU32::new(NONE),
+            word: AtomicU32::new(0),
+            base: AtomicU64::new(0),
+            allocs: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes `w` the word of `block`, the active one, that allocations come from.
+    #[inline]
+    pub(crate) fn set_word(&self, block: &Block, w: usize) {
+        self.word.set(w as u32);
+        self.base.set(block.base() + w as u64 * 64);
+    }
+
+    /// Frames of word `w` have become free: allocations come from the lowest word that has any.
+    #[inline]
+    pub(crate) fn lower_word(&self, block: &Block, w: usize) {
+        if (w as u32) < self.word.get() {
+            self.set_word(block, w);
+        }
+    }
 }
 
 /// The blocks of one zone that one CPU holds. Under that CPU's lock.
@@ -91,8 +119,6 @@ pub(crate) struct Pcp {
     /// and zone about which nothing is out of the ordinary. Forgotten whenever the CPU is entered the slow way.
     pub(crate) hot_key: AtomicU64,
     pub(crate) hot_block: AtomicU32,
-    /// The hot block may have a larger free run than its list says.
-    pub(crate) hot_dirty: AtomicU32,
     /// Frames freed by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
     pub(crate) freed: AtomicU64,
     /// When `freed` gets here it is time to compare the count with the high mark.
@@ -115,10 +141,9 @@ pub(crate) struct Pcp {
 impl Pcp {
     pub(crate) fn new() -> Self {
         Self {
-            active: core::array::from_fn(|_| Active { block: AtomicU32::new(NONE), word: AtomicU32::new(0), allocs: AtomicU64::new(0) }),
+            active: core::array::from_fn(|_| Active::new()),
             hot_key: AtomicU64::new(NO_KEY),
             hot_block: AtomicU32::new(NONE),
-            hot_dirty: AtomicU32::new(0),
             freed: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             moved: AtomicU64::new(0),
@@ -187,18 +212,10 @@ impl Pcp {
         }
     }
 
-    /// Brings up to date what the owner's fast path has put off. First thing on every other way in.
-    pub(crate) fn settle(&self, blocks: &[Block]) {
+    /// Makes the owner's fast path look at everything again. First thing on every other way in.
+    #[inline]
+    pub(crate) fn settle(&self) {
         self.hot_key.set(NO_KEY);
-        if self.hot_dirty.get() == 0 {
-            return;
-        }
-        self.hot_dirty.set(0);
-        let index = self.hot_block.get();
-        let block = &blocks[index as usize];
-        if block.class() <= CLASS_WHOLE {
-            self.raise(blocks, index, block.exact_class());
-        }
     }
 
     /// Lets the owner's fast path free as many frames as the high mark allows. Last thing on every other way out.
@@ -216,7 +233,7 @@ impl Pcp {
         let active = &self.active[migratetype];
         active.block.set(index);
         let first = (0..WORDS).find(|&w| block.free_word(w) != 0).unwrap_or(0);
-        active.word.set(first as u32);
+        active.set_word(block, first);
     }
 
     /// Puts the active block of that type on the shelf, where its free runs say.
@@ -229,24 +246,58 @@ impl Pcp {
         }
     }
 
-    /// Frames of that block have become free in hand: puts it where its free runs say. `class` is that of the run
-    /// they are part of now.
+    /// Frames of a block on the shelf have become free; `filled` where a word may have become all free. Most of the
+    /// time there is nothing to do: the block is dirty already.
     #[inline]
-    pub(crate) fn raise(&self, blocks: &[Block], index: u32, class: u8) {
+    pub(crate) fn touched(&self, blocks: &[Block], index: u32, filled: bool) {
         let block = &blocks[index as usize];
-        if block.class() < class {
+        let class = block.class();
+        debug_assert!(class <= CLASS_DIRTY);
+        let now = if filled && block.is_whole() { CLASS_WHOLE } else { CLASS_DIRTY };
+        if class != now {
             self.shelf.unlink(blocks, index);
-            self.shelf.link(blocks, index, class);
+            self.shelf.link(blocks, index, now);
         }
+    }
+
+    /// Looks how large the free runs of up to `limit` dirty blocks are; whether there were any.
+    pub(crate) fn classify(&self, blocks: &[Block], migratetype: usize, limit: u32) -> bool {
+        let mut any = false;
+        for _ in 0..limit {
+            let Some(index) = self.shelf.first(migratetype, CLASS_DIRTY) else { break };
+            any = true;
+            self.shelf.unlink(blocks, index);
+            self.shelf.link(blocks, index, blocks[index as usize].exact_class());
+        }
+        any
     }
 
     /// A block of that type with an aligned free run of that order, on the shelf: the smallest class that has one.
     ///
     /// Blocks found to have less than their list says move to the list they belong to, so that each is looked at in
-    /// vain at most once between two frees.
+    /// vain at most once between two frees; dirty ones are looked at when nothing else has the run, or, for single
+    /// frames, taken as they are.
     pub(crate) fn find(&self, blocks: &[Block], migratetype: usize, order: u32) -> Option<(u32, usize)> {
-        let mut least = order as u8 + 1;
-        while let Some(class) = self.shelf.smallest(migratetype, least) {
+        loop {
+            let class = self.shelf.smallest(migratetype, order as u8 + 1);
+            let class = match class {
+                // Whole blocks last: something dirty will do as well.
+                Some(CLASS_WHOLE | CLASS_DIRTY) | None => {
+                    if order == 0 {
+                        let dirty = self.shelf.first(migratetype, CLASS_DIRTY);
+                        if let Some(index) = dirty {
+                            if let Some(offset) = blocks[index as usize].find_run(0) {
+                                return Some((index, offset));
+                            }
+                        }
+                    }
+                    if self.classify(blocks, migratetype, 16) {
+                        continue;
+                    }
+                    class?
+                }
+                Some(class) => class,
+            };
             let index = self.shelf.first(migratetype, class)?;
             let block = &blocks[index as usize];
             if let Some(offset) = block.find_run(order) {
@@ -254,9 +305,7 @@ impl Pcp {
             }
             self.shelf.unlink(blocks, index);
             self.shelf.link(blocks, index, block.exact_class());
-            least = order as u8 + 1;
         }
-        None
     }
 
     /// The same, but whole blocks stay whole.
@@ -293,7 +342,7 @@ impl Pcp {
     /// Changes the type of a block on the shelf.
     pub(crate) fn retype(&self, blocks: &[Block], index: u32, migratetype: u8) {
         let block = &blocks[index as usize];
-        debug_assert!(block.class() <= CLASS_WHOLE);
+        debug_assert!(block.class() <= CLASS_DIRTY);
         self.shelf.unlink(blocks, index);
         block.set_migratetype(migratetype);
         self.shelf.link(blocks, index, block.class());

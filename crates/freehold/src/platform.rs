@@ -1,8 +1,8 @@
 //! What only the host knows: which CPU this is, how to wait, how to make other CPUs' stores visible.
 
-use crate::biased::Barrier;
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
+use crate::biased::Barrier;
 use crate::{CpuId, Pfn};
 
 /// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.
@@ -77,7 +77,6 @@ pub trait Platform: Sync {
         let _ = frames;
     }
 }
-
 
 /// A host's view of the lock's needs.
 pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);

@@ -126,9 +126,3 @@ pub(crate) fn absorb(block: &Block) -> Absorbed {
 pub(crate) fn has_remote(block: &Block) -> bool {
     block.is_queued() || (0..WORDS).any(|w| block.remote_word(w) != 0)
 }
-
-/// The number of frames that others have freed in the block and nobody has collected.
-pub(crate) fn remote_count(block: &Block) -> u32 {
-    (0..WORDS).map(|w| block.remote_word(w).count_ones()).sum()
-}
-

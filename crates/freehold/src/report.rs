@@ -119,7 +119,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // A run of wholly free blocks that is still growing: its first frame and its end.
         let mut run = FrameRange::default();
-        let mut count_run = |run: FrameRange, chunks: &mut [u64]| {
+        let count_run = |run: FrameRange, chunks: &mut [u64]| {
             for (_, order) in run.chunks(Order::MAX) {
                 chunks[order.index()] += 1;
             }

@@ -19,9 +19,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.flush_combining(guard);
         guard.outside(|| self.flush_everybody());
         // The best first, by a glance; then everybody once.
-        let best = (0..self.cpus.len())
-            .filter(|&cpu| cpu != guard.id.index())
-            .max_by_key(|&cpu| self.pcp(cpu, z).count());
+        let best =
+            (0..self.cpus.len()).filter(|&cpu| cpu != guard.id.index()).max_by_key(|&cpu| self.pcp(cpu, z).count());
         let all = (1..self.cpus.len()).map(|step| (guard.id.index() + step) % self.cpus.len());
         for victim in best.into_iter().chain(all) {
             let taken = guard.outside(|| self.rob(victim, z, request, guard.id));
@@ -101,8 +100,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         for step in 1..self.cpus.len() {
             let victim = (guard.id.index() + step) % self.cpus.len();
-            let taken = guard
-                .outside(|| self.with_cpu(CpuId::new(victim as u16), |guard| self.mix_in_hand(guard, z, request)));
+            let taken =
+                guard.outside(|| self.with_cpu(CpuId::new(victim as u16), |guard| self.mix_in_hand(guard, z, request)));
             if taken.is_some() {
                 return taken;
             }
@@ -137,4 +136,3 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 }
-

@@ -13,7 +13,7 @@
 
 use core::fmt;
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, FLAG_ISOLATED, NONE, WORDS};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, CLASSES, FLAG_ISOLATED, NONE};
 use crate::holder::Holder;
 use crate::percpu::{CMA, NO_KEY};
 use crate::primitive::Plain;
@@ -58,7 +58,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             state.lock.enter_intruder(&self.barrier());
         }
         for pcp in self.pcps {
-            pcp.settle(self.map.blocks);
+            pcp.settle();
         }
         let result = self.validate_zones(0);
         for state in self.cpus {
@@ -95,7 +95,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let block = &self.map.blocks[entry.block.get() as usize];
                 let w = (key % 8) as usize;
                 let taken = block.free_word(w) | block.remote_word(w);
-                expect(key << 6, "a frame waits in a combining buffer and is free already", entry.mask.get() & taken, 0)?;
+                expect(
+                    key << 6,
+                    "a frame waits in a combining buffer and is free already",
+                    entry.mask.get() & taken,
+                    0,
+                )?;
                 expect(key << 6, "an entry of a combining buffer names another block", block.base() >> 9, key >> 3)?;
             }
             if !state.online.get() {
@@ -171,6 +176,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let below = (0..active.word.get() as usize).find(|&w| block.free_word(w) != 0);
             return expect(base, "free frames below the active word", below.map_or(0, |w| w as u64 + 1), 0);
         }
+        let whole = u64::from(exact == CLASS_WHOLE && class != CLASS_WHOLE);
+        expect(base, "a CPU does not know that a block is whole", whole, 0)?;
         expect(base, "the class of a block is too low", u64::from(class.max(exact)), u64::from(class))
     }
 
@@ -189,8 +196,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let wholes = self.map.all().iter().filter(usable).filter(|b| mapped(b)).count() as u64;
         expect(base, "the zone's count of whole blocks", zone.whole_blocks.get(), wholes)?;
         let listed = self.check_shelf(&zone.shelf, base, Holder::ZONE, z)?;
-        let expected =
-            self.map.all().iter().filter(usable).filter(|b| b.class() != CLASS_FULL && !mapped(b)).count();
+        let expected = self.map.all().iter().filter(usable).filter(|b| b.class() != CLASS_FULL && !mapped(b)).count();
         expect(base, "blocks on the zone's lists", listed, expected as u64)?;
         self.check_home_lists(z, zone)
     }
@@ -247,7 +253,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn check_shelf(&self, shelf: &Shelf, base: u64, holder: Holder, z: usize) -> Result<u64, Violation> {
         let mut listed = 0;
         for migratetype in 0..TYPES {
-            for class in 0..=CLASS_WHOLE {
+            for class in 0..CLASSES as u8 {
                 let filled = shelf.smallest(migratetype, class) == Some(class);
                 let first = shelf.first(migratetype, class);
                 expect(base, "the note of which lists are filled", u64::from(filled), u64::from(first.is_some()))?;
@@ -255,7 +261,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 while index != NONE {
                     let block = &self.map.blocks[index as usize];
                     let at = block.base();
-                    expect(at, "on a list of another holder", u64::from(block.holder().raw()), u64::from(holder.raw()))?;
+                    expect(
+                        at,
+                        "on a list of another holder",
+                        u64::from(block.holder().raw()),
+                        u64::from(holder.raw()),
+                    )?;
                     expect(at, "on a list of another zone", u64::from(block.zone()), z as u64)?;
                     expect(at, "on a list of another type", u64::from(block.migratetype()), migratetype as u64)?;
                     expect(at, "on a list of another class", u64::from(block.class()), u64::from(class))?;

@@ -120,11 +120,6 @@ impl<'m> Wholes<'m> {
         (rest != 0).then(|| first as u64 * 64 + u64::from(rest.trailing_zeros()))
     }
 
-    /// The whole blocks of one word that lie in `from..to`, as a mask.
-    pub(crate) fn word(&self, w: usize) -> u64 {
-        self.words[w].get()
-    }
-
     /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`, looking at no more than
     /// `budget` words. `from` need not be aligned. Adds the steps taken to `steps`.
     pub(crate) fn find(&self, order: u32, from: u64, to: u64, budget: u32, steps: &mut u32) -> Search {

@@ -210,11 +210,6 @@ impl ZoneGuard<'_, '_> {
         self.steps.set(self.steps.get() + n);
     }
 
-    /// Steps of work in this hold so far.
-    pub(crate) fn steps(&self) -> u32 {
-        self.steps.get()
-    }
-
     fn bit(&self, block: &Block) -> u64 {
         u64::from(block.number.get()) - self.first_block
     }

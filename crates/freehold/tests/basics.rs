@@ -104,7 +104,10 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
         assert_eq!(free(u64::MAX, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(u64::MAX) }));
         assert_eq!(free(3512, 0), Err(FreeError::Hole { pfn: Pfn::new(3512) }), "behind the first piece");
         assert_eq!(free(5000, 0), Err(FreeError::Hole { pfn: Pfn::new(5000) }), "in a block without memory");
-        assert_eq!(free(pfn.get() + 1, 1), Err(FreeError::Misaligned { pfn: Pfn::new(pfn.get() + 1), order: order(1) }));
+        assert_eq!(
+            free(pfn.get() + 1, 1),
+            Err(FreeError::Misaligned { pfn: Pfn::new(pfn.get() + 1), order: order(1) })
+        );
         assert_eq!(free(9000, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(9000) }));
         assert_eq!(free(pfn.get() + 4, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(pfn.get() + 4) }));
         assert_eq!(on.free_range(range(pfn.get(), 0)), Err(FreeError::ZeroLength));
@@ -246,10 +249,9 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     assert_eq!(F::metadata_size(&Config::new(1, &[odd])), Err(ConfigError::Span { range: range(5, 512) }));
     let outside = ZoneConfig { span: range(512, 512), ..zone };
     assert!(matches!(F::metadata_size(&Config::new(1, &[outside])), Err(ConfigError::OutsideZone { .. })));
-    let mut small = [std::mem::MaybeUninit::uninit(); 100];
+    let small = [std::mem::MaybeUninit::uninit(); 100];
     let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
-    small[0] = std::mem::MaybeUninit::uninit();
 }
 
 #[test]

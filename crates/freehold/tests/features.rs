@@ -201,7 +201,7 @@ fn a_range_is_allocated_wherever_its_blocks_are_held() {
         used.extend((0..700).map(|_| fh.on(cpu(c)).alloc(movable(0)).unwrap()));
     }
     // Some of them wait in a combining buffer, some were published.
-    let freed: Vec<Pfn> = used.extract_if(.., |p| p.get() % 7 == 0).collect();
+    let (freed, mut used): (Vec<Pfn>, Vec<Pfn>) = used.into_iter().partition(|p| p.get() % 7 == 0);
     fh.on(cpu(2)).free_bulk(&freed).unwrap();
     let target = range(700, 3000);
     let inside = used.iter().filter(|p| target.contains(**p)).count();

@@ -13,14 +13,43 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Alloc { cpu: u16, order: u8, migratetype: usize, align: u8, flags: u16 },
-    Bulk { cpu: u16, n: usize, migratetype: usize },
+    Alloc {
+        cpu: u16,
+        order: u8,
+        migratetype: usize,
+        align: u8,
+        flags: u16,
+    },
+    Bulk {
+        cpu: u16,
+        n: usize,
+        migratetype: usize,
+    },
     /// Frees a whole allocation, or a piece of one.
-    Free { cpu: u16, pick: usize, from: u64, len: u64 },
-    FreeOrder { cpu: u16, pick: usize },
-    FreeBulk { cpu: u16, pick: usize, n: usize, step: usize },
-    Wrong { cpu: u16, pfn: u64, len: u64 },
-    Tick { cpu: u16 },
+    Free {
+        cpu: u16,
+        pick: usize,
+        from: u64,
+        len: u64,
+    },
+    FreeOrder {
+        cpu: u16,
+        pick: usize,
+    },
+    FreeBulk {
+        cpu: u16,
+        pick: usize,
+        n: usize,
+        step: usize,
+    },
+    Wrong {
+        cpu: u16,
+        pfn: u64,
+        len: u64,
+    },
+    Tick {
+        cpu: u16,
+    },
     Drain,
 }
 

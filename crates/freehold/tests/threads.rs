@@ -102,7 +102,9 @@ fn worker<P: Platform>(
                 }
             }
             94..96 => {
-                let frames: Vec<Pfn> = held.extract_if(.., |(_, n)| *n == 1).map(|(p, _)| p).take(200).collect();
+                let (singles, rest): (Vec<_>, Vec<_>) = held.drain(..).partition(|(_, n)| *n == 1);
+                held = rest;
+                let frames: Vec<Pfn> = singles.into_iter().map(|(p, _)| p).collect();
                 frames.iter().for_each(|&p| stamps.give(p, 1));
                 owned.free_bulk(&frames).unwrap();
             }

@@ -1,0 +1,145 @@
+//! Promises about work and shape, in exact counts: bounded holds of the zone lock, warm reuse, whole blocks.
+
+mod common;
+
+use std::collections::HashSet;
+use std::collections::VecDeque;
+
+use common::*;
+use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Threads, Watermarks, ZoneConfig};
+
+/// The longest hold of a zone lock, in steps, whatever is done.
+const LONGEST_HOLD: u64 = 64;
+
+fn random(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn no_hold_of_the_zone_lock_is_long() {
+    let fh = machine(4, 4096);
+    let mut seed = 99;
+    let mut held: Vec<(Pfn, u8)> = Vec::new();
+    for step in 0..200_000u64 {
+        let c = cpu((random(&mut seed) % 4) as u16);
+        if held.len() < 3000 || random(&mut seed) % 2 == 0 && held.len() < 60_000 {
+            let o = [0, 0, 0, 1, 2, 3, 5, 9, 10, 13, 18][(random(&mut seed) % 11) as usize];
+            let request = if step % 3 == 0 { unmovable(o) } else { movable(o) };
+            if let Ok(pfn) = fh.on(c).alloc(request) {
+                held.push((pfn, o));
+            }
+        }
+        if !held.is_empty() && random(&mut seed) % 2 == 0 {
+            let (pfn, o) = held.swap_remove(random(&mut seed) as usize % held.len());
+            fh.on(c).free(pfn, order(o)).unwrap();
+        }
+        if step % 5000 == 0 {
+            fh.on(c).tick().unwrap();
+        }
+    }
+    let window = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
+    let found = fh.alloc_contig(3000, Order::ZERO, window, |_| false);
+    if let Ok(range) = found {
+        fh.free_range(range).unwrap();
+    }
+    for (pfn, o) in held {
+        fh.on(cpu(0)).free(pfn, order(o)).unwrap();
+    }
+    assert_all_free(&fh);
+    let stats = fh.zone_stats(0).unwrap();
+    assert!(stats.lock_work_max <= LONGEST_HOLD, "a hold of {} steps", stats.lock_work_max);
+    assert!(stats.lock_work > 0 && stats.lock_acquisitions > 0);
+}
+
+#[test]
+fn the_frames_freed_last_are_used_first() {
+    let fh = machine(1, 1024);
+    let owned = fh.own(cpu(0)).unwrap();
+    for on_owned in [true, false] {
+        let on = fh.on(cpu(0));
+        let alloc = || if on_owned { owned.alloc(movable(0)) } else { on.alloc(movable(0)) }.unwrap();
+        let free = |p| if on_owned { owned.free(p, Order::ZERO) } else { on.free(p, Order::ZERO) }.unwrap();
+        let mut flight: VecDeque<Pfn> = (0..64).map(|_| alloc()).collect();
+        let mut distinct: HashSet<Pfn> = flight.iter().copied().collect();
+        for _ in 0..200_000 {
+            free(flight.pop_front().unwrap());
+            let pfn = alloc();
+            distinct.insert(pfn);
+            flight.push_back(pfn);
+        }
+        // 64 in flight and one being exchanged.
+        assert!(distinct.len() <= 65, "{} distinct frames", distinct.len());
+        flight.into_iter().for_each(free);
+    }
+}
+
+/// The case of a large folio split and then punched out, raised in the contiguous-free thread.
+#[test]
+fn a_split_block_comes_back_whole_while_others_allocate() {
+    for by_range in [true, false] {
+        let fh = build_threads(4, 256);
+        let block = fh.on(cpu(0)).alloc(movable(9)).unwrap();
+        std::thread::scope(|scope| {
+            for c in 1..4 {
+                let fh = &fh;
+                scope.spawn(move || {
+                    let mine: Vec<Pfn> = (0..3000).filter_map(|_| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
+                    mine.into_iter().for_each(|p| fh.on(cpu(c)).free(p, Order::ZERO).unwrap());
+                });
+            }
+            if by_range {
+                fh.on(cpu(0)).free_range(FrameRange::new(block, 512).unwrap()).unwrap();
+            } else {
+                (0..512).for_each(|i| fh.on(cpu(0)).free(Pfn::new(block.get() + i), Order::ZERO).unwrap());
+            }
+        });
+        // No drain, no tick: the very block is there to be had as one.
+        let again: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+        assert!(again.contains(&block));
+        again.into_iter().for_each(|p| fh.on(cpu(1)).free(p, Order::PAGEBLOCK).unwrap());
+        assert_all_free(&fh);
+    }
+}
+
+fn build_threads(cpus: u16, mib: u64) -> Freehold<'static, Threads> {
+    let memory = [range(512, mib * MIB)];
+    let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
+    Freehold::leaked(&Config::new(cpus, &zones), Threads::new(cpus)).unwrap()
+}
+
+#[test]
+fn half_of_a_random_live_set_freed_leaves_what_it_must() {
+    let fh = machine(2, 512);
+    let mut frames = vec![Pfn::default(); 512 * MIB as usize];
+    assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(frames.len()));
+    // Every second block entirely, in random order and from both CPUs: exactly those are whole again.
+    let mut seed = 5;
+    let mut half: Vec<Pfn> = frames.iter().copied().filter(|p| p.get() / 512 % 2 == 0).collect();
+    (1..half.len()).rev().for_each(|i| half.swap(i, random(&mut seed) as usize % (i + 1)));
+    for (i, pfn) in half.iter().enumerate() {
+        fh.on(cpu((i % 2) as u16)).free(*pfn, Order::ZERO).unwrap();
+    }
+    fh.drain_all();
+    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 128);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn one_gigabyte_comes_back_from_any_pieces() {
+    let fh: Freehold<'_, SingleCpu> = machine(2, 2048 + 1024);
+    let pfn = fh.on(cpu(0)).alloc(movable(18)).unwrap();
+    let whole = FrameRange::new(pfn, 1 << 18).unwrap();
+    assert!(fh.on(cpu(1)).free(Pfn::new(pfn.get() + 1), order(18)).is_err());
+    let mut at = whole.start.get();
+    let mut seed = 3;
+    while at < whole.end.get() {
+        let len = (1 + random(&mut seed) % 5000).min(whole.end.get() - at);
+        fh.on(cpu((at % 2) as u16)).free_range(range(at, len)).unwrap();
+        at += len;
+    }
+    assert_eq!(fh.on(cpu(1)).alloc(movable(18)).map(|p| p.is_aligned(order(18))), Ok(true));
+    fh.validate().unwrap();
+}
