@@ -31,6 +31,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Ok(pfn);
             }
         }
+        if request.plain == Request::PLAIN_CHUNK {
+            let migratetype = request.migratetype as usize;
+            if let Some(pfn) = self.take_partial(pcp, migratetype, u32::from(request.order.get())) {
+                guard.state.counters.allocs[migratetype][request.order.index()].add(1);
+                self.handed_out(pfn, request.order);
+                return Ok(pfn);
+            }
+        }
         self.alloc_slow(guard, request)
     }
 

@@ -387,6 +387,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
+        if order.get() <= 6 {
+            // Within one word.
+            let mask = crate::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
+            return self.free_word_mask(guard.as_ref(), pfn.get() >> 6, mask, 1);
+        }
         match FrameRange::new(pfn, order.frames()) {
             Some(range) => self.free_range_entered(guard, range),
             None => Err(FreeError::OutOfZone { pfn }),
@@ -548,11 +553,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 mask |= bit;
                 end += 1;
             }
-            if let Err(error) = self.free_word_mask(guard, key, mask) {
+            if let Err(error) = self.free_word_mask(guard, key, mask, u64::from(mask.count_ones())) {
                 // The word as a whole was refused; frame by frame finds the first that is to blame.
                 for (i, &pfn) in frames[at..end].iter().enumerate() {
                     let bit = 1u64 << (pfn.get() % 64);
-                    if let Err(error) = self.free_word_mask(guard, key, bit) {
+                    if let Err(error) = self.free_word_mask(guard, key, bit, 1) {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }
@@ -564,9 +569,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Frames of one word, wherever it is held.
+    /// Frames of one word, wherever it is held; counts as so many frees.
     #[inline]
-    fn free_word_mask(&self, guard: Option<&CpuGuard<'_, 'm, P>>, key: u64, mask: u64) -> Result<(), FreeError> {
+    fn free_word_mask(
+        &self,
+        guard: Option<&CpuGuard<'_, 'm, P>>,
+        key: u64,
+        mask: u64,
+        frees: u64,
+    ) -> Result<(), FreeError> {
         let first = Pfn::new((key << 6) + u64::from(mask.trailing_zeros()));
         let Some(index) = self.map.locate(key << 6) else { return Err(self.nowhere(first)) };
         let block = &self.map.blocks[index as usize];
@@ -579,7 +590,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.poisoned_mask(block, w, mask);
                 block.set_free_word(w, word | mask);
-                guard.state.counters.local_frees.add(u64::from(mask.count_ones()));
+                guard.state.counters.local_frees.add(frees);
                 let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 let class = block.class();
                 if class == CLASS_ACTIVE {
@@ -597,7 +608,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Ok(());
             }
         }
-        self.free_foreign(guard, index, w, mask)
+        match guard {
+            Some(guard) if frees == 1 => self.free_foreign_checked(guard, index, w, mask),
+            _ => self.free_foreign(guard, index, w, mask),
+        }
     }
 
     #[inline(always)]
