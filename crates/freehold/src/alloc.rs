@@ -79,17 +79,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     #[inline(always)]
     fn take_block(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
-        let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
-        let block = self.map.blocks.get(index as usize)?;
-        if !block.is_whole() {
-            return None;
-        }
+        let active = &pcp.active[migratetype];
+        let current = self.map.blocks.get(active.block.get() as usize);
+        let block = match current {
+            // The active block, if nothing is taken from it: no list has to change.
+            Some(block) if block.is_whole() => block,
+            _ => {
+                let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
+                let block = self.map.blocks.get(index as usize)?;
+                if !block.is_whole() {
+                    return None;
+                }
+                if current.is_none_or(|current| !current.has_free()) {
+                    // Nothing is lost by making it the active one, and its free is cheaper then.
+                    pcp.activate(self.map.blocks, index);
+                } else {
+                    pcp.shelf.unlink(self.map.blocks, index);
+                    pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
+                }
+                block
+            }
+        };
         block.fill(0);
         if block.virgin_words.get() != 0 {
             block.note_use(0, FRAMES);
         }
-        pcp.shelf.unlink(self.map.blocks, index);
-        pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
         pcp.forget_frames(block, FRAMES as u32);
         Some(Pfn::new(block.base()))
     }

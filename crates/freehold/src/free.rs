@@ -153,13 +153,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Fast::No;
         }
         let tag = block.tag();
-        if tag.lower() != mine || block.is_queued() || tag.class() == CLASS_ACTIVE || block.has_free() {
+        if tag.lower() != mine || block.is_queued() || block.has_free() {
             return self.refused(state);
         }
         self.poisoned(pfn, FRAMES as u64);
         block.fill(!0);
-        pcp.shelf.unlink(self.map.blocks, index);
-        pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        if tag.class() == CLASS_ACTIVE {
+            pcp.active[tag.migratetype() as usize].lower_word(block, 0);
+        } else {
+            pcp.shelf.unlink(self.map.blocks, index);
+            pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        }
         pcp.note_frames(block, FRAMES as u32);
         state.counters.local_frees.add(1);
         let limit = pcp.limit.get();
