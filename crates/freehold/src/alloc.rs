@@ -93,6 +93,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if current.is_none_or(|current| !current.has_free()) {
                     // Nothing is lost by making it the active one, and its free is cheaper then.
                     pcp.activate(self.map.blocks, index);
+                    pcp.settle();
                 } else {
                     pcp.shelf.unlink(self.map.blocks, index);
                     pcp.shelf.link(self.map.blocks, index, CLASS_FULL);

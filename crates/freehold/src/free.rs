@@ -43,7 +43,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
-        if word | 1 << bit == !0 {
+        if word | 1 << bit == pcp.hot_full.get() {
             self.word_filled(pcp);
         }
         self.freed_fast(state, pcp)
@@ -83,6 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         block.set_free_word(w, word | mask);
         pcp.hot_key.set(key);
         pcp.hot_block.set(index);
+        pcp.hot_full.set(if tag.class() == CLASS_ACTIVE { 0 } else { !0 });
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
             active.lower_word(block, w);
