@@ -23,7 +23,12 @@ const COLLECT: u32 = 16;
 impl<'m, P: Platform> Freehold<'m, P> {
     /// The whole of an allocation but for getting in. Leaves the CPU.
     #[inline(always)]
-    pub(crate) fn alloc(&self, guard: CpuGuard<'_, 'm, P>, pcp: &Pcp, request: &Request) -> Result<Pfn, AllocError> {
+    pub(crate) fn alloc_entered(
+        &self,
+        guard: CpuGuard<'_, 'm, P>,
+        pcp: &Pcp,
+        request: &Request,
+    ) -> Result<Pfn, AllocError> {
         if request.is_plain_frame() {
             if let Some(pfn) = self.take_active(pcp, request.migratetype as usize) {
                 pcp.active[request.migratetype as usize].allocs.add(1);
@@ -427,7 +432,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Single frames into a slice; see [`On::alloc_bulk`](crate::On::alloc_bulk).
-    pub(crate) fn alloc_bulk(
+    pub(crate) fn alloc_bulk_entered(
         &self,
         guard: CpuGuard<'_, 'm, P>,
         request: &Request,

@@ -540,7 +540,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_bulk(&self, guard: Option<CpuGuard<'_, 'm, P>>, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub(crate) fn free_bulk_entered(
+        &self,
+        guard: Option<CpuGuard<'_, 'm, P>>,
+        frames: &[Pfn],
+    ) -> Result<(), BulkFreeError> {
         let guard = guard.as_ref();
         let mut at = 0;
         while at < frames.len() {
