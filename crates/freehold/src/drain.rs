@@ -208,7 +208,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Each CPU's state is entered in turn; blocks without a free frame stay where they are. Takes time proportional
     /// to the blocks held.
     pub fn drain_all(&self) {
-        self.flush_everybody();
+        self.bring_home();
         for cpu in 0..self.cpus.len() {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
                 while self.collect_some(guard, TICK_BLOCKS) {}

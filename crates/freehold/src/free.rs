@@ -30,6 +30,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let key = pfn.get() >> 6;
         if pcp.hot_key.get() != key {
+            if state.combine[key as usize % COMBINE].key.get() == key {
+                return self.free_combined(state, key, 1 << (pfn.get() % 64));
+            }
             return self.free_owner(state, pcp, mine, pfn);
         }
         let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
@@ -40,7 +43,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
-        if word | 1 << bit == !0 {
+        if word | 1 << bit == pcp.hot_full.get() {
             self.word_filled(pcp);
         }
         self.freed_fast(state, pcp)
@@ -80,6 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         block.set_free_word(w, word | mask);
         pcp.hot_key.set(key);
         pcp.hot_block.set(index);
+        pcp.hot_full.set(if tag.class() == CLASS_ACTIVE { 0 } else { !0 });
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
             active.lower_word(block, w);
@@ -89,7 +93,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.freed_fast(state, pcp)
     }
 
-    /// One frame of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
+    /// One frame of a word that has an open entry in the combining buffer, by the CPU's owner, who is inside. Leaves.
+    ///
+    /// What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
+    /// so that a holder's line that is written all the time is left alone.
+    #[inline(never)]
+    fn free_combined(&self, state: &CpuState, key: u64, mask: u64) -> Fast {
+        let entry = &state.combine[key as usize % COMBINE];
+        let Some(block) = self.map.blocks.get(entry.block.get() as usize) else { return self.refused(state) };
+        let w = (key % 8) as usize;
+        let before = entry.mask.get();
+        let taken = before | entry.known.get();
+        if (taken | block.remote_word(w)) & mask != 0 {
+            return self.refused(state);
+        }
+        self.poisoned_mask(block, w, mask);
+        entry.mask.set(before | mask);
+        state.counters.remote_frees.add(1);
+        if taken | mask == !0 {
+            self.flush_entry(state, key as usize % COMBINE);
+        }
+        state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// The first frame of its word of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
     #[inline]
     fn free_combining(&self, state: &CpuState, mine: u32, index: u32, key: u64, mask: u64) -> Fast {
         let block = &self.map.blocks[index as usize];
@@ -97,33 +125,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let w = (key % 8) as usize;
         let slot = key as usize % COMBINE;
         let entry = &state.combine[slot];
-        if entry.key.get() == key {
-            let before = entry.mask.get();
-            if (before | entry.known.get() | block.remote_word(w)) & mask != 0 || tag.is_odd() {
-                return self.refused(state);
-            }
-            self.poisoned_mask(block, w, mask);
-            entry.mask.set(before | mask);
-            if before | mask | entry.known.get() == !0 {
-                self.flush_entry(state, slot);
-            }
-        } else {
-            let known = block.free_word(w) | block.remote_word(w);
-            // Its own, but not ordinary: of another zone, say, or CMA.
-            let mine = tag.lower() as u16 == mine as u16;
-            if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
-                return self.refused(state);
-            }
-            if entry.key.get() != NO_KEY {
-                self.flush_entry(state, slot);
-            }
-            self.poisoned_mask(block, w, mask);
-            entry.key.set(key);
-            entry.mask.set(mask);
-            entry.known.set(known);
-            entry.block.set(index);
-            state.combining.set(state.combining.get() | 1 << slot);
+        let known = block.free_word(w) | block.remote_word(w);
+        // Its own, but not ordinary: of another zone, say, or CMA.
+        let mine = tag.lower() as u16 == mine as u16;
+        if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
+            return self.refused(state);
         }
+        if entry.key.get() != NO_KEY {
+            self.flush_entry(state, slot);
+        }
+        self.poisoned_mask(block, w, mask);
+        entry.key.set(key);
+        entry.mask.set(mask);
+        entry.known.set(known);
+        entry.block.set(index);
+        state.combining.set(state.combining.get() | 1 << slot);
         state.counters.remote_frees.add(1);
         state.lock.leave_owner();
         Fast::Done
@@ -138,13 +154,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Fast::No;
         }
         let tag = block.tag();
-        if tag.lower() != mine || block.is_queued() || tag.class() == CLASS_ACTIVE || block.has_free() {
+        if tag.lower() != mine || block.is_queued() || block.has_free() {
             return self.refused(state);
         }
         self.poisoned(pfn, FRAMES as u64);
         block.fill(!0);
-        pcp.shelf.unlink(self.map.blocks, index);
-        pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        if tag.class() == CLASS_ACTIVE {
+            pcp.active[tag.migratetype() as usize].lower_word(block, 0);
+        } else {
+            pcp.shelf.unlink(self.map.blocks, index);
+            pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        }
         pcp.note_frames(block, FRAMES as u32);
         state.counters.local_frees.add(1);
         let limit = pcp.limit.get();
@@ -250,9 +270,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             return Ok(());
         }
-        let known = block.free_word(w) | block.remote_word(w);
+        let mut known = block.free_word(w) | block.remote_word(w);
         if known & mask != 0 || block.flags() != 0 || block.holder() == Holder::NOBODY {
             self.check_word(Some(guard), block, w, mask)?;
+        }
+        if block.has_flag(FLAG_HOLES) {
+            // So that later frees of this word look closer.
+            known |= !self.map.present(block)[w];
         }
         if entry.key.get() != NO_KEY {
             self.flush_entry(guard.state, slot);
@@ -367,6 +391,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), FreeError> {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
+        }
+        if order.get() <= 6 {
+            // Within one word.
+            let mask = crate::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
+            return self.free_word_mask(guard.as_ref(), pfn.get() >> 6, mask, 1);
         }
         match FrameRange::new(pfn, order.frames()) {
             Some(range) => self.free_range_entered(guard, range),
@@ -511,7 +540,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_bulk(&self, guard: Option<CpuGuard<'_, 'm, P>>, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub(crate) fn free_bulk_entered(
+        &self,
+        guard: Option<CpuGuard<'_, 'm, P>>,
+        frames: &[Pfn],
+    ) -> Result<(), BulkFreeError> {
         let guard = guard.as_ref();
         let mut at = 0;
         while at < frames.len() {
@@ -529,11 +562,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 mask |= bit;
                 end += 1;
             }
-            if let Err(error) = self.free_word_mask(guard, key, mask) {
+            if let Err(error) = self.free_word_mask(guard, key, mask, u64::from(mask.count_ones())) {
                 // The word as a whole was refused; frame by frame finds the first that is to blame.
                 for (i, &pfn) in frames[at..end].iter().enumerate() {
                     let bit = 1u64 << (pfn.get() % 64);
-                    if let Err(error) = self.free_word_mask(guard, key, bit) {
+                    if let Err(error) = self.free_word_mask(guard, key, bit, 1) {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }
@@ -545,9 +578,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Frames of one word, wherever it is held.
+    /// Frames of one word, wherever it is held; counts as so many frees.
     #[inline]
-    fn free_word_mask(&self, guard: Option<&CpuGuard<'_, 'm, P>>, key: u64, mask: u64) -> Result<(), FreeError> {
+    fn free_word_mask(
+        &self,
+        guard: Option<&CpuGuard<'_, 'm, P>>,
+        key: u64,
+        mask: u64,
+        frees: u64,
+    ) -> Result<(), FreeError> {
         let first = Pfn::new((key << 6) + u64::from(mask.trailing_zeros()));
         let Some(index) = self.map.locate(key << 6) else { return Err(self.nowhere(first)) };
         let block = &self.map.blocks[index as usize];
@@ -560,7 +599,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.poisoned_mask(block, w, mask);
                 block.set_free_word(w, word | mask);
-                guard.state.counters.local_frees.add(u64::from(mask.count_ones()));
+                guard.state.counters.local_frees.add(frees);
                 let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 let class = block.class();
                 if class == CLASS_ACTIVE {
@@ -578,7 +617,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Ok(());
             }
         }
-        self.free_foreign(guard, index, w, mask)
+        match guard {
+            Some(guard) if frees == 1 => self.free_foreign_checked(guard, index, w, mask),
+            _ => self.free_foreign(guard, index, w, mask),
+        }
     }
 
     #[inline(always)]

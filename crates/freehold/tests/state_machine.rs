@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu,
-    Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
+    SingleCpu, Watermarks, ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,39 @@ enum Op {
         cpu: u16,
     },
     Drain,
+    /// A request within address limits.
+    Limited {
+        cpu: u16,
+        order: u8,
+        from: u64,
+        len: u64,
+    },
+    /// Exactly these frames; users are moved away, or not.
+    Contig {
+        start: u64,
+        len: u64,
+        moving: bool,
+    },
+    /// A CPU goes and comes back.
+    Replug {
+        cpu: u16,
+    },
+    /// A piece of memory goes, if it is free, and comes back.
+    Remove {
+        start: u64,
+        blocks: u64,
+    },
+    /// From a context that may not wait.
+    NoLock {
+        cpu: u16,
+        order: u8,
+    },
+    /// Calls by a CPU's owner.
+    Owned {
+        cpu: u16,
+        order: u8,
+        pick: usize,
+    },
 }
 
 const CPUS: u16 = 3;
@@ -69,6 +102,14 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => (cpu.clone(), 0u64..20000, 1u64..700).prop_map(|(cpu, pfn, len)| Op::Wrong { cpu, pfn, len }),
         1 => cpu.clone().prop_map(|cpu| Op::Tick { cpu }),
         1 => Just(Op::Drain),
+        1 => (cpu.clone(), 0u8..11, 0u64..20000, 1u64..20000)
+            .prop_map(|(cpu, order, from, len)| Op::Limited { cpu, order, from, len }),
+        1 => (0u64..20000, 1u64..2000, any::<bool>()).prop_map(|(start, len, moving)| Op::Contig { start, len, moving }),
+        1 => cpu.clone().prop_map(|cpu| Op::Replug { cpu }),
+        1 => (0u64..40, 1u64..4).prop_map(|(start, blocks)| Op::Remove { start, blocks }),
+        1 => (cpu.clone(), 0u8..10).prop_map(|(cpu, order)| Op::NoLock { cpu, order }),
+        2 => (cpu.clone(), prop_oneof![Just(0u8), Just(9), 0u8..10], any::<usize>())
+            .prop_map(|(cpu, order, pick)| Op::Owned { cpu, order, pick }),
     ]
 }
 
@@ -126,7 +167,12 @@ impl Model {
     }
 }
 
-fn run(fh: &Freehold<'_, SingleCpu>, managed: u64, reserve: u64, ops: Vec<Op>) {
+/// Free frames over all zones.
+fn free_frames<P: Platform>(fh: &Freehold<'_, P>) -> u64 {
+    (0..fh.zone_count()).map(|z| fh.zone_stats(z).unwrap().free).sum()
+}
+
+fn run<P: Platform>(fh: &Freehold<'_, P>, managed: u64, reserve: u64, ops: Vec<Op>) {
     let mut model = Model::default();
     for op in ops {
         match op.clone() {
@@ -190,7 +236,7 @@ fn run(fh: &Freehold<'_, SingleCpu>, managed: u64, reserve: u64, ops: Vec<Op>) {
                 }
                 // What waits in another CPU's combining buffer no call can see; that is reported late instead.
                 (0..CPUS).for_each(|c| fh.on(cpu(c)).flush().unwrap());
-                let free = fh.zone_stats(0).unwrap().free;
+                let free = free_frames(fh);
                 let error = fh.on(cpu(c)).free_range(range(pfn, len)).unwrap_err();
                 let culprit = match error {
                     FreeError::DoubleFree { pfn }
@@ -201,12 +247,82 @@ fn run(fh: &Freehold<'_, SingleCpu>, managed: u64, reserve: u64, ops: Vec<Op>) {
                     other => panic!("{other}"),
                 };
                 assert!(!model.covers(culprit.get(), 1), "{error} but it is in use");
-                assert_eq!(fh.zone_stats(0).unwrap().free, free, "a refused free changed something");
+                assert_eq!(free_frames(fh), free, "a refused free changed something");
             }
             Op::Tick { cpu: c } => fh.on(cpu(c)).tick().unwrap(),
             Op::Drain => fh.drain_all(),
+            Op::Limited { cpu: c, order: o, from, len } => {
+                let (from, below) = (Pfn::new(from), Pfn::new(from + len));
+                let request = Request::new(order(o), Migratetype::Unmovable).from(from).below(below);
+                if let Ok(pfn) = fh.on(cpu(c)).alloc(request) {
+                    assert!(pfn.is_aligned(order(o)) && pfn >= from && pfn.get() + (1 << o) <= below.get());
+                    model.add(pfn.get(), 1 << o);
+                }
+            }
+            Op::Contig { start, len, moving } => {
+                let target = range(start, len);
+                let result = fh.alloc_contig_range(target, |used| {
+                    if !moving {
+                        return false;
+                    }
+                    for pfn in used.start.get()..used.end.get() {
+                        let Ok(new) = fh.on(cpu(1)).alloc(Request::new(Order::ZERO, Migratetype::Movable)) else {
+                            return false;
+                        };
+                        assert!(!target.contains(new));
+                        model.add(new.get(), 1);
+                        fh.on(cpu((pfn % 3) as u16)).free(Pfn::new(pfn), Order::ZERO).unwrap();
+                        model.remove(pfn, 1);
+                    }
+                    true
+                });
+                if result.is_ok() {
+                    model.add(start, len);
+                }
+            }
+            Op::Replug { cpu: c } => {
+                fh.cpu_offline(cpu(c)).unwrap();
+                fh.validate().unwrap_or_else(|v| panic!("after {op:?}: {v}"));
+                assert_eq!(fh.blocks_held(Some(cpu(c))), 0);
+                fh.cpu_online(cpu(c)).unwrap();
+            }
+            Op::Remove { start, blocks } => {
+                let piece = range(start * 512, blocks * 512);
+                if fh.remove_memory(piece).is_ok() {
+                    assert!(!model.overlaps(piece.start.get(), piece.len()));
+                    fh.validate().unwrap_or_else(|v| panic!("after {op:?}: {v}"));
+                    assert_eq!(free_frames(fh), managed - model.total() - piece.len());
+                    fh.add_memory(piece).unwrap();
+                }
+            }
+            Op::NoLock { cpu: c, order: o } => {
+                let request = Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
+                if let Ok(pfn) = fh.on(cpu(c)).alloc(request) {
+                    model.add(pfn.get(), 1 << o);
+                }
+            }
+            Op::Owned { cpu: c, order: o, pick } => {
+                let owned = fh.own(cpu(c)).unwrap();
+                for _ in 0..pick % 200 {
+                    if let Ok(pfn) = owned.alloc(Request::new(order(o), Migratetype::Movable)) {
+                        model.add(pfn.get(), 1 << o);
+                    }
+                }
+                for i in 0..pick % 300 {
+                    let Some((s, l)) = model.pick(pick.wrapping_add(i * 7)) else { break };
+                    let (start, o) = range(s, l).chunks(Order::MAX).next().unwrap();
+                    if i % 2 == 0 {
+                        owned.free(start, Order::ZERO).unwrap();
+                        assert!(owned.free(start, Order::ZERO).is_err());
+                        model.remove(start.get(), 1);
+                    } else {
+                        owned.free(start, o).unwrap();
+                        model.remove(start.get(), o.frames());
+                    }
+                }
+            }
         }
-        assert_eq!(fh.zone_stats(0).unwrap().free, managed - model.total(), "after {op:?}");
+        assert_eq!(free_frames(fh), managed - model.total(), "after {op:?}");
         fh.validate().unwrap_or_else(|v| panic!("after {op:?}: {v}"));
     }
     let rest: Vec<(u64, u64)> = model.used.into_iter().collect();
@@ -214,9 +330,16 @@ fn run(fh: &Freehold<'_, SingleCpu>, managed: u64, reserve: u64, ops: Vec<Op>) {
         fh.on(cpu(i as u16 % CPUS)).free_range(FrameRange::new(Pfn::new(s), l).unwrap()).unwrap();
     }
     assert_all_free(fh);
-    let stats = fh.zone_stats(0).unwrap();
     assert_eq!(fh.totals().cpus.late_double_frees, 0);
-    assert_eq!(stats.mixed + stats.fallbacks - stats.mixed, stats.fallbacks);
+}
+
+/// The biased paths on one thread: there is nobody whose stores a heavy barrier would have to wait for.
+struct OneThread;
+
+impl Platform for OneThread {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
 }
 
 proptest! {
@@ -225,7 +348,9 @@ proptest! {
     /// A zone in which CPUs hold blocks of their own.
     #[test]
     fn any_history_keeps_every_promise(ops in prop::collection::vec(ops(), 1..250)) {
-        let fh = machine(CPUS, 24 * 8);
+        let memory = [range(512, 24 * 8 * MIB)];
+        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, OneThread);
         run(&fh, 24 * 8 * MIB, 0, ops);
     }
 
@@ -234,7 +359,7 @@ proptest! {
     fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250)) {
         let memory = [range(700, 3000), range(4100, 1000), range(8192, 2048)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config::new(CPUS, &[zone]), SingleCpu);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, SingleCpu);
         run(&fh, 6048, 0, ops);
     }
 
@@ -244,7 +369,22 @@ proptest! {
         let memory = [range(512, 32 * MIB)];
         let zone =
             ZoneConfig { watermarks: Watermarks::Frames { min: 300, low: 900, high: 1500 }, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config::new(CPUS, &[zone]), SingleCpu);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, SingleCpu);
         run(&fh, 32 * MIB, 300, ops);
+    }
+
+    /// Two zones, CMA and HIGHATOMIC, watermarks, biased locks: everything at once.
+    #[test]
+    fn zones_with_everything_do_too(ops in prop::collection::vec(ops(), 1..250)) {
+        let (low, high) = ([range(512, 16 * MIB)], [range(8192, 180 * MIB)]);
+        let cma = [range(10240, 20 * MIB)];
+        let marks = Watermarks::Frames { min: 200, low: 800, high: 1000 };
+        let zones = [
+            ZoneConfig { watermarks: Watermarks::Frames { min: 50, low: 60, high: 70 }, ..ZoneConfig::new(&low) },
+            ZoneConfig { watermarks: marks, cma: &cma, ..ZoneConfig::new(&high) },
+        ];
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &zones) }, OneThread);
+        // Frames of CMA blocks are no use to most requests.
+        run(&fh, 196 * MIB, 250 + 20 * MIB, ops);
     }
 }
