@@ -10,8 +10,8 @@
 //!
 //! # How far the figures can be trusted
 //!
-//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Frame numbers are hidden from the
-//!   optimiser on their way from an allocation to a free, and every result is looked at ([`loops`]).
+//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result is looked at and every
+//!   frame number used ([`loops`] says how).
 //! * Within a run the engines take turns, A B C A B C, so that whatever the machine goes through hits all of them. A
 //!   figure is the median of the runs, with the least and the greatest beside it.
 //! * Before the first run each engine goes through a warm-up with every frame stamped ([`engines::Stamped`]); an engine

@@ -226,7 +226,7 @@ fn run_here(
     // Relaxed: a flag that carries nothing.
     let stopped = || stop.load(Ordering::Relaxed);
     // The first steps on a cold core are no measure.
-    yardstick::rmw_ns(plan.scale.yardstick);
+    let _ = yardstick::rmw_ns(plan.scale.yardstick);
     for &kind in &plan.benchmarks {
         if kind.about().threads > cpus.count().max(1) {
             report.left_out.push(kind);

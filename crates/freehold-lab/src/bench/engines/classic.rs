@@ -68,8 +68,8 @@ impl Calls for ClassicCpu<'_> {
 
     #[inline(always)]
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-        self.classic.free(self.cpu, pfn, order)?;
-        Ok(())
+        // Whether the frame was freed or had further references, which none has here.
+        self.classic.free(self.cpu, pfn, order).map(drop).map_err(Into::into)
     }
 
     #[inline(always)]
