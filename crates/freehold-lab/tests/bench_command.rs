@@ -33,7 +33,9 @@ fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla", "buddy_system_allocator"];
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json"]);
-    engines.iter().for_each(|engine| drop(command.args(["-e", engine])));
+    for engine in engines {
+        command.args(["-e", engine]);
+    }
     let done = command.assert().code(0);
     let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
     let keys =

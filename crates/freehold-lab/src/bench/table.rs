@@ -69,9 +69,10 @@ fn cells(report: &Report, metric: &str, rows: &[Option<&Row>]) -> Vec<Cell> {
     cells
 }
 
-/// Two digits behind the point where there are few before it.
+/// Three digits or so.
 fn figure(value: f64) -> String {
     match value {
+        v if v < 0.1 => format!("{v:.4}"),
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
         v => format!("{v:.0}"),

@@ -12,13 +12,14 @@ use super::error::CliError;
 use super::{Outcome, output};
 use crate::bench::{self, BenchEngine, Kind, Plan, Scale, table};
 
+// Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
 What each benchmark and metric means and where it comes from: freehold bench --list.
 
-All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. Engines
-take turns within a run; a figure is the median of the runs, with the least and the greatest. Threads stay on one CPU
-each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core are measured in
-the same run: compare machines by them, not by nanoseconds.
+All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. \
+Engines take turns within a run; a figure is the median of the runs, with the least and the greatest. Threads stay \
+on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core \
+are measured in the same run: compare machines by them, not by nanoseconds.
 
 Examples:
   freehold bench                                everything, the default engines
@@ -27,8 +28,10 @@ Examples:
   freehold bench --targets                      and whether freehold reaches what it is meant to
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\",
-\"median\", \"min\", \"max\", \"runs\"}]}. Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"rows\": [{\"benchmark\", \"engine\", \"metric\", \
+\"unit\", \"median\", \"min\", \"max\", \"runs\"}]}.
+
+Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
 
 /// Engines unless told otherwise. The first is the one that the others are compared with.
 const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
