@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod cli;
 pub mod engine;
 pub mod engines;

@@ -23,11 +23,24 @@ const COLLECT: u32 = 16;
 impl<'m, P: Platform> Freehold<'m, P> {
     /// The whole of an allocation but for getting in. Leaves the CPU.
     #[inline(always)]
-    pub(crate) fn alloc(&self, guard: CpuGuard<'_, 'm, P>, pcp: &Pcp, request: &Request) -> Result<Pfn, AllocError> {
+    pub(crate) fn alloc_entered(
+        &self,
+        guard: CpuGuard<'_, 'm, P>,
+        pcp: &Pcp,
+        request: &Request,
+    ) -> Result<Pfn, AllocError> {
         if request.is_plain_frame() {
             if let Some(pfn) = self.take_active(pcp, request.migratetype as usize) {
                 pcp.active[request.migratetype as usize].allocs.add(1);
                 self.handed_out(pfn, Order::ZERO);
+                return Ok(pfn);
+            }
+        }
+        if request.plain == Request::PLAIN_CHUNK {
+            let migratetype = request.migratetype as usize;
+            if let Some(pfn) = self.take_partial(pcp, migratetype, u32::from(request.order.get())) {
+                guard.state.counters.allocs[migratetype][request.order.index()].add(1);
+                self.handed_out(pfn, request.order);
                 return Ok(pfn);
             }
         }
@@ -71,17 +84,32 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     #[inline(always)]
     fn take_block(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
-        let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
-        let block = self.map.blocks.get(index as usize)?;
-        if !block.is_whole() {
-            return None;
-        }
+        let active = &pcp.active[migratetype];
+        let current = self.map.blocks.get(active.block.get() as usize);
+        let block = match current {
+            // The active block, if nothing is taken from it: no list has to change.
+            Some(block) if block.is_whole() => block,
+            _ => {
+                let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
+                let block = self.map.blocks.get(index as usize)?;
+                if !block.is_whole() {
+                    return None;
+                }
+                if current.is_none_or(|current| !current.has_free()) {
+                    // Nothing is lost by making it the active one, and its free is cheaper then.
+                    pcp.activate(self.map.blocks, index);
+                    pcp.settle();
+                } else {
+                    pcp.shelf.unlink(self.map.blocks, index);
+                    pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
+                }
+                block
+            }
+        };
         block.fill(0);
         if block.virgin_words.get() != 0 {
             block.note_use(0, FRAMES);
         }
-        pcp.shelf.unlink(self.map.blocks, index);
-        pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
         pcp.forget_frames(block, FRAMES as u32);
         Some(Pfn::new(block.base()))
     }
@@ -404,7 +432,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Single frames into a slice; see [`On::alloc_bulk`](crate::On::alloc_bulk).
-    pub(crate) fn alloc_bulk(
+    pub(crate) fn alloc_bulk_entered(
         &self,
         guard: CpuGuard<'_, 'm, P>,
         request: &Request,

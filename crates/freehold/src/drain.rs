@@ -208,30 +208,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Each CPU's state is entered in turn; blocks without a free frame stay where they are. Takes time proportional
     /// to the blocks held.
     pub fn drain_all(&self) {
-        self.flush_everybody();
-        // Collect first, give back then: a block that has changed hands is passed on to its holder's inbox, which may be
-        // that of a CPU whose turn is over. It is passed on once unless it changes hands again, so a second round finds
-        // it; the bound is for CPUs that go on working meanwhile.
-        for _ in 0..=self.cpus.len() {
-            for z in 0..self.zones.len() {
-                self.collect_zone(z);
-            }
-            let mut any = false;
-            for cpu in 0..self.cpus.len() {
-                any |= self.with_cpu(CpuId::new(cpu as u16), |guard| {
-                    let mut any = false;
-                    while self.collect_some(guard, TICK_BLOCKS) {
-                        any = true;
-                    }
-                    any
-                });
-            }
-            if !any {
-                break;
-            }
-        }
+        self.bring_home();
         for cpu in 0..self.cpus.len() {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
+                while self.collect_some(guard, TICK_BLOCKS) {}
                 for z in 0..self.zones.len() {
                     self.give_back(guard, z, Give::Free);
                 }

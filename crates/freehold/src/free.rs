@@ -43,7 +43,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         self.poisoned(pfn, 1);
         block.set_free_word(w, word | 1 << bit);
-        if word | 1 << bit == !0 {
+        if word | 1 << bit == pcp.hot_full.get() {
             self.word_filled(pcp);
         }
         self.freed_fast(state, pcp)
@@ -83,6 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         block.set_free_word(w, word | mask);
         pcp.hot_key.set(key);
         pcp.hot_block.set(index);
+        pcp.hot_full.set(if tag.class() == CLASS_ACTIVE { 0 } else { !0 });
         if tag.class() == CLASS_ACTIVE {
             let active = &pcp.active[tag.migratetype() as usize];
             active.lower_word(block, w);
@@ -153,13 +154,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Fast::No;
         }
         let tag = block.tag();
-        if tag.lower() != mine || block.is_queued() || tag.class() == CLASS_ACTIVE || block.has_free() {
+        if tag.lower() != mine || block.is_queued() || block.has_free() {
             return self.refused(state);
         }
         self.poisoned(pfn, FRAMES as u64);
         block.fill(!0);
-        pcp.shelf.unlink(self.map.blocks, index);
-        pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        if tag.class() == CLASS_ACTIVE {
+            pcp.active[tag.migratetype() as usize].lower_word(block, 0);
+        } else {
+            pcp.shelf.unlink(self.map.blocks, index);
+            pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
+        }
         pcp.note_frames(block, FRAMES as u32);
         state.counters.local_frees.add(1);
         let limit = pcp.limit.get();
@@ -387,6 +392,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
+        if order.get() <= 6 {
+            // Within one word.
+            let mask = crate::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
+            return self.free_word_mask(guard.as_ref(), pfn.get() >> 6, mask, 1);
+        }
         match FrameRange::new(pfn, order.frames()) {
             Some(range) => self.free_range_entered(guard, range),
             None => Err(FreeError::OutOfZone { pfn }),
@@ -530,7 +540,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_bulk(&self, guard: Option<CpuGuard<'_, 'm, P>>, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub(crate) fn free_bulk_entered(
+        &self,
+        guard: Option<CpuGuard<'_, 'm, P>>,
+        frames: &[Pfn],
+    ) -> Result<(), BulkFreeError> {
         let guard = guard.as_ref();
         let mut at = 0;
         while at < frames.len() {
@@ -548,11 +562,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 mask |= bit;
                 end += 1;
             }
-            if let Err(error) = self.free_word_mask(guard, key, mask) {
+            if let Err(error) = self.free_word_mask(guard, key, mask, u64::from(mask.count_ones())) {
                 // The word as a whole was refused; frame by frame finds the first that is to blame.
                 for (i, &pfn) in frames[at..end].iter().enumerate() {
                     let bit = 1u64 << (pfn.get() % 64);
-                    if let Err(error) = self.free_word_mask(guard, key, bit) {
+                    if let Err(error) = self.free_word_mask(guard, key, bit, 1) {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }
@@ -564,9 +578,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Frames of one word, wherever it is held.
+    /// Frames of one word, wherever it is held; counts as so many frees.
     #[inline]
-    fn free_word_mask(&self, guard: Option<&CpuGuard<'_, 'm, P>>, key: u64, mask: u64) -> Result<(), FreeError> {
+    fn free_word_mask(
+        &self,
+        guard: Option<&CpuGuard<'_, 'm, P>>,
+        key: u64,
+        mask: u64,
+        frees: u64,
+    ) -> Result<(), FreeError> {
         let first = Pfn::new((key << 6) + u64::from(mask.trailing_zeros()));
         let Some(index) = self.map.locate(key << 6) else { return Err(self.nowhere(first)) };
         let block = &self.map.blocks[index as usize];
@@ -579,7 +599,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.poisoned_mask(block, w, mask);
                 block.set_free_word(w, word | mask);
-                guard.state.counters.local_frees.add(u64::from(mask.count_ones()));
+                guard.state.counters.local_frees.add(frees);
                 let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 let class = block.class();
                 if class == CLASS_ACTIVE {
@@ -597,7 +617,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Ok(());
             }
         }
-        self.free_foreign(guard, index, w, mask)
+        match guard {
+            Some(guard) if frees == 1 => self.free_foreign_checked(guard, index, w, mask),
+            _ => self.free_foreign(guard, index, w, mask),
+        }
     }
 
     #[inline(always)]

@@ -124,7 +124,7 @@ macro_rules! calls {
                 return self.fh.alloc_no_lock(state, self.id, owner, &request);
             }
             let guard = CpuGuard::enter(self.fh, state, self.id, owner);
-            self.fh.alloc(guard, pcp, &request)
+            self.fh.alloc_entered(guard, pcp, &request)
         }
 
         /// Allocates single frames until `out` is full or memory is not; returns how many there are.
@@ -137,7 +137,7 @@ macro_rules! calls {
         pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
             let (state, _, owner) = self.$enter()?;
             let guard = CpuGuard::enter(self.fh, state, self.id, owner);
-            self.fh.alloc_bulk(guard, &request, out)
+            self.fh.alloc_bulk_entered(guard, &request, out)
         }
 
         #[inline(never)]
@@ -199,7 +199,7 @@ macro_rules! calls {
                 return Err(BulkFreeError { freed: 0, error: FreeError::CpuOffline { cpu: self.id } });
             };
             let guard = CpuGuard::try_enter(self.fh, state, self.id, owner);
-            self.fh.free_bulk(guard, frames)
+            self.fh.free_bulk_entered(guard, frames)
         }
 
         /// The periodic work of this CPU, about once a second: publishes what waits in its combining buffer, collects
@@ -430,17 +430,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// # Errors
     ///
     /// As there.
-    pub fn alloc_here(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.here().alloc(Request::new(order, migratetype))
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.here().alloc(request)
     }
 
-    /// [`On::alloc`] on the current CPU.
+    /// [`On::alloc_bulk`] on the current CPU.
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn request(&self, request: Request) -> Result<Pfn, AllocError> {
-        self.here().alloc(request)
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.here().alloc_bulk(request, out)
     }
 
     /// [`On::free`] on the current CPU.
@@ -459,5 +459,27 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// As there.
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
         self.here().free_range(range)
+    }
+
+    /// [`On::free_range_with`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free_range_with(
+        &self,
+        range: FrameRange,
+        last_reference: impl FnMut(Pfn) -> bool,
+    ) -> Result<u64, FreeError> {
+        self.here().free_range_with(range, last_reference)
+    }
+
+    /// [`On::free_bulk`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.here().free_bulk(frames)
     }
 }

@@ -111,13 +111,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Brings home all that was freed into a zone's blocks, also what waits in combining buffers.
     pub(crate) fn settle(&self, z: usize) {
-        self.flush_everybody();
-        for (cpu, state) in self.cpus.iter().enumerate() {
-            // A block on its way from an inbox of a former holder to the zone's.
-            if !state.inbox.is_empty() {
-                self.with_cpu(crate::CpuId::new(cpu as u16), |guard| while self.collect_some(guard, 64) {});
-            }
-        }
+        self.bring_home();
         self.collect_zone(z);
     }
 
@@ -255,7 +249,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::ZeroLength);
         }
         // Frees under way may be all that is missing.
-        self.flush_everybody();
+        self.bring_home();
         for moving in [false, true] {
             let mut tries = 0;
             for z in self.zonelist(0, None) {

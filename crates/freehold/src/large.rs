@@ -39,7 +39,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Brings every wholly free block that a CPU holds to its zone. The caller is inside no CPU's state.
     pub(crate) fn fetch_wholes(&self) {
-        self.flush_everybody();
+        self.bring_home();
         for cpu in 0..self.cpus.len() {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
                 while self.collect_some(guard, 64) {}

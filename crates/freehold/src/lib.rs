@@ -26,7 +26,7 @@
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
 //! let order = Order::new(4).unwrap();
-//! let pfn = freehold.request(Request::new(order, Migratetype::Movable))?;
+//! let pfn = freehold.alloc(Request::new(order, Migratetype::Movable))?;
 //! // Any part may be freed on its own, from anywhere.
 //! freehold.free(pfn, Order::ZERO)?;
 //! freehold.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;

@@ -119,6 +119,9 @@ pub(crate) struct Pcp {
     /// and zone about which nothing is out of the ordinary. Forgotten whenever the CPU is entered the slow way.
     pub(crate) hot_key: AtomicU64,
     pub(crate) hot_block: AtomicU32,
+    /// What the hot word looks like when the block's list may have to change: all ones; or 0, which it cannot be after
+    /// a free, while the block is the active one.
+    pub(crate) hot_full: AtomicU64,
     /// Frames freed by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
     pub(crate) freed: AtomicU64,
     /// When `freed` gets here it is time to compare the count with the high mark.
@@ -144,6 +147,7 @@ impl Pcp {
             active: core::array::from_fn(|_| Active::new()),
             hot_key: AtomicU64::new(NO_KEY),
             hot_block: AtomicU32::new(NONE),
+            hot_full: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             moved: AtomicU64::new(0),

@@ -71,7 +71,8 @@ pub trait Platform: Sync {
         let _ = frames;
     }
 
-    /// Frames are being handed out: check the pattern. Feature `debug-poison`.
+    /// Frames are being handed out: check the pattern, which all memory must hold when it is first added. Feature
+    /// `debug-poison`.
     #[cfg(feature = "debug-poison")]
     fn check_poison(&self, frames: FrameRange) {
         let _ = frames;

@@ -18,7 +18,7 @@ pub struct Request {
     pub(crate) order: Order,
     pub(crate) migratetype: Migratetype,
     /// The migratetype's number where any frame of an ordinary block of that type will do; [`Self::PLAIN_BLOCK`] for
-    /// whole blocks; [`Self::SPECIAL`] where there is more to it.
+    /// whole blocks, [`Self::PLAIN_CHUNK`] for what is in between; [`Self::SPECIAL`] where there is more to it.
     pub(crate) plain: u8,
     pub(crate) flags: AllocFlags,
     pub(crate) align: Order,
@@ -29,6 +29,7 @@ pub struct Request {
 
 impl Request {
     pub(crate) const PLAIN_BLOCK: u8 = 9;
+    pub(crate) const PLAIN_CHUNK: u8 = 10;
     pub(crate) const SPECIAL: u8 = u8::MAX;
 
     /// `2^order` frames of that kind, anywhere.
@@ -41,6 +42,7 @@ impl Request {
             plain: match order.get() {
                 0 if (migratetype as u8) < Migratetype::PCP.len() as u8 => migratetype as u8,
                 9 if (migratetype as u8) < Migratetype::PCP.len() as u8 => Self::PLAIN_BLOCK,
+                1..=8 if (migratetype as u8) < Migratetype::PCP.len() as u8 => Self::PLAIN_CHUNK,
                 _ => Self::SPECIAL,
             },
             flags: AllocFlags::empty(),

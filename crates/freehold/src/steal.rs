@@ -17,7 +17,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn steal_in_zone(&self, guard: &CpuGuard<'_, 'm, P>, z: usize, request: &Request) -> Option<Pfn> {
         let pcp = self.pcp(guard.id.index(), z);
         self.flush_combining(guard);
-        guard.outside(|| self.flush_everybody());
+        guard.outside(|| self.bring_home());
         // The best first, by a glance; then everybody once.
         let best =
             (0..self.cpus.len()).filter(|&cpu| cpu != guard.id.index()).max_by_key(|&cpu| self.pcp(cpu, z).count());
@@ -47,12 +47,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 
-    /// Publishes what waits in the CPUs' combining buffers. The caller is inside no CPU's state.
-    pub(crate) fn flush_everybody(&self) {
+    /// Publishes what waits in the CPUs' combining buffers, and sends every block on to the inbox of its present holder,
+    /// who then finds all that was freed into it. The caller is inside no CPU's state.
+    pub(crate) fn bring_home(&self) {
+        // A glance each: what comes in while we look belongs to a free that is not over yet.
         for (cpu, state) in self.cpus.iter().enumerate() {
-            // A glance: what comes in while we look belongs to a free that is not over yet.
             if state.combining.get() != 0 {
                 self.with_cpu(CpuId::new(cpu as u16), |guard| self.flush_combining(guard));
+            }
+        }
+        for z in 0..self.zones.len() {
+            self.collect_zone(z);
+        }
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            if !state.inbox.is_empty() {
+                self.with_cpu(CpuId::new(cpu as u16), |guard| while self.collect_some(guard, 64) {});
             }
         }
     }

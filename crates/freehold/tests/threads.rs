@@ -190,3 +190,94 @@ fn threads_with_the_biased_lock_never_share_a_frame() {
 fn sixteen_cpus_never_share_a_frame() {
     stress(Membarrier::new(), 16, if cfg!(miri) { 10 } else { 1_500 }, 512);
 }
+
+/// Threads that name CPUs at random while CPUs go and come back, ranges are isolated and memory is removed and added.
+#[test]
+fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
+    const CPUS: u16 = 6;
+    let steps = if cfg!(miri) { 40 } else { 8_000 };
+    let frames = 256 * MIB;
+    let memory = [range(BASE, frames)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(CPUS, &[zone]) }, Membarrier::new());
+    let stamps = Stamps((0..frames).map(|_| AtomicU32::new(0)).collect());
+    let pool: Mutex<Vec<(Pfn, u64)>> = Mutex::new(Vec::new());
+    let done = AtomicBool::new(false);
+    let (offline, ranges, removed) = std::thread::scope(|scope| {
+        let (fh, stamps, pool, done) = (&fh, &stamps, &pool, &done);
+        let workers: Vec<_> = (0..3u32)
+            .map(|me| {
+                scope.spawn(move || {
+                    let mut random = Random(77 + u64::from(me));
+                    for _ in 0..steps {
+                        let on = fh.on(cpu(random.below(u64::from(CPUS)) as u16));
+                        if random.below(2) == 0 {
+                            let o = [0, 0, 0, 1, 3, 9, 10][random.below(7) as usize];
+                            if let Ok(pfn) =
+                                on.alloc(Request::new(order(o), Migratetype::PCP[random.below(3) as usize]))
+                            {
+                                stamps.take(pfn, 1 << o, me + 1);
+                                pool.lock().unwrap().push((pfn, 1 << o));
+                            }
+                        } else {
+                            let chunk = {
+                                let mut pool = pool.lock().unwrap();
+                                let n = pool.len() as u64;
+                                (n > 0).then(|| pool.swap_remove(random.below(n) as usize))
+                            };
+                            let Some((pfn, n)) = chunk else { continue };
+                            stamps.give(pfn, n);
+                            let range = range(pfn.get(), n);
+                            // The CPU may have gone: any other will do.
+                            if on.free_range(range).is_err() {
+                                fh.on(cpu(0)).free_range(range).unwrap();
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let plugger = scope.spawn(move || {
+            let mut random = Random(4242);
+            let (mut offline, mut ranges, mut removed) = (0, 0, 0);
+            while !done.load(Ordering::Relaxed) {
+                // CPU 0 stays.
+                let c = cpu(1 + random.below(u64::from(CPUS) - 1) as u16);
+                if fh.cpu_offline(c).is_ok() {
+                    offline += 1;
+                    std::thread::yield_now();
+                    fh.cpu_online(c).unwrap();
+                }
+                let target = range(BASE + random.below(frames - 2000), 1 + random.below(1500));
+                if fh.alloc_contig_range(target, |_| false).is_ok() {
+                    ranges += 1;
+                    stamps.take(target.start, target.len(), 99);
+                    stamps.give(target.start, target.len());
+                    fh.free_range(target).unwrap();
+                }
+                let piece = range(BASE + 512 * random.below(frames / 512 - 3), 1024);
+                if fh.remove_memory(piece).is_ok() {
+                    removed += 1;
+                    fh.add_memory(piece).unwrap();
+                }
+                if random.below(50) == 0 {
+                    fh.drain_all();
+                }
+            }
+            (offline, ranges, removed)
+        });
+        let results: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        results.into_iter().for_each(|r| r.unwrap());
+        plugger.join().unwrap()
+    });
+    assert!(offline > 0, "no CPU ever went");
+    eprintln!("{offline} CPUs went, {ranges} ranges were allocated, {removed} pieces of memory were removed");
+    for (pfn, n) in pool.into_inner().unwrap() {
+        stamps.give(pfn, n);
+        fh.on(cpu(0)).free_range(range(pfn.get(), n)).unwrap();
+    }
+    assert_all_free(&fh);
+    assert_eq!(fh.zone_stats(0).unwrap().managed, frames);
+    assert_eq!(fh.totals().cpus.late_double_frees, 0);
+}

@@ -2,9 +2,10 @@
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard error, so that
 //! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or input that
-//! cannot be read.
+//! cannot be read; 130 stopped by the user.
 
 mod against_kernel;
+mod bench;
 mod engines;
 mod error;
 mod input;
@@ -28,13 +29,14 @@ Examples:
   freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
                                                 compare two engines, one with a change switched off
   freehold replay --memory 1G trace.parquet     press it for memory
+  freehold bench --quick                        what allocations and frees cost, engines side by side
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
 '-' reads standard input. To record one:
   trace-cmd record -e 'kmem:mm_page_*' -- make && trace-cmd report > trace.txt
 
-Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or unreadable input.";
+Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
 #[derive(Parser, Debug)]
@@ -48,6 +50,8 @@ struct Cli {
 enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay::ReplayArgs>),
+    /// Measure what allocations and frees cost, engines side by side.
+    Bench(bench::BenchArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
 }
@@ -61,6 +65,8 @@ enum Outcome {
     NotWhole,
     /// Some of the input could not be read; said already.
     Unreadable,
+    /// The user stopped it; what there was has been printed.
+    Interrupted,
 }
 
 /// Runs the command line of this process.
@@ -70,12 +76,15 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         None => replay::run(&replay::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
     };
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::NotWhole) => ExitCode::from(1),
         Ok(Outcome::Unreadable) => ExitCode::from(2),
+        // What a shell reports of a program that Ctrl-C has ended.
+        Ok(Outcome::Interrupted) => ExitCode::from(130),
         // Whoever read our output has seen enough: `freehold | head` is no error.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,0 +1,146 @@
+//! What a benchmark asks of an engine.
+//!
+//! Unlike [`crate::engine::Engine`], which replays drive through a trait object, these traits are for static dispatch:
+//! the loops in [`super::loops`] and [`super::threads`] are generic and compiled once for each engine, so that no
+//! call through a table is added to work that takes two or three nanoseconds. It is the same source for all of them;
+//! what the compiler inlines of an engine is what it would inline for a user of that engine's crate.
+
+use std::fmt;
+
+use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
+
+/// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
+pub const START: Pfn = Pfn::new(1 << 20);
+
+/// An engine with some memory and some CPUs, all of it free at first.
+pub trait Machine: Sync {
+    /// What a thread that plays a CPU uses.
+    type Cpu<'a>: Calls
+    where
+        Self: 'a;
+
+    /// Becomes a CPU. One thread at a time for each.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such CPU.
+    fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, Refused>;
+
+    /// Gives everything that CPUs hold back, so that each run begins alike.
+    fn drain(&self);
+
+    /// Checks the engine where it can be checked: consistent, and `live` frames in use.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    fn check(&self, live: u64) -> Result<(), String>;
+
+    /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
+    fn free_blocks(&self) -> Option<u64>;
+}
+
+/// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
+pub trait Calls {
+    /// Allocates one chunk.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine has none.
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused>;
+
+    /// Frees one chunk as it was allocated, or one frame of a chunk that was split.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine says that there is nothing to free.
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused>;
+
+    /// Fills `out` with single frames, by the engine's bulk call where it has one.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine has too few.
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused>;
+
+    /// Frees single frames, by the engine's bulk call where it has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused>;
+
+    /// Makes an allocated chunk into single frames.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not one.
+    fn split(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused>;
+
+    /// Frees the frames of a chunk that was split, by one call where the engine has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused>;
+}
+
+/// An engine did not do what was asked. Small and without heap, so that handing it up costs a timed loop no more than
+/// the branch that any caller has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No frame came.
+    Alloc(AllocError),
+    /// A frame was not taken back.
+    Free(FreeError),
+    /// A bulk call gave fewer frames than asked for.
+    Short {
+        /// Frames asked for.
+        wanted: usize,
+        /// Frames that came.
+        got: usize,
+    },
+    /// There was no memory, said by an engine that gives no reason.
+    NoMemory,
+    /// A frame was handed out that was in use.
+    Overlap {
+        /// The frame.
+        pfn: Pfn,
+    },
+    /// The other thread of a benchmark gave up.
+    Abandoned,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc(error) => write!(f, "allocation: {error}"),
+            Self::Free(error) => write!(f, "free: {error}"),
+            Self::Short { wanted, got } => write!(f, "a bulk call for {wanted} frames gave {got}"),
+            Self::NoMemory => f.write_str("out of memory"),
+            Self::Overlap { pfn } => write!(f, "{pfn} was handed out while it was in use"),
+            Self::Abandoned => f.write_str("the other thread gave up"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<AllocError> for Refused {
+    fn from(error: AllocError) -> Self {
+        Self::Alloc(error)
+    }
+}
+
+impl From<FreeError> for Refused {
+    fn from(error: FreeError) -> Self {
+        Self::Free(error)
+    }
+}
+
+impl From<BulkFreeError> for Refused {
+    fn from(error: BulkFreeError) -> Self {
+        Self::Free(error.error)
+    }
+}

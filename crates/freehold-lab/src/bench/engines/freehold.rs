@@ -1,0 +1,171 @@
+//! The flagship: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
+
+use std::mem::MaybeUninit;
+
+use freehold::{
+    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Platform, Request, ZoneConfig,
+};
+
+use crate::bench::calls::{Calls, Machine, Refused, START};
+
+/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
+/// plain stores and loads; elsewhere with an ordinary lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostThreads {
+    barrier: bool,
+}
+
+impl HostThreads {
+    /// Asks the system for the barrier.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { barrier: register() }
+    }
+
+    /// Whether the system has the barrier.
+    #[must_use]
+    pub fn has_barrier(self) -> bool {
+        self.barrier
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn register() -> bool {
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+#[cfg(target_os = "linux")]
+fn barrier() {
+    // It can fail only where it has not been registered.
+    let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
+    debug_assert!(done.is_ok());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn register() -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn barrier() {}
+
+impl Platform for HostThreads {
+    fn has_heavy_barrier(&self) -> bool {
+        self.barrier
+    }
+
+    fn heavy_barrier(&self) {
+        barrier();
+    }
+}
+
+/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is nothing to wait
+/// for. For counting instructions under tools that do not know `membarrier(2)`; the owner's path is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InitialThread;
+
+impl Platform for InitialThread {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+}
+
+/// One zone.
+pub struct FreeholdMachine<P> {
+    freehold: Freehold<'static, P>,
+    frames: u64,
+}
+
+impl<P: Platform> FreeholdMachine<P> {
+    /// A machine with so many CPUs and frames, and the kernel's watermarks.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for no CPU, no memory, or too much of either.
+    pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
+        let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config::new(cpus, &zones);
+        let size = Freehold::<P>::metadata_size(&config)?;
+        // The allocator borrows its metadata. Leaked, it need not be stored beside what borrows it; a process makes a
+        // few of these, of some hundred KiB each.
+        let metadata = vec![MaybeUninit::uninit(); size].leak();
+        Ok(Self { freehold: Freehold::new(&config, metadata, platform)?, frames })
+    }
+
+    /// The allocator itself.
+    #[must_use]
+    pub fn freehold(&self) -> &Freehold<'static, P> {
+        &self.freehold
+    }
+}
+
+impl<P: Platform> Machine for FreeholdMachine<P> {
+    type Cpu<'a>
+        = FreeholdCpu<'a, P>
+    where
+        P: 'a;
+
+    fn cpu(&self, cpu: CpuId) -> Result<FreeholdCpu<'_, P>, Refused> {
+        Ok(FreeholdCpu { owned: self.freehold.own(cpu)? })
+    }
+
+    fn drain(&self) {
+        self.freehold.drain_all();
+    }
+
+    fn check(&self, live: u64) -> Result<(), String> {
+        self.freehold.validate().map_err(|violation| format!("{violation:?}"))?;
+        let free = self.freehold.zone_stats(0).map_or(0, |stats| stats.free);
+        if free + live == self.frames {
+            Ok(())
+        } else {
+            Err(format!("{free} frames are free and {live} in use, of {}", self.frames))
+        }
+    }
+
+    fn free_blocks(&self) -> Option<u64> {
+        self.freehold.zone_stats(0).map(|stats| stats.free_blocks)
+    }
+}
+
+/// A CPU that this thread owns.
+pub struct FreeholdCpu<'a, P: Platform> {
+    owned: Owned<'a, 'static, P>,
+}
+
+const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
+
+impl<P: Platform> Calls for FreeholdCpu<'_, P> {
+    #[inline(always)]
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.owned.alloc(Request::new(order, Migratetype::Movable))?)
+    }
+
+    #[inline(always)]
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        Ok(self.owned.free(pfn, order)?)
+    }
+
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        let (wanted, got) = (out.len(), self.owned.alloc_bulk(MOVABLE, out)?);
+        if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
+    }
+
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        Ok(self.owned.free_bulk(frames)?)
+    }
+
+    /// Nothing to do: any part of what was allocated can be freed.
+    #[inline(always)]
+    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        Ok(self.owned.free_range(range)?)
+    }
+}

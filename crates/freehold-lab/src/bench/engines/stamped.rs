@@ -1,0 +1,195 @@
+//! Any engine, each frame stamped while it is in use.
+//!
+//! A figure is worth nothing if two threads got the same frame. The warm-up of every benchmark therefore runs the
+//! same loops through this wrapper, which writes a word a frame on allocation and on free and finds any frame handed
+//! out twice. The stamps are atomics in an array of their own beside the engine, one a frame, so that the check itself
+//! needs no memory that could not be shared.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
+
+use crate::bench::calls::{Calls, Machine, Refused, START};
+
+/// A machine whose frames are stamped.
+pub struct Stamped<'m, M> {
+    machine: &'m M,
+    stamps: Vec<AtomicU32>,
+}
+
+impl<'m, M: Machine> Stamped<'m, M> {
+    /// Stamps for that many frames, none in use.
+    #[must_use]
+    pub fn new(machine: &'m M, frames: u64) -> Self {
+        Self { machine, stamps: (0..frames).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// How many frames have been handed out at least once. Nobody may use the machine meanwhile.
+    #[must_use]
+    pub fn distinct(&self) -> u64 {
+        self.stamps.iter().filter(|stamp| stamp.load(Acquire) & USED != 0).count() as u64
+    }
+
+    /// Forgets which frames have been handed out; those in use stay so.
+    pub fn forget(&self) {
+        for stamp in &self.stamps {
+            // As in `take`.
+            stamp.fetch_and(!USED, AcqRel);
+        }
+    }
+
+    fn stamp(&self, pfn: Pfn) -> Option<&AtomicU32> {
+        self.stamps.get(pfn.get().wrapping_sub(START.get()) as usize)
+    }
+
+    fn take(&self, pfn: Pfn, order: Order, owner: u32) -> Result<(), Refused> {
+        for pfn in pfn.get()..pfn.get() + order.frames() {
+            let pfn = Pfn::new(pfn);
+            let stamp = self.stamp(pfn).ok_or(Refused::Overlap { pfn })?;
+            // AcqRel: a frame's stamps follow one another in the order in which it changed hands.
+            if stamp.swap(owner | USED, AcqRel) & !USED != 0 {
+                return Err(Refused::Overlap { pfn });
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&self, range: FrameRange) -> Result<(), Refused> {
+        for pfn in range.start.get()..range.end.get() {
+            let pfn = Pfn::new(pfn);
+            let stamp = self.stamp(pfn).ok_or(Refused::Overlap { pfn })?;
+            // AcqRel: as in `take`.
+            if stamp.swap(USED, AcqRel) & !USED == 0 {
+                return Err(Refused::Free(FreeError::DoubleFree { pfn }));
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(pfn: Pfn, order: Order) -> FrameRange {
+        FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) }
+    }
+}
+
+/// The frame has been handed out before.
+const USED: u32 = 1 << 31;
+
+impl<M: Machine> Machine for Stamped<'_, M> {
+    type Cpu<'a>
+        = StampedCpu<'a, M>
+    where
+        Self: 'a;
+
+    fn cpu(&self, cpu: CpuId) -> Result<StampedCpu<'_, M>, Refused> {
+        let owner = u32::from(cpu.get()) + 1;
+        Ok(StampedCpu { calls: self.machine.cpu(cpu)?, stamps: self, owner })
+    }
+
+    fn drain(&self) {
+        self.machine.drain();
+    }
+
+    fn check(&self, live: u64) -> Result<(), String> {
+        self.machine.check(live)
+    }
+
+    fn free_blocks(&self) -> Option<u64> {
+        self.machine.free_blocks()
+    }
+}
+
+/// A CPU of it.
+pub struct StampedCpu<'a, M: Machine + 'a> {
+    calls: M::Cpu<'a>,
+    stamps: &'a Stamped<'a, M>,
+    owner: u32,
+}
+
+impl<M: Machine> Calls for StampedCpu<'_, M> {
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        let pfn = self.calls.alloc(order)?;
+        self.stamps.take(pfn, order, self.owner)?;
+        Ok(pfn)
+    }
+
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        self.stamps.give(Stamped::<M>::chunk(pfn, order))?;
+        self.calls.free(pfn, order)
+    }
+
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        self.calls.alloc_bulk(out)?;
+        out.iter().try_for_each(|&pfn| self.stamps.take(pfn, Order::ZERO, self.owner))
+    }
+
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        frames.iter().try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
+        self.calls.free_bulk(frames)
+    }
+
+    fn split(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        self.calls.split(pfn, order)
+    }
+
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        self.stamps.give(range)?;
+        self.calls.free_range(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands out the same frame again and again.
+    struct Broken;
+
+    impl Machine for Broken {
+        type Cpu<'a> = Broken;
+        fn cpu(&self, _: CpuId) -> Result<Broken, Refused> {
+            Ok(Broken)
+        }
+        fn drain(&self) {}
+        fn check(&self, _: u64) -> Result<(), String> {
+            Ok(())
+        }
+        fn free_blocks(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    impl Calls for Broken {
+        fn alloc(&mut self, _: Order) -> Result<Pfn, Refused> {
+            Ok(START)
+        }
+        fn free(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
+            Ok(())
+        }
+        fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+            out.fill(START);
+            Ok(())
+        }
+        fn free_bulk(&mut self, _: &[Pfn]) -> Result<(), Refused> {
+            Ok(())
+        }
+        fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
+            Ok(())
+        }
+        fn free_range(&mut self, _: FrameRange) -> Result<(), Refused> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_frame_handed_out_twice_is_found() {
+        let stamped = Stamped::new(&Broken, 16);
+        let mut cpu = stamped.cpu(CpuId::new(0)).unwrap();
+        assert_eq!(cpu.alloc(Order::ZERO), Ok(START));
+        assert_eq!(cpu.alloc(Order::ZERO), Err(Refused::Overlap { pfn: START }));
+        assert_eq!(cpu.free(START, Order::ZERO), Ok(()));
+        assert_eq!(cpu.free(START, Order::ZERO), Err(Refused::Free(FreeError::DoubleFree { pfn: START })));
+        assert_eq!(cpu.alloc_bulk(&mut [Pfn::default(); 2]), Err(Refused::Overlap { pfn: START }));
+        assert_eq!(stamped.distinct(), 1);
+    }
+}

@@ -1,0 +1,232 @@
+//! The loops that one thread runs.
+//!
+//! Honesty: every result is looked at and every frame number is used; nothing but the engine's calls and a load or
+//! store of a frame number is in a timed loop. No frame's memory is touched in them: they measure the allocator.
+//!
+//! A pair's frame number stays in a register from the allocation to the free, as it would with any caller.
+//! [`black_box`] would send it through memory, and waiting for that store is a third of what a fast pair takes on some
+//! CPUs. What could be gained by the compiler's seeing both calls is little: engines keep their state in atomics and
+//! behind locks, whose accesses compilers do not leave out. `scripts/count-instructions` prints the loop as compiled.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use freehold::{CpuId, FrameRange, Order, Pfn};
+
+use super::calls::{Calls, Machine, Refused};
+use super::clock::timed;
+
+/// The CPU that the loops of this file play.
+const CPU: CpuId = CpuId::new(0);
+
+/// Frames in a bulk call.
+pub const BULK: usize = 64;
+
+/// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that a look at the clock
+/// (some 100 ns) is shared by all of them.
+pub const GROUP_BATCH: usize = 64;
+
+/// A block's order: 512 frames.
+const BLOCK: Order = Order::PAGEBLOCK;
+
+/// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their allocators.
+///
+/// Not inlined: one function for each engine and order.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+#[inline(never)]
+pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
+    pairs_inlined::<C, ORDER>(cpu, n)
+}
+
+/// [`pairs`], for a caller that gives the compiled loop a name of its own.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+#[inline(always)]
+pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
+    let order = const { Order::new(ORDER).unwrap() };
+    let mut seen = 0;
+    for _ in 0..n {
+        let pfn = cpu.alloc(order)?;
+        seen ^= pfn.get();
+        cpu.free(pfn, order)?;
+    }
+    black_box(seen);
+    Ok(())
+}
+
+/// Nanoseconds per pair.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
+    let mut cpu = machine.cpu(CPU)?;
+    // Whatever the first allocation after a drain costs belongs to `bulk`.
+    pairs::<_, ORDER>(&mut cpu, n / 16 + 1)?;
+    Ok(per(timed(|| pairs::<_, ORDER>(&mut cpu, n))?, n))
+}
+
+/// Nanoseconds for each frame of the parts of `bulk`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Bulk {
+    /// Allocation one by one.
+    pub alloc: f64,
+    /// Free in the order of allocation.
+    pub free: f64,
+    /// Free in the reverse order.
+    pub free_reversed: f64,
+    /// Allocation, [`BULK`] at a time.
+    pub bulk_alloc: f64,
+    /// Free in the order of allocation, [`BULK`] at a time.
+    pub bulk_free: f64,
+}
+
+/// Allocates `n` frames and frees them, in several ways.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
+    let mut frames = vec![Pfn::default(); n];
+    let mut cpu = machine.cpu(CPU)?;
+    let alloc = timed(|| alloc_all(&mut cpu, &mut frames))?;
+    let free = timed(|| free_all(&mut cpu, frames.iter()))?;
+    drop(cpu);
+
+    machine.drain();
+    let mut cpu = machine.cpu(CPU)?;
+    alloc_all(&mut cpu, &mut frames)?;
+    let free_reversed = timed(|| free_all(&mut cpu, frames.iter().rev()))?;
+    drop(cpu);
+
+    machine.drain();
+    let mut cpu = machine.cpu(CPU)?;
+    let bulk_alloc = timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
+    let bulk_free = timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
+    let per = |time| per(time, n as u64);
+    Ok(Bulk {
+        alloc: per(alloc),
+        free: per(free),
+        free_reversed: per(free_reversed),
+        bulk_alloc: per(bulk_alloc),
+        bulk_free: per(bulk_free),
+    })
+}
+
+/// Nanoseconds for each of `n` frames freed in random order.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, Refused> {
+    let mut frames = vec![Pfn::default(); n];
+    let mut cpu = machine.cpu(CPU)?;
+    alloc_all(&mut cpu, &mut frames)?;
+    shuffle(&mut frames, seed);
+    Ok(per(timed(|| free_all(&mut cpu, frames.iter()))?, n as u64))
+}
+
+/// Nanoseconds to free a block as 512 single frames.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
+    groups(machine, batches, |cpu, first| {
+        (first.get()..first.get() + BLOCK.frames()).try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
+    })
+}
+
+/// Nanoseconds to free a block that was split by one call for its range.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
+    groups(machine, batches, |cpu, first| {
+        cpu.free_range(FrameRange { start: first, end: Pfn::new(first.get() + BLOCK.frames()) })
+    })
+}
+
+#[inline(always)]
+fn groups<'m, M: Machine>(
+    machine: &'m M,
+    batches: u64,
+    free: impl Fn(&mut M::Cpu<'m>, Pfn) -> Result<(), Refused>,
+) -> Result<f64, Refused> {
+    let mut cpu = machine.cpu(CPU)?;
+    let mut total = Duration::ZERO;
+    let mut blocks = [Pfn::default(); GROUP_BATCH];
+    for _ in 0..batches {
+        for block in &mut blocks {
+            *block = cpu.alloc(BLOCK)?;
+            cpu.split(*block, BLOCK)?;
+        }
+        total += timed(|| blocks.iter().try_for_each(|&block| free(&mut cpu, black_box(block))))?;
+    }
+    Ok(per(total, batches * GROUP_BATCH as u64))
+}
+
+/// Fills `frames`, one by one.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+#[inline(never)]
+pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refused> {
+    for frame in frames {
+        *frame = cpu.alloc(Order::ZERO)?;
+    }
+    Ok(())
+}
+
+/// Frees `frames`, one by one.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+#[inline(never)]
+pub fn free_all<'f, C: Calls>(cpu: &mut C, frames: impl Iterator<Item = &'f Pfn>) -> Result<(), Refused> {
+    for frame in frames {
+        cpu.free(*frame, Order::ZERO)?;
+    }
+    Ok(())
+}
+
+/// Fisher and Yates, from a seed that must not be 0.
+pub fn shuffle<T>(items: &mut [T], seed: u64) {
+    let mut random = Random::new(seed);
+    for i in (1..items.len()).rev() {
+        items.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}
+
+/// Marsaglia's xorshift: the same numbers on every machine.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed; 0, which xorshift never leaves, counts as 1.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(if seed == 0 { 1 } else { seed })
+    }
+
+    /// A number below `limit`; 0 for a limit of 0. Uneven by at most `limit` in 2^64.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.checked_rem(limit).unwrap_or(0)
+    }
+}
+
+/// Nanoseconds each.
+pub(super) fn per(time: Duration, n: u64) -> f64 {
+    time.as_nanos() as f64 / n as f64
+}

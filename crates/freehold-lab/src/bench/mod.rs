@@ -1,0 +1,40 @@
+//! What an allocation and a free cost: several engines side by side, in one run.
+//!
+//! ```text
+//!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
+//!  runner      in what order                 engines/  the engines behind those calls
+//!  loops       one thread's loops            result    medians, and the JSON
+//!  threads     two threads' loops            table     the table
+//!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
+//! ```
+//!
+//! # How far the figures can be trusted
+//!
+//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result is looked at and every
+//!   frame number used ([`loops`] says how).
+//! * Within a run the engines take turns, A B C A B C, so that whatever the machine goes through hits all of them. A
+//!   figure is the median of the runs, with the least and the greatest beside it.
+//! * Before the first run each engine goes through a warm-up with every frame stamped ([`engines::Stamped`]); an engine
+//!   that hands out a frame twice, or loses one, gets no figure. Each run begins with the CPUs' own stocks drained.
+//! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock, the rest by the
+//!   wall clock ([`clock`]).
+//! * No timed loop touches the memory of a frame.
+//! * The same run measures an atomic read-modify-write and the hand-over of a cache line ([`yardstick`]), in which
+//!   figures can be compared between machines.
+
+pub mod calls;
+pub mod catalogue;
+pub mod clock;
+pub mod engines;
+pub mod loops;
+pub mod result;
+pub mod runner;
+pub mod table;
+pub mod targets;
+pub mod threads;
+pub mod yardstick;
+
+pub use catalogue::Kind;
+pub use engines::BenchEngine;
+pub use result::{Report, Row, Spread};
+pub use runner::{BenchError, Plan, Scale, run};

@@ -1,0 +1,140 @@
+//! Figures of several runs, and what `--json` prints of them.
+
+use serde::Serialize;
+
+use super::Kind;
+
+/// Figures of the runs so far, of one thing.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Spread {
+    sorted: Vec<f64>,
+}
+
+impl Spread {
+    /// One more.
+    pub fn add(&mut self, figure: f64) {
+        let at = self.sorted.partition_point(|other| other.total_cmp(&figure).is_lt());
+        self.sorted.insert(at, figure);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// The middle one, or the mean of the two in the middle; `None` before the first run.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        let upper = *self.sorted.get(self.sorted.len() / 2)?;
+        let lower = *self.sorted.get(self.sorted.len().saturating_sub(1) / 2)?;
+        Some(f64::midpoint(lower, upper))
+    }
+
+    /// The least.
+    #[must_use]
+    pub fn min(&self) -> Option<f64> {
+        self.sorted.first().copied()
+    }
+
+    /// The greatest.
+    #[must_use]
+    pub fn max(&self) -> Option<f64> {
+        self.sorted.last().copied()
+    }
+}
+
+/// What the machine itself costs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Yardstick {
+    /// One uncontended atomic read-modify-write, nanoseconds, median.
+    pub rmw_ns: Option<f64>,
+    /// Handing a cache line to the other core, nanoseconds, median; nothing where there is one CPU.
+    pub handover_ns: Option<f64>,
+}
+
+/// A metric of a benchmark, for one engine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// The benchmark's name.
+    pub benchmark: &'static str,
+    /// The engine's name as given.
+    pub engine: String,
+    /// The metric's name.
+    pub metric: &'static str,
+    /// The metric's unit.
+    pub unit: &'static str,
+    /// The median of the runs.
+    pub median: f64,
+    /// The least of the runs.
+    pub min: f64,
+    /// The greatest of the runs.
+    pub max: f64,
+    /// How many runs.
+    pub runs: usize,
+}
+
+/// What `--json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Document<'a> {
+    /// In what to read the rows.
+    pub yardstick: Yardstick,
+    /// The figures: by benchmark, then metric, then engine.
+    pub rows: &'a [Row],
+}
+
+/// All that a run of the benchmarks found.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// The CPUs that the threads stayed on, as the system numbers them.
+    pub cpus: Vec<usize>,
+    /// Whether the system let them.
+    pub pinned: bool,
+    /// Whether owners of CPUs could do without atomic read-modify-writes (the system has `membarrier(2)`).
+    pub barrier: bool,
+    /// One uncontended atomic read-modify-write, nanoseconds.
+    pub rmw: Spread,
+    /// Handing a cache line to the other core, nanoseconds.
+    pub handover: Spread,
+    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds.
+    pub ring_alone: Spread,
+    /// The engines, as named.
+    pub engines: Vec<String>,
+    /// The figures: by benchmark, then metric, then engine.
+    pub rows: Vec<Row>,
+    /// Benchmarks left out because they need more CPUs than there are.
+    pub left_out: Vec<Kind>,
+    /// It was stopped before all was done.
+    pub interrupted: bool,
+}
+
+impl Report {
+    /// For `--json`.
+    #[must_use]
+    pub fn document(&self) -> Document<'_> {
+        let yardstick = Yardstick { rmw_ns: self.rmw.median(), handover_ns: self.handover.median() };
+        Document { yardstick, rows: &self.rows }
+    }
+
+    /// The figure of an engine.
+    #[must_use]
+    pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let mut spread = Spread::default();
+        assert_eq!((spread.median(), spread.min(), spread.max()), (None, None, None));
+        for (figure, median) in [(3.0, 3.0), (1.0, 2.0), (10.0, 3.0), (2.0, 2.5)] {
+            spread.add(figure);
+            assert_eq!(spread.median(), Some(median));
+        }
+        assert_eq!((spread.min(), spread.max(), spread.runs()), (Some(1.0), Some(10.0), 4));
+    }
+}
