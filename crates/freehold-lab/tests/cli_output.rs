@@ -52,7 +52,7 @@ fn json_has_every_promised_name() {
     }
     let engines = document["engines"].as_array().expect("an array");
     let names: Vec<_> = engines.iter().map(|engine| engine["engine"].as_str().unwrap_or_default()).collect();
-    assert_eq!(names, ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed"]);
+    assert_eq!(names, ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
     for engine in engines {
         for name in [
             "allocs",

@@ -51,7 +51,7 @@ pub(super) struct ReplayArgs {
     traces: Vec<PathBuf>,
 
     /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be given several
-    /// times; the first is the baseline. Default: 5.17, vanilla, pcp-buddy and pcp-buddy-fixed.
+    /// times; the first is the baseline. Default: 5.17, vanilla, pcp-buddy, pcp-buddy-fixed and freehold.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<EngineSpec>,
 
