@@ -46,22 +46,14 @@ impl Classic {
         migrate: &mut dyn FnMut(InUse) -> bool,
     ) -> Result<(), AllocError> {
         self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
-        if range.is_empty() {
-            return Err(AllocError::ZeroLength);
-        }
-        let last = Pfn::new(range.end.get() - 1);
-        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let (index, start, end) = self.find_range(range)?;
         let zone = &self.zones[index];
-        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
         if let Some(hole) = (start..end).find(|&frame| zone.frames.state(frame).kind() == Kind::Hole) {
             return Err(AllocError::BadRange { pfn: zone.frames.pfn(hole) });
         }
         zone.isolate_range(start, end)?;
         let result = self.empty_and_take(index, start, end, migrate);
-        let mut locked = zone.lock();
-        for block in zone.block_of(start)..=zone.block_of(end - 1) {
-            locked.unisolate(block);
-        }
+        zone.unisolate_range(start, end);
         result
     }
 
@@ -98,14 +90,8 @@ impl Classic {
     /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the range;
     /// [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
-        if range.is_empty() {
-            return Err(AllocError::ZeroLength);
-        }
-        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
-        let zone = &self.zones[index];
-        let last = Pfn::new(range.end.get() - 1);
-        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
-        zone.isolate_range(start, end)?;
+        let (index, start, end) = self.find_range(range)?;
+        self.zones[index].isolate_range(start, end)?;
         self.drain_zone(index);
         Ok(())
     }
@@ -116,24 +102,35 @@ impl Classic {
     ///
     /// [`AllocError::BadRange`] where the range is not inside one zone.
     pub fn unisolate(&self, range: FrameRange) -> Result<(), AllocError> {
+        let (index, start, end) = self.find_range(range)?;
+        self.zones[index].unisolate_range(start, end);
+        Ok(())
+    }
+
+    /// The zone that a range lies in, and its first frame and the one after its last there.
+    fn find_range(&self, range: FrameRange) -> Result<(usize, u32, u32), AllocError> {
         if range.is_empty() {
             return Err(AllocError::ZeroLength);
         }
         let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
         let zone = &self.zones[index];
-        let last = Pfn::new(range.end.get() - 1);
-        let end = zone.frame(last).ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })? + 1;
-        let mut locked = zone.lock();
-        for block in zone.block_of(start)..=zone.block_of(end - 1) {
-            locked.unisolate(block);
-        }
-        Ok(())
+        let last = zone.frame(Pfn::new(range.end.get() - 1));
+        let last = last.ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })?;
+        Ok((index, start, last + 1))
     }
 }
 
 impl Zone {
     fn busy(&self, frame: u32) -> AllocError {
         AllocError::Busy { pfn: self.frames.pfn(frame) }
+    }
+
+    /// Ends the isolation of all pageblocks of a range.
+    fn unisolate_range(&self, start: u32, end: u32) {
+        for block in self.block_of(start)..=self.block_of(end - 1) {
+            // The lock is dropped between blocks, as when they were isolated.
+            self.lock().unisolate(block);
+        }
     }
 
     /// Isolates all pageblocks of a range, or none.
