@@ -186,8 +186,10 @@ impl Engine for FreeholdEngine {
             pcp_frames: zone.free_in_cpus + zone.free_uncollected,
             // Larger chunks than the kernel has count as so many of its largest.
             free_chunks: std::array::from_fn(|order| {
-                let larger = zone.free_chunks.iter().enumerate().skip(largest).filter(|_| order == largest);
-                if order == largest { larger.map(|(o, n)| n << (o - largest)).sum() } else { zone.free_chunks[order] }
+                if order < largest {
+                    return zone.free_chunks[order];
+                }
+                zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
             }),
             free_blocks: zone.free_blocks,
             // Frames carry no type; that many allocations went into blocks of another type.

@@ -160,8 +160,10 @@ impl FromStr for EngineSpec {
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    let built =
-        if spec.name() == freehold::NAME { freehold::build(machine) } else { classic::build(spec.name(), machine) };
+    let built = match spec.name() {
+        freehold::NAME => freehold::build(machine),
+        name => classic::build(name, machine),
+    };
     built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }
 

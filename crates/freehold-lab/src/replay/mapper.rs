@@ -287,7 +287,7 @@ impl Mapper {
                 self.split(larger, order, ops);
             }
             while let Some(old) = self.index.first_within(pfn, order) {
-                self.take(cpu, old);
+                self.take(old);
                 self.emit_free(cpu, old.slot, old.order, ops);
             }
         }
@@ -336,12 +336,12 @@ impl Mapper {
     fn known_free(&mut self, cpu: CpuId, found: Found, ops: &mut Vec<Op>) {
         self.facts.known_frees += 1;
         self.facts.remote_frees += u64::from(self.slots[found.slot as usize].cpu != cpu.get());
-        self.take(cpu, found);
+        self.take(found);
         self.queue(cpu, PendingFree { pfn: found.head, slot: found.slot, order: found.order }, ops);
     }
 
     /// Takes an allocation out of the index; its slot stays taken until the engines are told.
-    fn take(&mut self, _cpu: CpuId, found: Found) {
+    fn take(&mut self, found: Found) {
         self.index.remove(found.head);
         if self.slots[found.slot as usize].replayed {
             self.facts.live_frames -= found.order.frames();
