@@ -9,9 +9,9 @@
 
 use core::num::NonZeroU64;
 
-use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
-use crate::percpu::{Active, CMA, CpuState, NO_KEY, Pcp};
+use crate::percpu::{Active, CMA, Pcp};
 use crate::primitive::{Count, Plain};
 use crate::refill::{Refill, Stage};
 use crate::remote;
@@ -31,7 +31,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<Pfn, AllocError> {
         if request.is_plain_frame() {
             if let Some(pfn) = self.take_active(pcp, request.migratetype as usize) {
-                pcp.active[request.migratetype as usize].allocs.add(1);
+                let active = &pcp.active[request.migratetype as usize];
+                pcp.forget_frames(&self.map.blocks[active.block.get() as usize], 1);
+                guard.state.counters.allocs[request.migratetype as usize][0].add(1);
                 self.handed_out(pfn, Order::ZERO);
                 return Ok(pfn);
             }
@@ -47,73 +49,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.alloc_slow(guard, request)
     }
 
-    /// One frame of the active block, for the CPU's owner: `None` where anything at all is out of the ordinary.
-    #[inline(always)]
-    pub(crate) fn alloc_fast(&self, state: &CpuState, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
-        if !state.lock.try_enter_owner() {
-            return None;
-        }
-        let pfn = self.take_active(pcp, migratetype);
-        if pfn.is_some() {
-            pcp.active[migratetype].allocs.add(1);
-        }
-        state.lock.leave_owner();
-        if let Some(pfn) = pfn {
-            self.handed_out(pfn, Order::ZERO);
-        }
-        pfn
-    }
-
-    /// A wholly free block in hand of that very type, for the CPU's owner.
-    #[inline]
-    pub(crate) fn alloc_block_fast(&self, state: &CpuState, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
-        if !state.lock.try_enter_owner() {
-            return None;
-        }
-        let pfn = self.take_block(pcp, migratetype);
-        if pfn.is_some() {
-            state.counters.allocs[migratetype][9].add(1);
-            pcp.limit.add(FRAMES as u64);
-        }
-        state.lock.leave_owner();
-        if let Some(pfn) = pfn {
-            self.handed_out(pfn, Order::PAGEBLOCK);
-        }
-        pfn
-    }
-
-    #[inline(always)]
-    fn take_block(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
-        let active = &pcp.active[migratetype];
-        let current = self.map.blocks.get(active.block.get() as usize);
-        let block = match current {
-            // The active block, if nothing is taken from it: no list has to change.
-            Some(block) if block.is_whole() => block,
-            _ => {
-                let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
-                let block = self.map.blocks.get(index as usize)?;
-                if !block.is_whole() {
-                    return None;
-                }
-                if current.is_none_or(|current| !current.has_free()) {
-                    // Nothing is lost by making it the active one, and its free is cheaper then.
-                    pcp.activate(self.map.blocks, index);
-                    pcp.settle();
-                } else {
-                    pcp.shelf.unlink(self.map.blocks, index);
-                    pcp.shelf.link(self.map.blocks, index, CLASS_FULL);
-                }
-                block
-            }
-        };
-        block.fill(0);
-        if block.virgin_words.get() != 0 {
-            block.note_use(0, FRAMES);
-        }
-        pcp.forget_frames(block, FRAMES as u32);
-        Some(Pfn::new(block.base()))
-    }
-
     /// The lowest free frame of the active block. The caller counts it.
     #[inline(always)]
     fn take_active(&self, pcp: &Pcp, migratetype: usize) -> Option<Pfn> {
@@ -122,27 +57,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let block = self.map.blocks.get(active.block.get() as usize)?;
         let w = active.word.get() as usize % WORDS;
         let word = block.free_word(w);
-        let Some(bits) = NonZeroU64::new(word) else { return self.take_next_word(pcp, active, block, w) };
+        let Some(bits) = NonZeroU64::new(word) else { return Self::take_next_word(active, block, w) };
         block.set_free_word(w, word & (word - 1));
-        if block.virgin_words.get() != 0 {
-            block.note_use_of_word(w, word & word.wrapping_neg());
-        }
         Some(Pfn::new(active.base.get() + u64::from(bits.trailing_zeros())))
     }
 
     /// The same where word `w` has nothing left: the next word that has becomes the one to allocate from.
     #[cold]
     #[inline(never)]
-    fn take_next_word(&self, pcp: &Pcp, active: &Active, block: &Block, w: usize) -> Option<Pfn> {
+    fn take_next_word(active: &Active, block: &Block, w: usize) -> Option<Pfn> {
         let w = (w + 1..WORDS).find(|&w| block.free_word(w) != 0)?;
         active.set_word(block, w);
-        // Frees into a lower word must come by the way that lowers the active word again.
-        pcp.hot_key.set(NO_KEY);
         let word = block.free_word(w);
         block.set_free_word(w, word & (word - 1));
-        if block.virgin_words.get() != 0 {
-            block.note_use_of_word(w, word & word.wrapping_neg());
-        }
         Some(Pfn::new(active.base.get() + u64::from(word.trailing_zeros())))
     }
 
@@ -382,9 +309,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if block.class() <= CLASS_DIRTY {
             pcp.touched(self.map.blocks, index, true);
         } else {
-            let active = &pcp.active[block.migratetype() as usize];
             let lowest = absorbed.touched.trailing_zeros();
-            active.lower_word(block, lowest as usize);
+            pcp.active[block.migratetype() as usize].lower_word(block, lowest as usize);
         }
     }
 
@@ -503,9 +429,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 done += run;
             }
             block.set_free_word(w, word);
-            if block.virgin_words.get() != 0 {
-                block.note_use_of_word(w, before & !word);
-            }
             active.set_word(block, w);
             if done == out.len() {
                 break;

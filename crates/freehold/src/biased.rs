@@ -12,14 +12,19 @@
 //! inter-processor interrupt). Where there is none, or nobody owns the CPU for good, the intruders' word alone is an
 //! ordinary spin lock and everyone takes that.
 
-use crate::primitive::{AtomicBool, AtomicU32, Ordering, Plain, light_barrier};
+use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier};
+
+/// In the intruders' word: one of them is inside.
+const LOCKED: u32 = 1;
+/// In the intruders' word: there is no owner that uses `busy`. One load tells an owner both that it is one and that
+/// nobody else is inside.
+const OWNERLESS: u32 = 2;
 
 /// See the module's documentation.
 pub(crate) struct BiasedLock {
     busy: AtomicU32,
+    /// [`LOCKED`] and [`OWNERLESS`]; whoever locked it writes it.
     intruder: AtomicU32,
-    /// There is an owner that uses `busy`; changes under the intruders' word.
-    biased: AtomicBool,
 }
 
 /// What a lock needs of the host.
@@ -32,10 +37,10 @@ pub(crate) trait Barrier {
 
 impl BiasedLock {
     pub(crate) fn new() -> Self {
-        Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(0), biased: AtomicBool::new(false) }
+        Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(OWNERLESS) }
     }
 
-    /// The owner's entry; `false` where an intruder is inside. There is one owner, which cannot be inside already: its
+    /// The owner's entry; `false` where an intruder is inside or the lock is not biased. There is one owner, which cannot be inside already: its
     /// handle is not to be shared, and an interrupt of its path comes as an intruder.
     #[inline(always)]
     pub(crate) fn try_enter_owner(&self) -> bool {
@@ -75,11 +80,13 @@ impl BiasedLock {
     /// An intruder's entry without waiting for another intruder; it still waits for the owner to leave, which takes a
     /// bounded number of steps, unless `patient` is false.
     pub(crate) fn try_enter_intruder(&self, barrier: &impl Barrier, patient: bool) -> bool {
+        // Relaxed: a guess, which the exchange checks.
+        let free = self.intruder.get() & !LOCKED;
         // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
-        if self.intruder.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.intruder.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        if self.biased.get() {
+        if free & OWNERLESS == 0 {
             barrier.heavy_barrier();
             // Acquire: pairs with `leave_owner`.
             while self.busy.load(Ordering::Acquire) != 0 {
@@ -103,11 +110,12 @@ impl BiasedLock {
     #[inline(always)]
     pub(crate) fn leave_intruder(&self) {
         // Release: the next one in, owner or intruder, must see what was done.
-        self.intruder.store(0, Ordering::Release);
+        self.intruder.store(self.intruder.get() & !LOCKED, Ordering::Release);
     }
 
     /// Sets whether there is an owner. The caller is inside as an intruder.
     pub(crate) fn set_biased(&self, biased: bool) {
-        self.biased.set(biased);
+        debug_assert_ne!(self.intruder.get() & LOCKED, 0, "the bias changes under the intruders' lock");
+        self.intruder.set(if biased { LOCKED } else { LOCKED | OWNERLESS });
     }
 }

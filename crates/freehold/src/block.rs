@@ -4,7 +4,7 @@
 //! line 0  free[8]     1 = free and in the holder's hand          written by the holder only
 //! line 1  remote[8]   1 = freed by somebody else, not collected  fetch_or by freers, swap by the holder
 //! line 2  holder, queued, inbox link, class, links ...           written rarely, read by every free
-//! line 3  virgin[8]   1 = never handed out since it was added
+//! line 3  virgin[8]   1 = in use, or never handed out since it was added
 //! ```
 //!
 //! A frame whose bit is in neither `free` nor `remote` is allocated (or a hole: there the block says so). An allocated
@@ -110,6 +110,8 @@ pub(crate) struct Block {
     pub(crate) virgin_words: AtomicU8,
     /// Somebody has put it, or is about to put it, into an inbox.
     queued: AtomicBool,
+    /// Whether its holder keeps some of it aside: see [`crate::owner`].
+    pub(crate) hint: AtomicU8,
     virgin: Line,
     /// Lets loom see who uses the inbox link: see [`Block::watch_link`].
     #[cfg(loom)]
@@ -137,6 +139,7 @@ impl Block {
             count: AtomicU16::new(0),
             virgin_words: AtomicU8::new(0),
             queued: AtomicBool::new(false),
+            hint: AtomicU8::new(0),
             virgin: Line(core::array::from_fn(|_| AtomicU64::new(0))),
             #[cfg(loom)]
             link: loom::cell::UnsafeCell::new(()),
@@ -220,6 +223,18 @@ impl Block {
     #[inline(always)]
     pub(crate) fn free_word(&self, word: usize) -> u64 {
         self.free[word].get()
+    }
+
+    /// One word itself, for its holder to come back to.
+    #[inline(always)]
+    pub(crate) fn free_cell(&self, word: usize) -> &AtomicU64 {
+        &self.free[word]
+    }
+
+    /// The queued flag itself, for its holder to come back to.
+    #[inline(always)]
+    pub(crate) fn queued_cell(&self) -> &AtomicBool {
+        &self.queued
     }
 
     /// The holder's alone.
@@ -359,22 +374,23 @@ impl Block {
             debug_assert_eq!(word & m, m, "taking frames that are not free");
             self.set_free_word(w, word & !m);
         }
+    }
+
+    /// Frames of one word that were in use are free again, in the holder's hand. Returns what the word is now.
+    #[inline(always)]
+    pub(crate) fn give(&self, word: usize, mask: u64) -> u64 {
+        let now = self.free_word(word) | mask;
+        self.set_free_word(word, now);
         if self.virgin_words.get() != 0 {
-            self.note_use(offset, len);
+            self.note_use(word, mask);
         }
+        now
     }
 
-    /// Remembers that these frames have been handed out once.
+    /// Frames of one word have been handed out once. Noted when they are freed, not when they are handed out, since a
+    /// frame in use is no virgin whatever its bit says.
     #[cold]
-    pub(crate) fn note_use(&self, offset: usize, len: usize) {
-        for (w, m) in bits::spans(offset, len) {
-            self.note_use_of_word(w, m);
-        }
-    }
-
-    /// The same for frames of one word.
-    #[cold]
-    pub(crate) fn note_use_of_word(&self, word: usize, mask: u64) {
+    pub(crate) fn note_use(&self, word: usize, mask: u64) {
         let left = self.virgin.0[word].get() & !mask;
         self.virgin.0[word].set(left);
         if left == 0 {
@@ -384,12 +400,23 @@ impl Block {
 
     /// Whether that frame was never handed out.
     pub(crate) fn is_virgin(&self, offset: usize) -> bool {
-        self.virgin_words.get() & (1 << (offset / 64)) != 0
-            && self.virgin.0[offset / 64].get() >> (offset % 64) & 1 == 1
+        self.virgins(offset / 64) >> (offset % 64) & 1 == 1
     }
 
-    /// The frames of a word that were never handed out.
+    /// Every frame of it has been handed out.
+    #[cold]
+    pub(crate) fn note_use_of_all(&self) {
+        (0..WORDS).for_each(|w| self.virgin.0[w].set(0));
+        self.virgin_words.set(0);
+    }
+
+    /// The frames of a word that were never handed out: free ones, in the holder's hand.
     pub(crate) fn virgins(&self, word: usize) -> u64 {
+        self.virgin.0[word].get() & self.free_word(word)
+    }
+
+    /// The bits that say so, in use or not, for the invariant walk.
+    pub(crate) fn virgin_bits(&self, word: usize) -> u64 {
         self.virgin.0[word].get()
     }
 
@@ -465,8 +492,13 @@ mod tests {
         assert!(block.is_whole() && block.is_virgin(511));
         block.take_run(64, 128);
         assert!(!block.is_virgin(64) && !block.is_virgin(191) && block.is_virgin(63) && block.is_virgin(192));
+        block.give(1, !0);
+        block.give(2, 1);
+        assert!(!block.is_virgin(64) && !block.is_virgin(128) && !block.is_virgin(129));
+        assert_eq!(block.virgin_words.get(), 0b1111_1101);
+        block.take_run(64, 64);
+        block.take_run(128, 1);
         assert_eq!(block.popcount(), 384);
-        assert_eq!(block.virgin_words.get(), 0b1111_1001);
         assert_eq!(block.find_run(8), Some(256));
         assert_eq!(block.exact_class(), 9);
     }

@@ -3,187 +3,16 @@
 //! A free never waits. Where the CPU's own state is in use (by a robber, or by the very path this interrupts) even its
 //! own blocks are freed into as if they were somebody else's.
 
-use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_WHOLE, FLAG_HOLES, FRAMES};
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, FLAG_HOLES, FRAMES};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
-use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY, Pcp};
+use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{Count, Ordering, Plain};
+use crate::owner::may_hold;
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 
-/// What the fast path of a free came to.
-pub(crate) enum Fast {
-    /// Freed.
-    Done,
-    /// Freed, and the CPU now holds more than its high mark.
-    OverHigh,
-    /// Something is out of the ordinary; nothing has changed.
-    No,
-}
-
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// One frame, by the CPU's owner: into the word it freed into last, for which everything has been looked at before.
-    #[inline(always)]
-    pub(crate) fn free_fast(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
-        if !state.lock.try_enter_owner() {
-            return Fast::No;
-        }
-        let key = pfn.get() >> 6;
-        if pcp.hot_key.get() != key {
-            if state.combine[key as usize % COMBINE].key.get() == key {
-                return self.free_combined(state, key, 1 << (pfn.get() % 64));
-            }
-            return self.free_owner(state, pcp, mine, pfn);
-        }
-        let Some(block) = self.map.blocks.get(pcp.hot_block.get() as usize) else { return self.refused(state) };
-        let (w, bit) = ((key % 8) as usize, pfn.get() % 64);
-        let word = block.free_word(w);
-        if word >> bit & 1 == 1 || (block.is_queued() && block.remote_word(w) >> bit & 1 == 1) {
-            return self.refused(state);
-        }
-        self.poisoned(pfn, 1);
-        block.set_free_word(w, word | 1 << bit);
-        if word | 1 << bit == pcp.hot_full.get() {
-            self.word_filled(pcp);
-        }
-        self.freed_fast(state, pcp)
-    }
-
-    #[inline(always)]
-    fn freed_fast(&self, state: &CpuState, pcp: &Pcp) -> Fast {
-        let freed = pcp.freed.get() + 1;
-        pcp.freed.set(freed);
-        let over = freed > pcp.limit.get();
-        state.lock.leave_owner();
-        if over { Fast::OverHigh } else { Fast::Done }
-    }
-
-    #[inline(always)]
-    fn refused(&self, state: &CpuState) -> Fast {
-        state.lock.leave_owner();
-        Fast::No
-    }
-
-    /// One frame, by the CPU's owner, who is inside: into an ordinary block, its own or somebody else's. Leaves.
-    #[inline(never)]
-    fn free_owner(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
-        let Some(index) = self.map.locate(pfn.get()) else { return self.refused(state) };
-        let Some(block) = self.map.blocks.get(index as usize) else { return self.refused(state) };
-        let tag = block.tag();
-        let key = pfn.get() >> 6;
-        let (w, mask) = ((key % 8) as usize, 1u64 << (pfn.get() % 64));
-        if tag.lower() != mine {
-            return self.free_combining(state, mine, index, key, mask);
-        }
-        let word = block.free_word(w);
-        if word & mask != 0 || (block.is_queued() && block.remote_word(w) & mask != 0) {
-            return self.refused(state);
-        }
-        self.poisoned(pfn, 1);
-        block.set_free_word(w, word | mask);
-        pcp.hot_key.set(key);
-        pcp.hot_block.set(index);
-        pcp.hot_full.set(if tag.class() == CLASS_ACTIVE { 0 } else { !0 });
-        if tag.class() == CLASS_ACTIVE {
-            let active = &pcp.active[tag.migratetype() as usize];
-            active.lower_word(block, w);
-        } else if tag.class() != CLASS_DIRTY || word | mask == !0 {
-            pcp.touched(self.map.blocks, index, word | mask == !0);
-        }
-        self.freed_fast(state, pcp)
-    }
-
-    /// One frame of a word that has an open entry in the combining buffer, by the CPU's owner, who is inside. Leaves.
-    ///
-    /// What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
-    /// so that a holder's line that is written all the time is left alone.
-    #[inline(never)]
-    fn free_combined(&self, state: &CpuState, key: u64, mask: u64) -> Fast {
-        let entry = &state.combine[key as usize % COMBINE];
-        let Some(block) = self.map.blocks.get(entry.block.get() as usize) else { return self.refused(state) };
-        let w = (key % 8) as usize;
-        let before = entry.mask.get();
-        let taken = before | entry.known.get();
-        if (taken | block.remote_word(w)) & mask != 0 {
-            return self.refused(state);
-        }
-        self.poisoned_mask(block, w, mask);
-        entry.mask.set(before | mask);
-        state.counters.remote_frees.add(1);
-        if taken | mask == !0 {
-            self.flush_entry(state, key as usize % COMBINE);
-        }
-        state.lock.leave_owner();
-        Fast::Done
-    }
-
-    /// The first frame of its word of a block that somebody else holds, by the CPU's owner, who is inside. Leaves.
-    #[inline]
-    fn free_combining(&self, state: &CpuState, mine: u32, index: u32, key: u64, mask: u64) -> Fast {
-        let block = &self.map.blocks[index as usize];
-        let tag = block.tag();
-        let w = (key % 8) as usize;
-        let slot = key as usize % COMBINE;
-        let entry = &state.combine[slot];
-        let known = block.free_word(w) | block.remote_word(w);
-        // Its own, but not ordinary: of another zone, say, or CMA.
-        let mine = tag.lower() as u16 == mine as u16;
-        if known & mask != 0 || tag.is_odd() || mine || tag.holder() == Holder::NOBODY {
-            return self.refused(state);
-        }
-        if entry.key.get() != NO_KEY {
-            self.flush_entry(state, slot);
-        }
-        self.poisoned_mask(block, w, mask);
-        entry.key.set(key);
-        entry.mask.set(mask);
-        entry.known.set(known);
-        entry.block.set(index);
-        state.combining.set(state.combining.get() | 1 << slot);
-        state.counters.remote_frees.add(1);
-        state.lock.leave_owner();
-        Fast::Done
-    }
-
-    /// A block of this CPU's own, all of it in use, by the CPU's owner.
-    #[inline]
-    pub(crate) fn free_block_fast(&self, state: &CpuState, pcp: &Pcp, mine: u32, pfn: Pfn) -> Fast {
-        let Some(index) = self.map.locate(pfn.get()) else { return Fast::No };
-        let Some(block) = self.map.blocks.get(index as usize) else { return Fast::No };
-        if !pfn.is_aligned(Order::PAGEBLOCK) || !state.lock.try_enter_owner() {
-            return Fast::No;
-        }
-        let tag = block.tag();
-        if tag.lower() != mine || block.is_queued() || block.has_free() {
-            return self.refused(state);
-        }
-        self.poisoned(pfn, FRAMES as u64);
-        block.fill(!0);
-        if tag.class() == CLASS_ACTIVE {
-            pcp.active[tag.migratetype() as usize].lower_word(block, 0);
-        } else {
-            pcp.shelf.unlink(self.map.blocks, index);
-            pcp.shelf.link(self.map.blocks, index, CLASS_WHOLE);
-        }
-        pcp.note_frames(block, FRAMES as u32);
-        state.counters.local_frees.add(1);
-        let limit = pcp.limit.get();
-        let over = limit < pcp.freed.get() + FRAMES as u64;
-        pcp.limit.set(limit.saturating_sub(FRAMES as u64));
-        state.lock.leave_owner();
-        if over { Fast::OverHigh } else { Fast::Done }
-    }
-
-    /// A word of the hot block has become all free.
-    #[cold]
-    #[inline(never)]
-    fn word_filled(&self, pcp: &Pcp) {
-        let index = pcp.hot_block.get();
-        if self.map.blocks[index as usize].class() <= CLASS_DIRTY {
-            pcp.touched(self.map.blocks, index, true);
-        }
-    }
-
     /// One frame.
     #[inline]
     pub(crate) fn free_one(&self, guard: Option<CpuGuard<'_, 'm, P>>, pfn: Pfn) -> Result<(), FreeError> {
@@ -198,13 +27,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     self.check_word(Some(guard), block, w, mask)?;
                 }
                 self.poisoned(pfn, 1);
-                block.set_free_word(w, word | mask);
+                block.give(w, mask);
                 let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 guard.state.counters.local_frees.add(1);
                 let class = block.class();
                 if class == CLASS_ACTIVE {
-                    let active = &pcp.active[block.migratetype() as usize];
-                    active.lower_word(block, w);
+                    pcp.active[block.migratetype() as usize].lower_word(block, w);
                 } else if class <= CLASS_DIRTY {
                     pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
@@ -270,7 +98,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             return Ok(());
         }
-        let mut known = block.free_word(w) | block.remote_word(w);
+        let mut known = self.free_or_held(block, w) | block.remote_word(w);
         if known & mask != 0 || block.flags() != 0 || block.holder() == Holder::NOBODY {
             self.check_word(Some(guard), block, w, mask)?;
         }
@@ -305,7 +133,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Publishes one entry of the combining buffer and empties it.
-    fn flush_entry(&self, state: &CpuState, slot: usize) {
+    pub(crate) fn flush_entry(&self, state: &CpuState, slot: usize) {
         let entry: &Combine = &state.combine[slot];
         let (key, mut mask, index) = (entry.key.get(), entry.mask.get(), entry.block.get());
         entry.key.set(NO_KEY);
@@ -331,6 +159,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
+    /// The frames of word `w` that are free in the holder's hand, with what it keeps aside.
+    #[inline]
+    pub(crate) fn free_or_held(&self, block: &Block, w: usize) -> u64 {
+        let free = block.free_word(w);
+        if may_hold(block.hint.get(), w) { free | self.held_by_holder(block, w) } else { free }
+    }
+
+    #[cold]
+    fn held_by_holder(&self, block: &Block, w: usize) -> u64 {
+        let holder = block.holder().as_cpu().and_then(|cpu| self.cpu_state(cpu));
+        holder.map_or(0, |cpu| cpu.owner.held_frames(block, w))
+    }
+
     /// Whether every frame of `mask` in word `w` is in use, as far as this caller can read.
     #[cold]
     #[inline(never)]
@@ -351,7 +192,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Err(self.nowhere(Pfn::new(base + u64::from(missing.trailing_zeros()))));
             }
         }
-        let mut free = block.free_word(w) | block.remote_word(w);
+        let mut free = self.free_or_held(block, w) | block.remote_word(w);
         if let Some(guard) = guard {
             let key = base >> 6;
             let entry = &guard.state.combine[key as usize % COMBINE];
@@ -442,7 +283,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let Some(index) = self.map.locate(base) else { return Err(self.nowhere(Pfn::new(base + offset as u64))) };
             let block = &self.map.blocks[index as usize];
             for (w, m) in crate::bits::spans(offset, len) {
-                let mut free = block.free_word(w) | block.remote_word(w);
+                let mut free = self.free_or_held(block, w) | block.remote_word(w);
                 if let Some(guard) = guard.filter(|g| g.state.combining.get() != 0) {
                     let key = (base >> 6) + w as u64;
                     let entry = &guard.state.combine[key as usize % COMBINE];
@@ -483,7 +324,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some(guard) = guard {
             if block.holder() == Holder::cpu(guard.id) {
                 for (w, m) in spans() {
-                    block.set_free_word(w, block.free_word(w) | m);
+                    block.give(w, m);
                 }
                 guard.state.counters.local_frees.add(1);
                 self.freed_in_hand(guard, index, offset, len);
@@ -528,8 +369,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let class = block.class();
         let pcp = self.pcp(guard.id.index(), block.zone() as usize);
         if class == CLASS_ACTIVE {
-            let active = &pcp.active[block.migratetype() as usize];
-            active.lower_word(block, offset / 64);
+            pcp.active[block.migratetype() as usize].lower_word(block, offset / 64);
         } else if class <= CLASS_DIRTY {
             pcp.touched(self.map.blocks, index, true);
         } else {
@@ -598,13 +438,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     self.check_word(Some(guard), block, w, mask)?;
                 }
                 self.poisoned_mask(block, w, mask);
-                block.set_free_word(w, word | mask);
+                block.give(w, mask);
                 guard.state.counters.local_frees.add(frees);
                 let pcp = self.pcp(guard.id.index(), block.zone() as usize);
                 let class = block.class();
                 if class == CLASS_ACTIVE {
-                    let active = &pcp.active[block.migratetype() as usize];
-                    active.lower_word(block, w);
+                    pcp.active[block.migratetype() as usize].lower_word(block, w);
                 } else if class <= CLASS_DIRTY {
                     pcp.touched(self.map.blocks, index, word | mask == !0);
                 } else {
@@ -624,7 +463,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     #[inline(always)]
-    fn poisoned(&self, pfn: Pfn, frames: u64) {
+    pub(crate) fn poisoned(&self, pfn: Pfn, frames: u64) {
         #[cfg(feature = "debug-poison")]
         if let Some(range) = FrameRange::new(pfn, frames) {
             self.platform.poison(range);
@@ -634,7 +473,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     #[inline(always)]
-    fn poisoned_mask(&self, block: &Block, w: usize, mask: u64) {
+    pub(crate) fn poisoned_mask(&self, block: &Block, w: usize, mask: u64) {
         #[cfg(feature = "debug-poison")]
         for bit in crate::bits::each(mask) {
             self.poisoned(Pfn::new(block.base() + w as u64 * 64 + u64::from(bit)), 1);

@@ -10,12 +10,12 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 
 use crate::block::Tag;
-use crate::free::Fast;
+use crate::fast::{Fast, Known};
 use crate::freehold::Freehold;
 use crate::holder::Holder;
 use crate::percpu::{CpuState, Pcp};
 use crate::primitive::Plain;
-use crate::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request};
+use crate::{AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request};
 
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach into another CPU.
 pub(crate) struct CpuGuard<'a, 'm, P: Platform> {
@@ -43,8 +43,12 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
     }
 
     fn settled(self) -> Self {
-        self.pcp().settle();
+        self.settle();
         self
+    }
+
+    fn settle(&self) {
+        self.state.owner.settle(self.pcp(), &self.state.counters, self.fh.map.blocks);
     }
 
     /// Enters if that takes no waiting.
@@ -65,13 +69,13 @@ impl<'a, 'm, P: Platform> CpuGuard<'a, 'm, P> {
             self.state.lock.enter_intruder(&self.fh.barrier());
         }
         self.inside.set(true);
-        self.pcp().settle();
+        self.settle();
         result
     }
 
     #[inline(always)]
     fn leave(&self) {
-        self.pcp().renew_limit();
+        self.state.owner.set_budget(self.pcp().budget());
         self.inside.set(false);
         if self.owner {
             self.state.lock.leave_owner();
@@ -99,18 +103,16 @@ pub struct On<'a, 'm, P: Platform> {
 /// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it. Made by
 /// [`Freehold::own`]. May be sent to another thread but not used by two at once.
 pub struct Owned<'a, 'm, P: Platform> {
-    fh: &'a Freehold<'m, P>,
-    state: &'a CpuState,
-    pcp: &'a Pcp,
+    pub(crate) fh: &'a Freehold<'m, P>,
+    pub(crate) state: &'m CpuState,
+    pub(crate) pcp: &'m Pcp,
+    /// Where the fast paths left off: see [`crate::fast`].
+    pub(crate) known: Known<'m>,
     id: CpuId,
     /// The CPU's lock is biased to this handle.
     biased: bool,
-    /// How many kinds of plain requests, and of orders, the fast paths serve: none where the lock is not biased. One
-    /// comparison for two questions.
-    fast_kinds: u8,
-    fast_orders: u8,
     /// What the tag of a block that this CPU can free into at once looks like.
-    mine: u32,
+    pub(crate) mine: u32,
     /// Not to be used by two threads at once: `Cell` is Send but not Sync.
     not_sync: PhantomData<Cell<()>>,
 }
@@ -239,7 +241,7 @@ macro_rules! calls {
 
 impl<'a, 'm, P: Platform> On<'a, 'm, P> {
     #[inline(always)]
-    fn state(&self) -> Result<(&'a CpuState, &'m Pcp, bool), AllocError> {
+    fn state(&self) -> Result<(&'m CpuState, &'m Pcp, bool), AllocError> {
         match self.fh.cpu_state(self.id) {
             Some(state) if state.online.get() => {
                 Ok((state, self.fh.pcp(self.id.index(), self.fh.first_zone(self.id.index())), false))
@@ -294,16 +296,26 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        if request.plain < self.fast_kinds {
-            if let Some(pfn) = self.fh.alloc_fast(self.state, self.pcp, request.plain as usize) {
-                return Ok(pfn);
-            }
-        } else if self.biased && request.plain == Request::PLAIN_BLOCK {
-            if let Some(pfn) = self.fh.alloc_block_fast(self.state, self.pcp, request.migratetype as usize) {
-                return Ok(pfn);
-            }
+        if request.plain == Request::SPECIAL {
+            return self.alloc_any(request);
         }
-        self.alloc_any(request)
+        let fast = match request.plain {
+            Request::PLAIN_BLOCK => self.alloc_block(request.migratetype as usize),
+            Request::PLAIN_CHUNK => None,
+            migratetype => self.alloc_frame(migratetype as usize),
+        };
+        match fast {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_plain(request.order, request.migratetype, request.flags),
+        }
+    }
+
+    /// A plain request that the fast path could not serve. The request is put together here, so that callers need not
+    /// keep it in memory.
+    #[cold]
+    #[inline(never)]
+    fn alloc_plain(&self, order: Order, migratetype: Migratetype, flags: AllocFlags) -> Result<Pfn, AllocError> {
+        self.alloc_any(Request::new(order, migratetype).flags(flags))
     }
 
     /// Frees `2^order` frames: any aligned part of what was allocated. Never waits for a lock.
@@ -313,8 +325,8 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`FreeError`]; nothing has changed then.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if order.get() < self.fast_orders {
-            match self.fh.free_fast(self.state, self.pcp, self.mine, pfn) {
+        if order == Order::ZERO {
+            match self.free_frame(pfn) {
                 Fast::Done => return Ok(()),
                 Fast::OverHigh => {
                     self.over_high();
@@ -322,7 +334,7 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
                 }
                 Fast::No => {}
             }
-        } else if order == Order::PAGEBLOCK && self.free_block(pfn) {
+        } else if order == Order::PAGEBLOCK && self.free_one_block(pfn) {
             return Ok(());
         }
         self.free_any(pfn, order)
@@ -335,19 +347,16 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`FreeError`]; nothing has changed then.
     #[inline]
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        if range.len() == Order::PAGEBLOCK.frames() && self.free_block(range.start) {
+        if range.len() == Order::PAGEBLOCK.frames() && self.free_one_block(range.start) {
             return Ok(());
         }
         self.free_range_any(range)
     }
 
     /// A whole block of this CPU's own, all of it in use; `false` where it is anything else.
-    #[inline]
-    fn free_block(&self, pfn: Pfn) -> bool {
-        if !self.biased {
-            return false;
-        }
-        match self.fh.free_block_fast(self.state, self.pcp, self.mine, pfn) {
+    #[inline(always)]
+    fn free_one_block(&self, pfn: Pfn) -> bool {
+        match self.free_block(pfn) {
             Fast::Done => true,
             Fast::OverHigh => {
                 self.over_high();
@@ -360,12 +369,15 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     fn over_high(&self) {
+        if self.renew_budget() {
+            return;
+        }
         let guard = CpuGuard::enter(self.fh, self.state, self.id, self.biased);
         self.fh.drain_over_high(&guard, self.fh.first_zone(self.id.index()));
     }
 
     #[inline(always)]
-    fn state(&self) -> Result<(&'a CpuState, &'a Pcp, bool), AllocError> {
+    fn state(&self) -> Result<(&'m CpuState, &'m Pcp, bool), AllocError> {
         Ok((self.state, self.pcp, self.biased))
     }
 
@@ -412,10 +424,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             fh: self,
             state,
             pcp: self.pcp(cpu.index(), self.first_zone(cpu.index())),
+            known: Known::nothing(&state.combine[0].mask, &state.online),
             id: cpu,
             biased: self.asymmetric,
-            fast_kinds: if self.asymmetric { Migratetype::PCP.len() as u8 } else { 0 },
-            fast_orders: u8::from(self.asymmetric),
             mine: Tag::expected(Holder::cpu(cpu), self.first_zone(cpu.index()) as u8),
             not_sync: PhantomData,
         })

@@ -357,7 +357,9 @@ fn owner_against_intruder() {
 fn two_intruders_and_the_owner() {
     model(|| {
         let lock = Arc::new(BiasedLock::new());
+        lock.enter_intruder(&Host);
         lock.set_biased(true);
+        lock.leave_intruder();
         let value = Arc::new(loom::cell::UnsafeCell::new(0u32));
         let intruders: Vec<_> = (0..2)
             .map(|_| {

@@ -1,7 +1,8 @@
 //! What each CPU has: its lock, its inbox, its combining buffer, its counters, and per zone the blocks it holds.
 //!
 //! ```text
-//! CpuState   lock, combining buffer     its own lines, written on every operation
+//! CpuState   lock, owner's state        one line written on every operation
+//!            combining buffer           its own lines
 //!            inbox                      a line of its own: others push here
 //!            counters                   its own lines
 //! Pcp        one for each (CPU, zone): active block a migratetype, count and high, shelf
@@ -10,6 +11,7 @@
 use crate::biased::BiasedLock;
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, NONE, WORDS};
 use crate::inbox::Inbox;
+use crate::owner::OwnerState;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
 use crate::shelf::{Shelf, TYPES};
 use crate::stats::CpuCounters;
@@ -46,6 +48,7 @@ impl Combine {
 #[repr(C, align(128))]
 pub(crate) struct CpuState {
     pub(crate) lock: BiasedLock,
+    pub(crate) owner: OwnerState,
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     /// Which of all [`Pcp`]s is that of the zone this CPU goes to first.
@@ -62,6 +65,7 @@ impl CpuState {
     pub(crate) fn new() -> Self {
         Self {
             lock: BiasedLock::new(),
+            owner: OwnerState::new(),
             owned: AtomicBool::new(false),
             first_pcp: AtomicU32::new(0),
             online: AtomicBool::new(false),
@@ -81,8 +85,6 @@ pub(crate) struct Active {
     pub(crate) word: AtomicU32,
     /// The PFN of that word's first frame.
     pub(crate) base: AtomicU64,
-    /// Frames handed out by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
-    pub(crate) allocs: AtomicU64,
 }
 
 impl Active {
@@ -91,7 +93,6 @@ impl Active {
             block: AtomicU32::new(NONE),
             word: AtomicU32::new(0),
             base: AtomicU64::new(0),
-            allocs: AtomicU64::new(0),
         }
     }
 
@@ -102,12 +103,14 @@ impl Active {
         self.base.set(block.base() + w as u64 * 64);
     }
 
-    /// Frames of word `w` have become free: allocations come from the lowest word that has any.
+    /// Frames of word `w` have become free: allocations come from the lowest word that has any. Whether that is a change.
     #[inline]
-    pub(crate) fn lower_word(&self, block: &Block, w: usize) {
-        if (w as u32) < self.word.get() {
+    pub(crate) fn lower_word(&self, block: &Block, w: usize) -> bool {
+        let lower = (w as u32) < self.word.get();
+        if lower {
             self.set_word(block, w);
         }
+        lower
     }
 }
 
@@ -115,21 +118,10 @@ impl Active {
 #[repr(C, align(128))]
 pub(crate) struct Pcp {
     pub(crate) active: [Active; TYPES],
-    /// The word that the owner's fast path freed into last (PFN divided by 64), or [`NO_KEY`]: of a block of this CPU
-    /// and zone about which nothing is out of the ordinary. Forgotten whenever the CPU is entered the slow way.
-    pub(crate) hot_key: AtomicU64,
-    pub(crate) hot_block: AtomicU32,
-    /// What the hot word looks like when the block's list may have to change: all ones; or 0, which it cannot be after
-    /// a free, while the block is the active one.
-    pub(crate) hot_full: AtomicU64,
-    /// Frames freed by the owner's fast path so far: a statistic, and part of [`Pcp::count`].
-    pub(crate) freed: AtomicU64,
-    /// When `freed` gets here it is time to compare the count with the high mark.
-    pub(crate) limit: AtomicU64,
-    /// All other changes to the number of free frames in hand; wraps.
-    moved: AtomicU64,
+    /// Free frames in hand, but for what the owner's fast path has not booked yet.
+    count: AtomicU64,
     /// Free frames in hand of CMA blocks.
-    moved_cma: AtomicU64,
+    count_of_cma: AtomicU64,
     /// Above this many free frames, blocks go back to the zone. Tunes itself between the two next.
     pub(crate) high: AtomicU32,
     pub(crate) high_min: AtomicU32,
@@ -145,13 +137,8 @@ impl Pcp {
     pub(crate) fn new() -> Self {
         Self {
             active: core::array::from_fn(|_| Active::new()),
-            hot_key: AtomicU64::new(NO_KEY),
-            hot_block: AtomicU32::new(NONE),
-            hot_full: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            moved: AtomicU64::new(0),
-            moved_cma: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            count_of_cma: AtomicU64::new(0),
             high: AtomicU32::new(0),
             high_min: AtomicU32::new(0),
             high_max: AtomicU32::new(0),
@@ -185,46 +172,50 @@ impl Pcp {
         self.blocks.sub(1);
     }
 
-    /// Free frames in hand. A handful of loads: the fast paths only add to what this is made of.
+    /// Free frames in hand. For those who have entered, which settles what the owner's fast path did.
     pub(crate) fn count(&self) -> u32 {
-        let taken = self.active.iter().fold(0u64, |n, active| n.wrapping_add(active.allocs.get()));
-        // A reader without the lock may see parts of different moments.
-        let count = self.moved.get().wrapping_add(self.freed.get()).wrapping_sub(taken) as i64;
+        self.count.get() as u32
+    }
+
+    /// The same for readers who have not entered: with what `owner` has not booked, where this is the zone it goes to
+    /// first.
+    pub(crate) fn count_with(&self, owner: Option<&OwnerState>) -> u32 {
+        // Parts of different moments may be seen.
+        let count = self.count.get().wrapping_add(owner.map_or(0, OwnerState::unbooked)) as i64;
         count.clamp(0, i64::from(u32::MAX)) as u32
     }
 
     /// Free frames in hand of CMA blocks.
     pub(crate) fn count_cma(&self) -> u32 {
-        self.moved_cma.get() as u32
+        self.count_of_cma.get() as u32
     }
 
     /// Counts frames of that block as free in hand.
     #[inline]
     pub(crate) fn note_frames(&self, block: &Block, frames: u32) {
-        self.moved.add(u64::from(frames));
+        self.count.add(u64::from(frames));
         if block.migratetype() == CMA {
-            self.moved_cma.add(u64::from(frames));
+            self.count_of_cma.add(u64::from(frames));
         }
     }
 
     /// Counts frames of that block as gone.
     #[inline]
     pub(crate) fn forget_frames(&self, block: &Block, frames: u32) {
-        self.moved.sub(u64::from(frames));
+        self.count.sub(u64::from(frames));
         if block.migratetype() == CMA {
-            self.moved_cma.sub(u64::from(frames));
+            self.count_of_cma.sub(u64::from(frames));
         }
     }
 
-    /// Makes the owner's fast path look at everything again. First thing on every other way in.
-    #[inline]
-    pub(crate) fn settle(&self) {
-        self.hot_key.set(NO_KEY);
+    /// Counts frames as free in hand; a number that wraps counts them as gone.
+    pub(crate) fn add_frames(&self, frames: u64) {
+        self.count.add(frames);
     }
 
-    /// Lets the owner's fast path free as many frames as the high mark allows. Last thing on every other way out.
-    pub(crate) fn renew_limit(&self) {
-        self.limit.set(self.freed.get() + u64::from(self.high.get().saturating_sub(self.count())));
+    /// How many frames the owner may free before the high mark is to be looked at.
+    pub(crate) fn budget(&self) -> u64 {
+        u64::from(self.high.get().saturating_sub(self.count())) + 1
     }
 
     /// Makes a block on the shelf the one to allocate from; the last one goes on the shelf.

@@ -113,7 +113,7 @@ pub(crate) fn absorb(block: &Block) -> Absorbed {
             continue;
         }
         let free = block.free_word(w);
-        block.set_free_word(w, free | bits);
+        block.give(w, bits);
         absorbed.frames += (bits & !free).count_ones();
         absorbed.words += 1;
         absorbed.touched |= 1 << w;

@@ -30,12 +30,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
         let mut stats = self.cpu_state(cpu)?.counters.read();
-        // What the fast paths count where they work.
-        for pcp in (0..self.zones.len()).map(|z| self.pcp(cpu.index(), z)) {
-            stats.local_frees += pcp.freed.get();
-            for (allocs, active) in stats.allocs.iter_mut().zip(&pcp.active) {
-                allocs[0] += active.allocs.get();
-            }
+        // What the fast paths have not booked yet.
+        let owner = &self.cpu_state(cpu)?.owner;
+        stats.local_frees += owner.frees() + owner.block_frees.get();
+        for (m, allocs) in stats.allocs.iter_mut().enumerate() {
+            allocs[Order::ZERO.index()] += owner.allocs_of(m);
+            allocs[Order::PAGEBLOCK.index()] += owner.block_allocs[m].get();
         }
         Some(stats)
     }
@@ -43,9 +43,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Free frames that a CPU has in hand, over all zones, and its present high marks. Takes no lock.
     #[must_use]
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
-        self.cpu_state(cpu)?;
-        let pcps = (0..self.zones.len()).map(|z| self.pcp(cpu.index(), z));
-        Some(pcps.fold((0, 0), |(n, high), pcp| (n + u64::from(pcp.count()), high + u64::from(pcp.high.get()))))
+        let owner = &self.cpu_state(cpu)?.owner;
+        let first = self.first_zone(cpu.index());
+        let sum = (0..self.zones.len()).fold((0, 0), |(n, high), z| {
+            let pcp = self.pcp(cpu.index(), z);
+            let count = pcp.count_with((z == first).then_some(owner));
+            (n + u64::from(count), high + u64::from(pcp.high.get()))
+        });
+        Some(sum)
     }
 
     /// How many blocks each holder has: the zone where `cpu` is `None`. Takes no lock; walks all blocks.
@@ -140,7 +145,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let mut words = [0u64; WORDS];
                 let (mut free, mut remote) = (0u64, 0u64);
                 for (w, word) in words.iter_mut().enumerate() {
-                    let (mine, others) = (block.free_word(w), block.remote_word(w));
+                    let (mine, others) = (self.free_or_held(block, w), block.remote_word(w));
                     *word = mine | others;
                     free += u64::from(mine.count_ones());
                     remote += u64::from(others.count_ones());

@@ -17,6 +17,7 @@ use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE,
 use crate::holder::Holder;
 use crate::percpu::{CMA, NO_KEY};
 use crate::primitive::Plain;
+use crate::owner::HINT_NONE;
 use crate::shelf::{Shelf, TYPES};
 use crate::zone::{HIGH_ATOMIC, Zone};
 use crate::{Freehold, Pfn, Platform};
@@ -57,8 +58,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for state in self.cpus {
             state.lock.enter_intruder(&self.barrier());
         }
-        for pcp in self.pcps {
-            pcp.settle();
+        for state in self.cpus {
+            let pcp = &self.pcps[state.first_pcp.get() as usize];
+            state.owner.settle(pcp, &state.counters, self.map.blocks);
         }
         let result = self.validate_zones(0);
         for state in self.cpus {
@@ -131,10 +133,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let (free, remote) = (block.free_word(w), block.remote_word(w));
             expect(base, "frames both free and freed remotely", free & remote, 0)?;
             expect(base, "frames free that do not exist", (free | remote) & !present, 0)?;
-            let virgins = block.virgins(w);
-            expect(base, "frames in use but never handed out", virgins & !(free | remote), 0)?;
             let noted = block.virgin_words.get() >> w & 1;
-            expect(base, "the note of virgin words is wrong", u64::from(virgins != 0), u64::from(noted))?;
+            let virgins = u64::from(block.virgin_bits(w) != 0);
+            expect(base, "the note of virgin words is wrong", virgins, u64::from(noted))?;
             if remote != 0 {
                 expect(base, "remote frees in a block that is not queued", u64::from(block.is_queued()), 1)?;
             }
@@ -147,6 +148,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let base = block.base();
         let class = block.class();
         let holder = block.holder();
+        expect(base, "something of a block is kept aside", u64::from(block.hint.get()), u64::from(HINT_NONE))?;
         if holder == Holder::NOBODY {
             return expect(base, "a block of nobody has free frames", u64::from(block.popcount()), 0);
         }

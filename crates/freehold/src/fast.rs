@@ -1,0 +1,456 @@
+//! What a CPU's owner does without looking anything up: the few instructions that most calls are.
+//!
+//! ```text
+//! alloc   the frame kept aside  ->  the lowest bit of the active word  ->  the next word of the active block  -> alloc.rs
+//! free    the frame kept aside  ->  the word freed into last           ->  look the block up: its own, or   -> free.rs
+//!                                                                          a word of the combining buffer
+//! ```
+//!
+//! Each step enters the CPU's state (a store and a load, see [`biased`](crate::biased)), and the first that fits leaves it
+//! again with everything done. Whatever is out of the ordinary is left as it was for the calls that look at everything.
+//!
+//! What the first two steps go by is known to the owner's handle only ([`Known`]) and is true while the CPU's own state
+//! says so: `cached` for the active words, `hot_key` for the word freed into last, a PFN for what is kept aside. Whoever
+//! else enters takes that back first ([`CpuState::settle`](crate::percpu::CpuState::settle)).
+
+use core::cell::Cell;
+use core::num::NonZeroU64;
+
+use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, WORDS};
+use crate::handle::Owned;
+use crate::holder::Holder;
+use crate::percpu::{COMBINE, CpuState, NO_KEY};
+use crate::primitive::{AtomicBool, AtomicU64, Count, Plain};
+use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
+use crate::{Order, Pfn, Platform};
+
+/// What the fast path of a free came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fast {
+    /// Freed.
+    Done,
+    /// Freed, and the CPU now holds more than its high mark.
+    OverHigh,
+    /// Something is out of the ordinary; nothing has changed.
+    No,
+}
+
+/// Where things are that the owner comes back to again and again.
+pub(crate) struct Known<'m> {
+    /// For each migratetype the active word and the PFN of its first frame.
+    active: [(Cell<&'m AtomicU64>, Cell<u64>); 3],
+    /// The word freed into last, and whether its block waits in an inbox.
+    hot: Cell<&'m AtomicU64>,
+    hot_queued: Cell<&'m AtomicBool>,
+    /// Whether the block of the frame kept aside waits in an inbox, and the block kept aside.
+    frame_queued: Cell<&'m AtomicBool>,
+    block_queued: Cell<&'m AtomicBool>,
+}
+
+impl<'m> Known<'m> {
+    /// Nothing yet: places that are never looked at before they are replaced.
+    pub(crate) fn nothing(word: &'m AtomicU64, flag: &'m AtomicBool) -> Self {
+        Self {
+            active: core::array::from_fn(|_| (Cell::new(word), Cell::new(0))),
+            hot: Cell::new(word),
+            hot_queued: Cell::new(flag),
+            frame_queued: Cell::new(flag),
+            block_queued: Cell::new(flag),
+        }
+    }
+}
+
+impl<'m, P: Platform> Owned<'_, 'm, P> {
+    /// One frame: `None` where anything at all is out of the ordinary.
+    #[inline(always)]
+    pub(crate) fn alloc_frame(&self, migratetype: usize) -> Option<Pfn> {
+        let CpuState { lock, owner, .. } = self.state;
+        if !lock.try_enter_owner() {
+            return None;
+        }
+        let uses = owner.frame_uses.get();
+        let pfn = if uses & 1 == 1 && owner.frame_type.get() == migratetype as u8 {
+            owner.frame_uses.set(uses + 1);
+            Pfn::new(owner.frame.get())
+        } else {
+            if owner.cached.get() >> migratetype & 1 == 0 {
+                return self.alloc_next_word(migratetype);
+            }
+            let (word, base) = &self.known.active[migratetype];
+            let word = word.get();
+            let bits = word.get();
+            let Some(free) = NonZeroU64::new(bits) else { return self.alloc_next_word(migratetype) };
+            word.set(bits & (bits - 1));
+            owner.allocs[migratetype].add(1);
+            Pfn::new(base.get() + u64::from(free.trailing_zeros()))
+        };
+        lock.leave_owner();
+        self.fh.handed_out(pfn, Order::ZERO);
+        Some(pfn)
+    }
+
+    /// The same, by the owner, who is inside, where the active word is not known or has nothing left. Leaves.
+    #[cold]
+    #[inline(never)]
+    fn alloc_next_word(&self, migratetype: usize) -> Option<Pfn> {
+        let pfn = self.take_next_word(migratetype);
+        self.state.lock.leave_owner();
+        if let Some(pfn) = pfn {
+            self.fh.handed_out(pfn, Order::ZERO);
+        }
+        pfn
+    }
+
+    fn take_next_word(&self, migratetype: usize) -> Option<Pfn> {
+        let w = self.know_active(migratetype)?;
+        let (word, base) = &self.known.active[migratetype];
+        let free = word.get().get();
+        word.get().set(free & free.wrapping_sub(1));
+        self.state.owner.allocs[migratetype].add(1);
+        debug_assert!(w < WORDS && free != 0);
+        Some(Pfn::new(base.get() + u64::from(free.trailing_zeros())))
+    }
+
+    /// Makes the lowest word with a free frame of the active block the active one, and known; `None` where there is none.
+    fn know_active(&self, migratetype: usize) -> Option<usize> {
+        let (owner, active) = (&self.state.owner, &self.pcp.active[migratetype]);
+        // An index of NONE is out of bounds: one check for both.
+        let block = self.fh.map.blocks.get(active.block.get() as usize)?;
+        let from = active.word.get() as usize % WORDS;
+        let w = (from..WORDS).find(|&w| block.free_word(w) != 0)?;
+        if w != from {
+            active.set_word(block, w);
+            // Frees into a lower word must come by the way that lowers the active word again.
+            owner.hot_key.set(NO_KEY);
+        }
+        let (word, base) = &self.known.active[migratetype];
+        word.set(block.free_cell(w));
+        base.set(active.base.get());
+        owner.cached.set(owner.cached.get() | 1 << migratetype);
+        Some(w)
+    }
+
+    /// A wholly free block in hand of that very type.
+    #[inline(always)]
+    pub(crate) fn alloc_block(&self, migratetype: usize) -> Option<Pfn> {
+        let CpuState { lock, owner, .. } = self.state;
+        if !lock.try_enter_owner() {
+            return None;
+        }
+        if owner.block_held.get() != migratetype as u8 {
+            return self.alloc_other_block(migratetype);
+        }
+        owner.block_held.set(NOT_HELD);
+        owner.block_allocs[migratetype].add(1);
+        let pfn = Pfn::new(owner.block.get());
+        lock.leave_owner();
+        self.fh.handed_out(pfn, Order::PAGEBLOCK);
+        Some(pfn)
+    }
+
+    /// The same, by the owner, who is inside, where it is not the one kept aside. Leaves.
+    #[inline(never)]
+    fn alloc_other_block(&self, migratetype: usize) -> Option<Pfn> {
+        let pfn = self.take_block(migratetype);
+        if pfn.is_some() {
+            self.state.owner.block_allocs[migratetype].add(1);
+            self.state.owner.move_budget(FRAMES as u64, 0);
+        }
+        self.state.lock.leave_owner();
+        if let Some(pfn) = pfn {
+            self.fh.handed_out(pfn, Order::PAGEBLOCK);
+        }
+        pfn
+    }
+
+    fn take_block(&self, migratetype: usize) -> Option<Pfn> {
+        let (pcp, blocks) = (self.pcp, self.fh.map.blocks);
+        let current = blocks.get(pcp.active[migratetype].block.get() as usize);
+        let block = match current {
+            // The active block, if nothing is taken from it: no list has to change.
+            Some(block) if block.is_whole() => block,
+            _ => {
+                let index = pcp.shelf.first(migratetype, CLASS_WHOLE)?;
+                let block = blocks.get(index as usize)?;
+                if !block.is_whole() {
+                    return None;
+                }
+                if current.is_none_or(|current| !current.has_free()) {
+                    // Nothing is lost by making it the active one, and its free is cheaper then.
+                    pcp.activate(blocks, index);
+                    self.state.owner.cached.set(0);
+                } else {
+                    pcp.shelf.unlink(blocks, index);
+                    pcp.shelf.link(blocks, index, CLASS_FULL);
+                }
+                block
+            }
+        };
+        block.fill(0);
+        // A word of it may be the one freed into last; what is handed out now must be noted when it is freed.
+        self.state.owner.hot_key.set(NO_KEY);
+        Some(Pfn::new(block.base()))
+    }
+
+    /// One frame.
+    #[inline(always)]
+    pub(crate) fn free_frame(&self, pfn: Pfn) -> Fast {
+        let CpuState { lock, owner, .. } = self.state;
+        if !lock.try_enter_owner() {
+            return Fast::No;
+        }
+        if owner.frame.get() == pfn.get() {
+            let uses = owner.frame_uses.get();
+            if uses & 1 == 1 || self.known.frame_queued.get().get() {
+                return self.refused();
+            }
+            self.fh.poisoned(pfn, 1);
+            owner.frame_uses.set(uses + 1);
+            lock.leave_owner();
+            return Fast::Done;
+        }
+        if owner.hot_key.get() != pfn.get() >> 6 {
+            return self.free_in_other_word(pfn);
+        }
+        let cell = self.known.hot.get();
+        let (word, mask) = (cell.get(), 1u64 << (pfn.get() % 64));
+        if word & mask != 0 || (self.known.hot_queued.get().get() && self.is_remote(pfn)) {
+            return self.refused();
+        }
+        self.fh.poisoned(pfn, 1);
+        cell.set(word | mask);
+        if word | mask == owner.hot_full.get() {
+            self.hot_word_filled();
+        }
+        let over = owner.count_free();
+        lock.leave_owner();
+        if over { Fast::OverHigh } else { Fast::Done }
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> Fast {
+        let over = self.state.owner.count_free();
+        self.state.lock.leave_owner();
+        if over { Fast::OverHigh } else { Fast::Done }
+    }
+
+    #[inline(always)]
+    fn refused(&self) -> Fast {
+        self.state.lock.leave_owner();
+        Fast::No
+    }
+
+    /// Somebody else has freed that frame of the block freed into last.
+    #[cold]
+    #[inline(never)]
+    fn is_remote(&self, pfn: Pfn) -> bool {
+        let block = &self.fh.map.blocks[self.state.owner.hot_block.get() as usize];
+        block.remote_word((pfn.get() >> 6) as usize % WORDS) >> (pfn.get() % 64) & 1 == 1
+    }
+
+    /// A word of a block that is not the active one has become all free.
+    #[cold]
+    #[inline(never)]
+    fn hot_word_filled(&self) {
+        let (blocks, index) = (self.fh.map.blocks, self.state.owner.hot_block.get());
+        if blocks[index as usize].class() <= CLASS_DIRTY {
+            self.pcp.touched(blocks, index, true);
+        }
+    }
+
+    /// One frame, by the owner, who is inside: into a word that it did not free into last. Leaves.
+    #[inline(never)]
+    fn free_in_other_word(&self, pfn: Pfn) -> Fast {
+        let (owner, pcp, blocks) = (&self.state.owner, self.pcp, self.fh.map.blocks);
+        let key = pfn.get() >> 6;
+        let (w, mask) = (key as usize % WORDS, 1u64 << (pfn.get() % 64));
+        if self.state.combine[key as usize % COMBINE].key.get() == key {
+            return self.free_combined(key, mask);
+        }
+        let Some(index) = self.fh.map.locate(pfn.get()) else { return self.refused() };
+        let Some(block) = blocks.get(index as usize) else { return self.refused() };
+        let tag = block.tag();
+        if tag.lower() != self.mine {
+            return self.free_combining(index, key, mask);
+        }
+        let word = block.free_word(w);
+        let queued = block.is_queued();
+        if word & mask != 0 || (queued && block.remote_word(w) & mask != 0) {
+            return self.refused();
+        }
+        let hint = block.hint.get();
+        if hint == HINT_BLOCK {
+            if owner.block_held.get() != NOT_HELD {
+                return self.refused();
+            }
+            // Part of it goes its own way from now on.
+            owner.put_back_block(pcp, blocks);
+        }
+        self.fh.poisoned(pfn, 1);
+        let active = tag.class() == CLASS_ACTIVE;
+        let virgins = if block.virgin_words.get() == 0 { 0 } else { self.note_use_of_word(block, w, word) };
+        if virgins != 0 && active {
+            // Frames of this word may be handed out for the first time without a word about it: look at each free.
+            owner.hot_key.set(NO_KEY);
+        } else {
+            owner.hot_key.set(key);
+            owner.hot_block.set(index);
+            owner.hot_full.set(if active { 0 } else { !0 });
+            self.known.hot.set(block.free_cell(w));
+            self.known.hot_queued.set(block.queued_cell());
+        }
+        if !owner.holds_frame() && !queued && hint == HINT_NONE {
+            // Kept aside: the next allocation takes just this one.
+            owner.put_back_frame(pcp, blocks);
+            owner.keep_frame(pfn.get(), index, tag.migratetype());
+            block.hint.set(w as u8 + 1);
+            self.known.frame_queued.set(block.queued_cell());
+            return self.counted();
+        }
+        let now = word | mask;
+        block.set_free_word(w, now);
+        if active {
+            owner.lower_active(pcp, block, w);
+        } else if tag.class() != CLASS_DIRTY || now == !0 {
+            pcp.touched(blocks, index, now == !0);
+        }
+        self.counted()
+    }
+
+    /// Everything of word `w` that is in use has been handed out; returns what was not.
+    #[cold]
+    #[inline(never)]
+    fn note_use_of_word(&self, block: &Block, w: usize, free: u64) -> u64 {
+        block.note_use(w, !free);
+        block.virgins(w)
+    }
+
+    /// One frame of a word that has an open entry in the combining buffer, by the owner, who is inside. Leaves.
+    ///
+    /// What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
+    /// so that a holder's line that is written all the time is left alone.
+    #[inline]
+    fn free_combined(&self, key: u64, mask: u64) -> Fast {
+        let slot = key as usize % COMBINE;
+        let entry = &self.state.combine[slot];
+        let Some(block) = self.fh.map.blocks.get(entry.block.get() as usize) else { return self.refused() };
+        let w = key as usize % WORDS;
+        let before = entry.mask.get();
+        let taken = before | entry.known.get();
+        if (taken | block.remote_word(w)) & mask != 0 {
+            return self.refused();
+        }
+        self.fh.poisoned_mask(block, w, mask);
+        entry.mask.set(before | mask);
+        self.state.counters.remote_frees.add(1);
+        if taken | mask == !0 {
+            self.fh.flush_entry(self.state, slot);
+        }
+        self.state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// The first frame of its word of a block that somebody else holds, by the owner, who is inside. Leaves.
+    #[inline]
+    fn free_combining(&self, index: u32, key: u64, mask: u64) -> Fast {
+        let block = &self.fh.map.blocks[index as usize];
+        let tag = block.tag();
+        let w = key as usize % WORDS;
+        let slot = key as usize % COMBINE;
+        let entry = &self.state.combine[slot];
+        let known = block.free_word(w) | block.remote_word(w);
+        // Its own, but not ordinary: of another zone, say, or CMA.
+        let mine = tag.lower() as u16 == self.mine as u16;
+        let odd = tag.is_odd() || mine || tag.holder() == Holder::NOBODY || may_hold(block.hint.get(), w);
+        if known & mask != 0 || odd {
+            return self.refused();
+        }
+        if entry.key.get() != NO_KEY {
+            self.fh.flush_entry(self.state, slot);
+        }
+        self.fh.poisoned_mask(block, w, mask);
+        entry.key.set(key);
+        entry.mask.set(mask);
+        entry.known.set(known);
+        entry.block.set(index);
+        self.state.combining.set(self.state.combining.get() | 1 << slot);
+        self.state.counters.remote_frees.add(1);
+        self.state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// A whole block of this CPU's own, all of it in use.
+    #[inline(always)]
+    pub(crate) fn free_block(&self, pfn: Pfn) -> Fast {
+        let CpuState { lock, owner, .. } = self.state;
+        if !lock.try_enter_owner() {
+            return Fast::No;
+        }
+        if owner.block.get() != pfn.get() {
+            return self.free_other_block(pfn);
+        }
+        if owner.block_held.get() != NOT_HELD || self.known.block_queued.get().get() {
+            return self.refused();
+        }
+        self.fh.poisoned(pfn, FRAMES as u64);
+        owner.block_held.set(owner.block_type.get());
+        owner.block_frees.add(1);
+        lock.leave_owner();
+        Fast::Done
+    }
+
+    /// The same, by the owner, who is inside, where it is not the one kept aside. Leaves.
+    #[inline(never)]
+    fn free_other_block(&self, pfn: Pfn) -> Fast {
+        let (owner, pcp, blocks) = (&self.state.owner, self.pcp, self.fh.map.blocks);
+        let Some(index) = self.fh.map.locate(pfn.get()) else { return self.refused() };
+        let Some(block) = blocks.get(index as usize) else { return self.refused() };
+        let tag = block.tag();
+        let odd = tag.lower() != self.mine || block.is_queued() || block.hint.get() != HINT_NONE;
+        if odd || !pfn.is_aligned(Order::PAGEBLOCK) || block.has_free() {
+            return self.refused();
+        }
+        self.fh.poisoned(pfn, FRAMES as u64);
+        if block.virgin_words.get() != 0 {
+            block.note_use_of_all();
+        }
+        if owner.hot_key.get() >> 3 == pfn.get() >> 9 {
+            // The next free of a part of it must look at everything.
+            owner.hot_key.set(NO_KEY);
+        }
+        if owner.block_held.get() == NOT_HELD {
+            // Kept aside: the next allocation of a block takes just this one.
+            owner.put_back_block(pcp, blocks);
+            owner.keep_block(pfn.get(), index, tag.migratetype());
+            block.hint.set(HINT_BLOCK);
+            self.known.block_queued.set(block.queued_cell());
+        } else {
+            block.fill(!0);
+            if tag.class() == CLASS_ACTIVE {
+                owner.lower_active(pcp, block, 0);
+            } else {
+                pcp.shelf.unlink(blocks, index);
+                pcp.shelf.link(blocks, index, CLASS_WHOLE);
+            }
+        }
+        owner.block_frees.add(1);
+        let over = owner.budget.get() <= FRAMES as u64;
+        owner.move_budget(0, FRAMES as u64);
+        self.state.lock.leave_owner();
+        if over { Fast::OverHigh } else { Fast::Done }
+    }
+
+    /// Looks whether the CPU holds more than its high mark; where it does not, the owner may go on freeing. For the owner,
+    /// outside; `false` also where somebody else is inside.
+    pub(crate) fn renew_budget(&self) -> bool {
+        if !self.state.lock.try_enter_owner() {
+            return false;
+        }
+        let room = self.pcp.high.get().saturating_sub(self.pcp.count_with(Some(&self.state.owner)));
+        if room > 0 {
+            self.state.owner.set_budget(u64::from(room) + 1);
+        }
+        self.state.lock.leave_owner();
+        room > 0
+    }
+}

@@ -1,0 +1,275 @@
+//! What a CPU's owner works with between two calls that look at everything: one cache line that each call writes, and
+//! what was freed last, kept aside because most of it is wanted again at once.
+//!
+//! ```text
+//!            remember (a free)                   take (an allocation)
+//!   nothing ------------------> held, free ------------------------------> known, in use
+//!      ^                            ^    \                                    /    |
+//!      |                            |     +-- put back: the block's bits -----|----+ forget
+//!      |                            +------------ give (a free of just that) -+    |
+//!      +---------------------------------------------------------------------------+
+//! ```
+//!
+//! A CPU remembers one frame and one whole block, of the zone it goes to first. While *held* they are free, but their bits
+//! in the block are not set: taking and giving them writes a byte here and nothing in the block, searches nothing and looks
+//! nothing up. That is what most pairs of an allocation and a free come to.
+//!
+//! Everything here is the owner's fast path's alone. Whoever enters the CPU's state in another way (a refill, a drain, a
+//! robber, the invariant walk) [settles](OwnerState::settle) it first: what is held is put back, what was counted is
+//! booked, so that nothing else has to know of it. Two parties read it without entering: a wrong free from another CPU
+//! must find a held frame to be free already, so the block says in [`Block::hint`] that it is worth a look; and the
+//! statistics add it up.
+
+use crate::block::{Block, CLASS_ACTIVE, FRAMES, NONE, WORDS};
+use crate::percpu::{NO_KEY, Pcp};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Plain};
+use crate::stats::CpuCounters;
+use crate::Order;
+
+/// Instead of a migratetype: what is remembered is in use, or nothing is remembered.
+pub(crate) const NOT_HELD: u8 = u8::MAX;
+/// Instead of a PFN: nothing is remembered.
+pub(crate) const NO_PFN: u64 = u64::MAX;
+
+/// In [`Block::hint`]: nothing of the block is remembered.
+pub(crate) const HINT_NONE: u8 = 0;
+/// All of it is. Other values: a frame in word `hint - 1` is.
+pub(crate) const HINT_BLOCK: u8 = u8::MAX;
+
+/// Whether a block with that hint may have held frames in word `w`.
+#[inline(always)]
+pub(crate) const fn may_hold(hint: u8, w: usize) -> bool {
+    hint == w as u8 + 1 || hint == HINT_BLOCK
+}
+
+/// See the module's documentation. The fields up to `budget` are what a call for a single frame writes; together with
+/// the CPU's lock they fill one cache line, since storing to two lines in turn takes twice as long.
+#[repr(C)]
+pub(crate) struct OwnerState {
+    /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
+    pub(crate) cached: AtomicU8,
+    /// The frame kept aside: its migratetype, and its PFN, or [`NO_PFN`].
+    pub(crate) frame_type: AtomicU8,
+    pub(crate) frame: AtomicU64,
+    /// How often it was given and taken since: odd while it is held. One word for the state and both counts, since each
+    /// store that the next call has to read again costs.
+    pub(crate) frame_uses: AtomicU64,
+    /// Frames handed out since the state was settled, by migratetype.
+    pub(crate) allocs: [AtomicU64; 3],
+    /// Frames that may still be freed before it is time to compare what the CPU holds with its high mark.
+    pub(crate) budget: AtomicU64,
+
+    /// What `budget` was when the state was settled.
+    granted: AtomicU64,
+    /// The word freed into last (PFN divided by 64), or [`NO_KEY`]: of a block about which nothing is out of the ordinary.
+    pub(crate) hot_key: AtomicU64,
+    /// What the hot word looks like when the block's list may have to change: all ones; or 0, which it cannot be after
+    /// a free, while the block is the active one.
+    pub(crate) hot_full: AtomicU64,
+    pub(crate) hot_block: AtomicU32,
+    /// Index of the block of the frame kept aside.
+    pub(crate) frame_block: AtomicU32,
+    /// The block kept aside, likewise.
+    pub(crate) block: AtomicU64,
+    pub(crate) block_index: AtomicU32,
+    pub(crate) block_held: AtomicU8,
+    pub(crate) block_type: AtomicU8,
+    /// Whole blocks handed out and freed since the state was settled.
+    pub(crate) block_allocs: [AtomicU64; 3],
+    pub(crate) block_frees: AtomicU64,
+}
+
+impl OwnerState {
+    pub(crate) fn new() -> Self {
+        Self {
+            cached: AtomicU8::new(0),
+            frame_type: AtomicU8::new(NOT_HELD),
+            frame: AtomicU64::new(NO_PFN),
+            frame_uses: AtomicU64::new(0),
+            allocs: core::array::from_fn(|_| AtomicU64::new(0)),
+            budget: AtomicU64::new(1),
+            granted: AtomicU64::new(1),
+            hot_key: AtomicU64::new(NO_KEY),
+            hot_full: AtomicU64::new(0),
+            hot_block: AtomicU32::new(NONE),
+            frame_block: AtomicU32::new(NONE),
+            block: AtomicU64::new(NO_PFN),
+            block_index: AtomicU32::new(NONE),
+            block_held: AtomicU8::new(NOT_HELD),
+            block_type: AtomicU8::new(NOT_HELD),
+            block_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
+            block_frees: AtomicU64::new(0),
+        }
+    }
+
+    /// The frame kept aside is free.
+    #[inline(always)]
+    pub(crate) fn holds_frame(&self) -> bool {
+        self.frame_uses.get() & 1 == 1
+    }
+
+    /// How often the frame kept aside was handed out and freed, apart from the free that had it kept.
+    fn frame_counts(&self) -> (u64, u64) {
+        let uses = self.frame_uses.get();
+        (uses / 2, uses.saturating_sub(1) / 2)
+    }
+
+    /// Single frames freed since the state was settled.
+    pub(crate) fn frees(&self) -> u64 {
+        self.granted.get().wrapping_sub(self.budget.get()).wrapping_add(self.frame_counts().1)
+    }
+
+    /// Single frames of a migratetype handed out since the state was settled.
+    pub(crate) fn allocs_of(&self, migratetype: usize) -> u64 {
+        let kept = self.frame_type.get() as usize == migratetype;
+        self.allocs[migratetype].get().wrapping_add(if kept { self.frame_counts().0 } else { 0 })
+    }
+
+    /// Free frames that the CPU has in hand beyond what is booked. Wraps where they are fewer.
+    pub(crate) fn unbooked(&self) -> u64 {
+        let (mut frames, mut blocks) = (self.frees(), self.block_frees.get());
+        for m in 0..self.allocs.len() {
+            frames = frames.wrapping_sub(self.allocs_of(m));
+            blocks = blocks.wrapping_sub(self.block_allocs[m].get());
+        }
+        frames.wrapping_add(blocks.wrapping_mul(FRAMES as u64))
+    }
+
+    /// Counts a free; `true` where it is time to compare what the CPU holds with its high mark.
+    #[inline(always)]
+    pub(crate) fn count_free(&self) -> bool {
+        let left = self.budget.get().wrapping_sub(1);
+        self.budget.set(left);
+        left == 0
+    }
+
+    /// Counts several frees at once, unless that is more than may be freed without a look.
+    #[inline]
+    pub(crate) fn try_count_frees(&self, frames: u64) -> bool {
+        let left = self.budget.get();
+        let fits = left > frames;
+        if fits {
+            self.budget.set(left - frames);
+        }
+        fits
+    }
+
+    /// The CPU has that many more or fewer free frames in hand, which frees did not bring or allocations did not take.
+    pub(crate) fn move_budget(&self, up: u64, down: u64) {
+        let left = self.budget.get();
+        let now = (left + up).saturating_sub(down).max(1);
+        self.budget.set(now);
+        self.granted.set(self.granted.get().wrapping_add(now).wrapping_sub(left));
+    }
+
+    /// Lets the owner free that many frames before the next look.
+    pub(crate) fn set_budget(&self, budget: u64) {
+        let more = budget.wrapping_sub(self.budget.get());
+        self.budget.set(budget);
+        self.granted.set(self.granted.get().wrapping_add(more));
+    }
+
+    /// Undoes all that only the owner's fast path knows. First thing on every way in but that one; `pcp` is that of the
+    /// zone the CPU goes to first.
+    #[inline]
+    pub(crate) fn settle(&self, pcp: &Pcp, counters: &CpuCounters, blocks: &[Block]) {
+        self.hot_key.set(NO_KEY);
+        self.cached.set(0);
+        if self.frame.get() != NO_PFN {
+            self.put_back_frame(pcp, blocks);
+        }
+        if self.block.get() != NO_PFN {
+            self.put_back_block(pcp, blocks);
+        }
+        pcp.add_frames(self.unbooked());
+        counters.local_frees.add(self.frees().wrapping_add(self.block_frees.get()));
+        for (m, counts) in counters.allocs.iter().enumerate() {
+            counts[Order::ZERO.index()].add(self.allocs_of(m));
+            counts[Order::PAGEBLOCK.index()].add(self.block_allocs[m].get());
+            self.allocs[m].set(0);
+            self.block_allocs[m].set(0);
+        }
+        self.block_frees.set(0);
+        self.granted.set(self.budget.get());
+    }
+
+    /// Starts keeping aside a frame just freed, of an ordinary block in hand, known to have been used before.
+    #[inline]
+    pub(crate) fn keep_frame(&self, pfn: u64, index: u32, migratetype: u8) {
+        self.frame.set(pfn);
+        self.frame_block.set(index);
+        self.frame_type.set(migratetype);
+        self.frame_uses.set(1);
+    }
+
+    /// The same for a whole block.
+    #[inline]
+    pub(crate) fn keep_block(&self, pfn: u64, index: u32, migratetype: u8) {
+        self.block.set(pfn);
+        self.block_index.set(index);
+        self.block_type.set(migratetype);
+        self.block_held.set(migratetype);
+    }
+
+    /// Forgets the frame; where it is held, its bit is set again.
+    pub(crate) fn put_back_frame(&self, pcp: &Pcp, blocks: &[Block]) {
+        let (pfn, index) = (self.frame.get(), self.frame_block.get());
+        let Some(block) = blocks.get(index as usize).filter(|_| pfn != NO_PFN) else { return };
+        block.hint.set(HINT_NONE);
+        let (taken, given) = self.frame_counts();
+        self.allocs[self.frame_type.get() as usize].add(taken);
+        self.granted.add(given);
+        let held = self.holds_frame();
+        self.frame.set(NO_PFN);
+        self.frame_uses.set(0);
+        if held {
+            let (w, bit) = ((pfn >> 6) as usize % WORDS, 1 << (pfn % 64));
+            let word = block.free_word(w) | bit;
+            block.set_free_word(w, word);
+            self.freed_into(pcp, blocks, index, w, word == !0);
+        }
+    }
+
+    /// Forgets the block; where it is held, its bits are set again.
+    pub(crate) fn put_back_block(&self, pcp: &Pcp, blocks: &[Block]) {
+        let (pfn, index) = (self.block.get(), self.block_index.get());
+        let Some(block) = blocks.get(index as usize).filter(|_| pfn != NO_PFN) else { return };
+        block.hint.set(HINT_NONE);
+        self.block.set(NO_PFN);
+        if self.block_held.get() != NOT_HELD {
+            self.block_held.set(NOT_HELD);
+            block.fill(!0);
+            self.freed_into(pcp, blocks, index, 0, true);
+        }
+    }
+
+    /// Bits of word `w` and above of a block in hand have been set.
+    fn freed_into(&self, pcp: &Pcp, blocks: &[Block], index: u32, w: usize, filled: bool) {
+        let block = &blocks[index as usize];
+        if block.class() == CLASS_ACTIVE {
+            self.lower_active(pcp, block, w);
+        } else {
+            pcp.touched(blocks, index, filled);
+        }
+    }
+
+    /// Frames of word `w` of the active block have become free, by the owner's fast path.
+    #[inline]
+    pub(crate) fn lower_active(&self, pcp: &Pcp, block: &Block, w: usize) {
+        let migratetype = block.migratetype() as usize;
+        if pcp.active[migratetype].lower_word(block, w) {
+            self.cached.set(self.cached.get() & !(1 << migratetype));
+        }
+    }
+
+    /// Of the frames of word `w` of a block with a hint, those that are held: free, though their bits are not set.
+    /// To be read without entering: exact for whoever knows that nobody is allocating or freeing them at the moment.
+    pub(crate) fn held_frames(&self, block: &Block, w: usize) -> u64 {
+        if self.block_held.get() != NOT_HELD && self.block.get() == block.base() {
+            return !0;
+        }
+        let pfn = self.frame.get();
+        let here = self.holds_frame() && pfn >> 6 == (block.base() >> 6) + w as u64;
+        if here { 1 << (pfn % 64) } else { 0 }
+    }
+}
