@@ -12,7 +12,7 @@
 //! inter-processor interrupt). Where there is none, or nobody owns the CPU for good, the intruders' word alone is an
 //! ordinary spin lock and everyone takes that.
 
-use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier};
+use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
 const LOCKED: u32 = 1;
@@ -51,6 +51,7 @@ impl BiasedLock {
         if self.intruder.load(Ordering::Acquire) == 0 {
             return true;
         }
+        rarely();
         self.leave_owner();
         false
     }

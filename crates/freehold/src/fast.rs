@@ -20,7 +20,7 @@ use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FR
 use crate::handle::Owned;
 use crate::holder::Holder;
 use crate::percpu::{COMBINE, CpuState, NO_KEY};
-use crate::primitive::{AtomicBool, AtomicU64, Count, Plain};
+use crate::primitive::{AtomicBool, AtomicU64, Count, Plain, rarely};
 use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
 use crate::{Order, Pfn, Platform};
 
@@ -42,8 +42,7 @@ pub(crate) struct Known<'m> {
     /// The word freed into last, and whether its block waits in an inbox.
     hot: Cell<&'m AtomicU64>,
     hot_queued: Cell<&'m AtomicBool>,
-    /// Whether the block of the frame kept aside waits in an inbox, and the block kept aside.
-    frame_queued: Cell<&'m AtomicBool>,
+    /// Whether the block kept aside waits in an inbox.
     block_queued: Cell<&'m AtomicBool>,
 }
 
@@ -54,7 +53,6 @@ impl<'m> Known<'m> {
             active: core::array::from_fn(|_| (Cell::new(word), Cell::new(0))),
             hot: Cell::new(word),
             hot_queued: Cell::new(flag),
-            frame_queued: Cell::new(flag),
             block_queued: Cell::new(flag),
         }
     }
@@ -68,10 +66,8 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         if !lock.try_enter_owner() {
             return None;
         }
-        let uses = owner.frame_uses.get();
-        let pfn = if uses & 1 == 1 && owner.frame_type.get() == migratetype as u8 {
-            owner.frame_uses.set(uses + 1);
-            Pfn::new(owner.frame.get())
+        let pfn = if let Some(pfn) = owner.take_frame(migratetype) {
+            Pfn::new(pfn)
         } else {
             if owner.cached.get() >> migratetype & 1 == 0 {
                 return self.alloc_next_word(migratetype);
@@ -200,12 +196,10 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             return Fast::No;
         }
         if owner.frame.get() == pfn.get() {
-            let uses = owner.frame_uses.get();
-            if uses & 1 == 1 || self.known.frame_queued.get().get() {
+            if !owner.give_frame() {
                 return self.refused();
             }
             self.fh.poisoned(pfn, 1);
-            owner.frame_uses.set(uses + 1);
             lock.leave_owner();
             return Fast::Done;
         }
@@ -236,6 +230,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
 
     #[inline(always)]
     fn refused(&self) -> Fast {
+        rarely();
         self.state.lock.leave_owner();
         Fast::No
     }
@@ -304,7 +299,6 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             owner.put_back_frame(pcp, blocks);
             owner.keep_frame(pfn.get(), index, tag.migratetype());
             block.hint.set(w as u8 + 1);
-            self.known.frame_queued.set(block.queued_cell());
             return self.counted();
         }
         let now = word | mask;

@@ -8,7 +8,7 @@ use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{Count, Ordering, Plain};
-use crate::owner::may_hold;
+use crate::owner::{HINT_NONE, may_hold};
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 
@@ -76,7 +76,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.poisoned_mask(block, w, mask);
             // Relaxed: a statistic.
             self.unattributed_frees.fetch_add(u64::from(mask.count_ones()), Ordering::Relaxed);
-            let lost = remote::publish(self.map.blocks, self, index, w, mask);
+            let lost = self.publish(index, w, mask);
             return self.told(block, w, lost);
         };
         let key = (block.base() >> 6) + w as u64;
@@ -112,7 +112,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.poisoned_mask(block, w, mask);
         guard.state.counters.remote_frees.add(u64::from(mask.count_ones()));
         if mask == !0 {
-            let lost = remote::publish(self.map.blocks, self, index, w, mask);
+            let lost = self.publish(index, w, mask);
             return self.told(block, w, lost);
         }
         entry.key.set(key);
@@ -122,6 +122,24 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let combining = &guard.state.combining;
         combining.set(combining.get() | 1 << slot);
         Ok(())
+    }
+
+    /// Frees frames into a block that the caller does not hold; returns those that were free already.
+    #[inline]
+    fn publish(&self, index: u32, w: usize, mask: u64) -> u64 {
+        let block = &self.map.blocks[index as usize];
+        if may_hold(block.hint.get(), w) {
+            self.revoke(block, w, mask);
+        }
+        remote::publish(self.map.blocks, self, index, w, mask)
+    }
+
+    /// Tells the holder that it can no longer free these frames without looking.
+    #[cold]
+    fn revoke(&self, block: &Block, w: usize, mask: u64) {
+        if let Some(cpu) = block.holder().as_cpu().and_then(|cpu| self.cpu_state(cpu)) {
+            cpu.owner.revoke(block.base() + w as u64 * 64, mask);
+        }
     }
 
     /// What a publication that lost frames to somebody else's free of the same frames is told.
@@ -144,7 +162,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut late = block.free_word(w) & mask;
         mask &= !late;
         if mask != 0 {
-            late |= remote::publish(self.map.blocks, self, index, w, mask);
+            late |= self.publish(index, w, mask);
         }
         for bit in crate::bits::each(late) {
             state.counters.late_double_frees.add(1);
@@ -338,6 +356,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         } else {
             // Relaxed: a statistic.
             self.unattributed_frees.fetch_add(1, Ordering::Relaxed);
+        }
+        if block.hint.get() != HINT_NONE {
+            spans().for_each(|(w, m)| self.revoke(block, w, m));
         }
         match remote::publish_run(self.map.blocks, self, index, spans()) {
             None => Ok(()),

@@ -22,7 +22,7 @@
 
 use crate::block::{Block, CLASS_ACTIVE, FRAMES, NONE, WORDS};
 use crate::percpu::{NO_KEY, Pcp};
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Plain};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 use crate::stats::CpuCounters;
 use crate::Order;
 
@@ -30,6 +30,11 @@ use crate::Order;
 pub(crate) const NOT_HELD: u8 = u8::MAX;
 /// Instead of a PFN: nothing is remembered.
 pub(crate) const NO_PFN: u64 = u64::MAX;
+
+/// In the state of the frame kept aside: somebody uses it. What taking it and giving it add.
+const IN_USE: u64 = 1 << 7;
+/// The state of no frame: of no migratetype, and not to be had.
+const NO_FRAME: u64 = IN_USE | (IN_USE - 1);
 
 /// In [`Block::hint`]: nothing of the block is remembered.
 pub(crate) const HINT_NONE: u8 = 0;
@@ -46,19 +51,22 @@ pub(crate) const fn may_hold(hint: u8, w: usize) -> bool {
 /// the CPU's lock they fill one cache line, since storing to two lines in turn takes twice as long.
 #[repr(C)]
 pub(crate) struct OwnerState {
-    /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
-    pub(crate) cached: AtomicU8,
-    /// The frame kept aside: its migratetype, and its PFN, or [`NO_PFN`].
-    pub(crate) frame_type: AtomicU8,
+    /// What a free is compared with: the PFN of the frame kept aside, or [`NO_PFN`]. The one field here that others
+    /// write: who frees that frame elsewhere [revokes](Self::revoke) it.
     pub(crate) frame: AtomicU64,
-    /// How often it was given and taken since: odd while it is held. One word for the state and both counts, since each
-    /// store that the next call has to read again costs.
-    pub(crate) frame_uses: AtomicU64,
+    /// The PFN of the frame kept aside, or [`NO_PFN`].
+    kept: AtomicU64,
+    /// Its migratetype (bits 0..7), whether it is in use (bit 7), how often it was given since it is kept (from bit 8 on).
+    /// Taking it and giving it both add 128. One word for all this, since each store that the next call has to read
+    /// again costs.
+    frame_state: AtomicU64,
     /// Frames handed out since the state was settled, by migratetype.
     pub(crate) allocs: [AtomicU64; 3],
     /// Frames that may still be freed before it is time to compare what the CPU holds with its high mark.
     pub(crate) budget: AtomicU64,
 
+    /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
+    pub(crate) cached: AtomicU8,
     /// What `budget` was when the state was settled.
     granted: AtomicU64,
     /// The word freed into last (PFN divided by 64), or [`NO_KEY`]: of a block about which nothing is out of the ordinary.
@@ -82,12 +90,12 @@ pub(crate) struct OwnerState {
 impl OwnerState {
     pub(crate) fn new() -> Self {
         Self {
-            cached: AtomicU8::new(0),
-            frame_type: AtomicU8::new(NOT_HELD),
             frame: AtomicU64::new(NO_PFN),
-            frame_uses: AtomicU64::new(0),
+            kept: AtomicU64::new(NO_PFN),
+            frame_state: AtomicU64::new(NO_FRAME),
             allocs: core::array::from_fn(|_| AtomicU64::new(0)),
             budget: AtomicU64::new(1),
+            cached: AtomicU8::new(0),
             granted: AtomicU64::new(1),
             hot_key: AtomicU64::new(NO_KEY),
             hot_full: AtomicU64::new(0),
@@ -102,16 +110,54 @@ impl OwnerState {
         }
     }
 
+    /// Hands out the frame kept aside, if it is held and of that migratetype.
+    #[inline(always)]
+    pub(crate) fn take_frame(&self, migratetype: usize) -> Option<u64> {
+        let state = self.frame_state.get();
+        if state as u8 != migratetype as u8 {
+            return None;
+        }
+        self.frame_state.set(state + IN_USE);
+        Some(self.kept.get())
+    }
+
+    /// Takes back the frame kept aside; `false` where it is free already.
+    #[inline(always)]
+    pub(crate) fn give_frame(&self) -> bool {
+        let state = self.frame_state.get();
+        if state & IN_USE == 0 {
+            return false;
+        }
+        // The carry counts.
+        self.frame_state.set(state + IN_USE);
+        true
+    }
+
+    /// Somebody else has freed frames of the word that starts at PFN `base`. Where the frame kept aside is one of them, the
+    /// owner's next free of it must look at the block, and finds it free.
+    pub(crate) fn revoke(&self, base: u64, mask: u64) {
+        let pfn = self.frame.get();
+        if pfn >> 6 == base >> 6 && mask >> (pfn % 64) & 1 == 1 {
+            // Relaxed: it orders nothing; who frees the frame wrongly after this learnt of it by other means. An exchange,
+            // so that a frame that is kept since is let alone.
+            let _ = self.frame.compare_exchange(pfn, NO_PFN, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// The frame kept aside is free.
     #[inline(always)]
     pub(crate) fn holds_frame(&self) -> bool {
-        self.frame_uses.get() & 1 == 1
+        self.frame_state.get() & IN_USE == 0
+    }
+
+    fn frame_type(&self) -> usize {
+        (self.frame_state.get() & (IN_USE - 1)) as usize
     }
 
     /// How often the frame kept aside was handed out and freed, apart from the free that had it kept.
     fn frame_counts(&self) -> (u64, u64) {
-        let uses = self.frame_uses.get();
-        (uses / 2, uses.saturating_sub(1) / 2)
+        let (given, in_use) = (self.frame_state.get() >> 8, !self.holds_frame() && self.kept.get() != NO_PFN);
+        (given + u64::from(in_use), given)
     }
 
     /// Single frames freed since the state was settled.
@@ -121,7 +167,7 @@ impl OwnerState {
 
     /// Single frames of a migratetype handed out since the state was settled.
     pub(crate) fn allocs_of(&self, migratetype: usize) -> u64 {
-        let kept = self.frame_type.get() as usize == migratetype;
+        let kept = self.frame_type() == migratetype;
         self.allocs[migratetype].get().wrapping_add(if kept { self.frame_counts().0 } else { 0 })
     }
 
@@ -175,7 +221,7 @@ impl OwnerState {
     pub(crate) fn settle(&self, pcp: &Pcp, counters: &CpuCounters, blocks: &[Block]) {
         self.hot_key.set(NO_KEY);
         self.cached.set(0);
-        if self.frame.get() != NO_PFN {
+        if self.kept.get() != NO_PFN {
             self.put_back_frame(pcp, blocks);
         }
         if self.block.get() != NO_PFN {
@@ -197,9 +243,9 @@ impl OwnerState {
     #[inline]
     pub(crate) fn keep_frame(&self, pfn: u64, index: u32, migratetype: u8) {
         self.frame.set(pfn);
+        self.kept.set(pfn);
         self.frame_block.set(index);
-        self.frame_type.set(migratetype);
-        self.frame_uses.set(1);
+        self.frame_state.set(u64::from(migratetype));
     }
 
     /// The same for a whole block.
@@ -213,15 +259,16 @@ impl OwnerState {
 
     /// Forgets the frame; where it is held, its bit is set again.
     pub(crate) fn put_back_frame(&self, pcp: &Pcp, blocks: &[Block]) {
-        let (pfn, index) = (self.frame.get(), self.frame_block.get());
+        let (pfn, index) = (self.kept.get(), self.frame_block.get());
         let Some(block) = blocks.get(index as usize).filter(|_| pfn != NO_PFN) else { return };
         block.hint.set(HINT_NONE);
         let (taken, given) = self.frame_counts();
-        self.allocs[self.frame_type.get() as usize].add(taken);
+        self.allocs[self.frame_type()].add(taken);
         self.granted.add(given);
         let held = self.holds_frame();
         self.frame.set(NO_PFN);
-        self.frame_uses.set(0);
+        self.kept.set(NO_PFN);
+        self.frame_state.set(NO_FRAME);
         if held {
             let (w, bit) = ((pfn >> 6) as usize % WORDS, 1 << (pfn % 64));
             let word = block.free_word(w) | bit;
@@ -268,7 +315,7 @@ impl OwnerState {
         if self.block_held.get() != NOT_HELD && self.block.get() == block.base() {
             return !0;
         }
-        let pfn = self.frame.get();
+        let pfn = self.kept.get();
         let here = self.holds_frame() && pfn >> 6 == (block.base() >> 6) + w as u64;
         if here { 1 << (pfn % 64) } else { 0 }
     }

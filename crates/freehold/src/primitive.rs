@@ -61,6 +61,11 @@ macro_rules! count {
 
 count!(AtomicU32: u32, AtomicU64: u64);
 
+/// Called where a branch is hardly ever taken, so that the compiler lays its code out of the way.
+#[cold]
+#[inline(always)]
+pub(crate) fn rarely() {}
+
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an earlier store. The
 /// other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier), makes this CPU's hardware do the same.
 ///
