@@ -417,18 +417,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if before == 0 {
                 continue;
             }
-            let at = base + w as u64 * 64;
-            let mut word = before;
-            // Run by run: neighbours are filled in without looking at each bit.
-            while word != 0 && done < out.len() {
-                let start = word.trailing_zeros();
-                let run = ((word >> start).trailing_ones() as usize).min(out.len() - done);
-                let first = at + u64::from(start);
-                out[done..done + run].iter_mut().enumerate().for_each(|(i, pfn)| *pfn = Pfn::new(first + i as u64));
-                word &= !crate::bits::mask(start, run as u32);
-                done += run;
-            }
-            block.set_free_word(w, word);
+            let (left, taken) = crate::fast::take_runs(before, base + w as u64 * 64, &mut out[done..]);
+            block.set_free_word(w, left);
+            done += taken;
             active.set_word(block, w);
             if done == out.len() {
                 break;

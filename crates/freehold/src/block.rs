@@ -231,6 +231,12 @@ impl Block {
         &self.free[word]
     }
 
+    /// One word of what others freed, for a freer to come back to.
+    #[inline(always)]
+    pub(crate) fn remote_cell(&self, word: usize) -> &AtomicU64 {
+        &self.remote[word]
+    }
+
     /// The queued flag itself, for its holder to come back to.
     #[inline(always)]
     pub(crate) fn queued_cell(&self) -> &AtomicBool {
@@ -314,6 +320,10 @@ impl Block {
 
     /// Free frames in the holder's hand.
     pub(crate) fn popcount(&self) -> u32 {
+        // Whole blocks move most, and many machines have no instruction to count bits with.
+        if self.is_whole() {
+            return FRAMES as u32;
+        }
         (0..WORDS).map(|w| self.free_word(w).count_ones()).sum()
     }
 
@@ -348,6 +358,9 @@ impl Block {
 
     /// The exact class: 0 for a full block, otherwise one more than the order of the largest aligned free run.
     pub(crate) fn exact_class(&self) -> u8 {
+        if self.is_whole() {
+            return CLASS_WHOLE;
+        }
         let mut full_words = 0u32;
         let mut largest = None;
         for w in 0..WORDS {
@@ -360,7 +373,6 @@ impl Block {
         }
         match full_words {
             0 => largest.map_or(CLASS_FULL, |order| order as u8 + 1),
-            0xff => CLASS_WHOLE,
             _ if full_words & 0x0f == 0x0f || full_words & 0xf0 == 0xf0 => 9,
             _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
             _ => 7,

@@ -16,10 +16,11 @@
 use core::cell::Cell;
 use core::num::NonZeroU64;
 
+use crate::bits::mask;
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, WORDS};
 use crate::handle::Owned;
 use crate::holder::Holder;
-use crate::percpu::{COMBINE, CpuState, NO_KEY};
+use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{AtomicBool, AtomicU64, Count, Plain, rarely};
 use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
 use crate::{Order, Pfn, Platform};
@@ -42,17 +43,22 @@ pub(crate) struct Known<'m> {
     /// The word freed into last, and whether its block waits in an inbox.
     hot: Cell<&'m AtomicU64>,
     hot_queued: Cell<&'m AtomicBool>,
+    /// The entry of the combining buffer freed into last, and the word of its block that it will be published in.
+    remote: Cell<(&'m Combine, &'m AtomicU64)>,
     /// Whether the block kept aside waits in an inbox.
     block_queued: Cell<&'m AtomicBool>,
 }
 
 impl<'m> Known<'m> {
     /// Nothing yet: places that are never looked at before they are replaced.
-    pub(crate) fn nothing(word: &'m AtomicU64, flag: &'m AtomicBool) -> Self {
+    pub(crate) fn nothing(state: &'m CpuState) -> Self {
+        let (entry, flag) = (&state.combine[0], &state.online);
+        let word = &entry.mask;
         Self {
             active: core::array::from_fn(|_| (Cell::new(word), Cell::new(0))),
             hot: Cell::new(word),
             hot_queued: Cell::new(flag),
+            remote: Cell::new((entry, word)),
             block_queued: Cell::new(flag),
         }
     }
@@ -98,7 +104,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     }
 
     fn take_next_word(&self, migratetype: usize) -> Option<Pfn> {
-        let w = self.know_active(migratetype)?;
+        let w = self.know_active(migratetype).or_else(|| self.know_another(migratetype))?;
         let (word, base) = &self.known.active[migratetype];
         let free = word.get().get();
         word.get().set(free & free.wrapping_sub(1));
@@ -108,6 +114,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     }
 
     /// Makes the lowest word with a free frame of the active block the active one, and known; `None` where there is none.
+    #[inline(never)]
     fn know_active(&self, migratetype: usize) -> Option<usize> {
         let (owner, active) = (&self.state.owner, &self.pcp.active[migratetype]);
         // An index of NONE is out of bounds: one check for both.
@@ -124,6 +131,96 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         base.set(active.base.get());
         owner.cached.set(owner.cached.get() | 1 << migratetype);
         Some(w)
+    }
+
+    /// Makes another block in hand the active one, as the long way would: a partly free one, or, where nothing waits in
+    /// the inbox, a wholly free one.
+    #[cold]
+    #[inline(never)]
+    fn know_another(&self, migratetype: usize) -> Option<usize> {
+        let (owner, pcp, blocks) = (&self.state.owner, self.pcp, self.fh.map.blocks);
+        let index = match pcp.find_partial(blocks, migratetype, 0) {
+            Some((index, _)) => index,
+            None if self.state.inbox.is_empty() => {
+                let index = pcp.find_whole(blocks)?;
+                if blocks[index as usize].migratetype() as usize != migratetype {
+                    pcp.retype(blocks, index, migratetype as u8);
+                }
+                index
+            }
+            None => return None,
+        };
+        pcp.activate(blocks, index);
+        // Another active block may have been put on its list.
+        owner.cached.set(0);
+        owner.hot_key.set(NO_KEY);
+        self.know_active(migratetype)
+    }
+
+    /// Single frames, as many as fit of what is in hand; returns how many. Whole words at a time.
+    #[inline]
+    pub(crate) fn alloc_frames(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
+        let CpuState { lock, owner, .. } = self.state;
+        if !lock.try_enter_owner() {
+            return 0;
+        }
+        let (word, base) = &self.known.active[migratetype];
+        let mut done = 0;
+        while done < out.len() {
+            let unknown = owner.cached.get() >> migratetype & 1 == 0 || word.get().get() == 0;
+            if unknown && self.know_active(migratetype).or_else(|| self.know_another(migratetype)).is_none() {
+                break;
+            }
+            let (left, taken) = take_frames(word.get().get(), base.get(), &mut out[done..]);
+            word.get().set(left);
+            done += taken;
+        }
+        owner.allocs[migratetype].add(done as u64);
+        lock.leave_owner();
+        out[..done].iter().for_each(|&pfn| self.fh.handed_out(pfn, Order::ZERO));
+        done
+    }
+
+    /// Single frames in any order, while there is nothing out of the ordinary about them; returns how many it freed.
+    #[inline]
+    pub(crate) fn free_frames(&self, frames: &[Pfn]) -> usize {
+        let lock = &self.state.lock;
+        if !lock.try_enter_owner() {
+            return 0;
+        }
+        let mut done = 0;
+        while let Some(first) = frames.get(done) {
+            let run = ascending(&frames[done..], 64 - (first.get() % 64) as usize);
+            if !self.free_run(*first, run as u32) {
+                break;
+            }
+            done += run;
+        }
+        lock.leave_owner();
+        done
+    }
+
+    /// Frames of one word of a block of this CPU's own, by the owner, who is inside; `false` where anything is out of the
+    /// ordinary.
+    #[inline(always)]
+    fn free_run(&self, first: Pfn, run: u32) -> bool {
+        let (owner, pcp, blocks) = (&self.state.owner, self.pcp, self.fh.map.blocks);
+        let (w, mask) = ((first.get() >> 6) as usize % WORDS, mask((first.get() % 64) as u32, run));
+        let Some(index) = self.fh.map.locate(first.get()) else { return false };
+        let Some(block) = blocks.get(index as usize) else { return false };
+        let tag = block.tag();
+        let odd = tag.lower() != self.mine || block.is_queued() || block.hint.get() != HINT_NONE;
+        if odd || block.free_word(w) & mask != 0 || !owner.try_count_frees(u64::from(run)) {
+            return false;
+        }
+        self.fh.poisoned(first, u64::from(run));
+        let now = block.give(w, mask);
+        if tag.class() == CLASS_ACTIVE {
+            owner.lower_active(pcp, block, w);
+        } else if tag.class() != CLASS_DIRTY || now == !0 {
+            pcp.touched(blocks, index, now == !0);
+        }
+        true
     }
 
     /// A wholly free block in hand of that very type.
@@ -204,7 +301,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             return Fast::Done;
         }
         if owner.hot_key.get() != pfn.get() >> 6 {
-            return self.free_in_other_word(pfn);
+            return self.free_not_hot(pfn);
         }
         let cell = self.known.hot.get();
         let (word, mask) = (cell.get(), 1u64 << (pfn.get() % 64));
@@ -253,14 +350,49 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
     }
 
-    /// One frame, by the owner, who is inside: into a word that it did not free into last. Leaves.
+    /// One frame, by the owner, who is inside: into a word of its own that it did not free into last. Leaves.
+    #[inline(never)]
+    fn free_not_hot(&self, pfn: Pfn) -> Fast {
+        let CpuState { lock, owner, .. } = self.state;
+        if owner.remote_key.get() != pfn.get() >> 6 {
+            return self.free_in_other_word(pfn);
+        }
+        let (entry, remote) = self.known.remote.get();
+        let (mask, before) = (1u64 << (pfn.get() % 64), entry.mask.get());
+        let taken = before | entry.known.get();
+        // What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
+        // so that a holder's line that is written all the time is left alone.
+        if (taken | remote.get()) & mask != 0 {
+            return self.refused();
+        }
+        self.fh.poisoned(pfn, 1);
+        entry.mask.set(before | mask);
+        owner.remote_frees.add(1);
+        if taken | mask == !0 {
+            self.publish_full(entry);
+        }
+        lock.leave_owner();
+        Fast::Done
+    }
+
+    /// Nothing more can come into an entry of the combining buffer.
+    #[cold]
+    #[inline(never)]
+    fn publish_full(&self, entry: &Combine) {
+        self.state.owner.remote_key.set(NO_KEY);
+        self.fh.flush_entry(self.state, entry.key.get() as usize % COMBINE);
+    }
+
+    /// The same where the combining buffer did not come last either. Leaves.
     #[inline(never)]
     fn free_in_other_word(&self, pfn: Pfn) -> Fast {
         let (owner, pcp, blocks) = (&self.state.owner, self.pcp, self.fh.map.blocks);
         let key = pfn.get() >> 6;
         let (w, mask) = (key as usize % WORDS, 1u64 << (pfn.get() % 64));
-        if self.state.combine[key as usize % COMBINE].key.get() == key {
-            return self.free_combined(key, mask);
+        let entry = &self.state.combine[key as usize % COMBINE];
+        if entry.key.get() == key {
+            self.know_remote(key, entry);
+            return self.free_not_hot(pfn);
         }
         let Some(index) = self.fh.map.locate(pfn.get()) else { return self.refused() };
         let Some(block) = blocks.get(index as usize) else { return self.refused() };
@@ -319,29 +451,12 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         block.virgins(w)
     }
 
-    /// One frame of a word that has an open entry in the combining buffer, by the owner, who is inside. Leaves.
-    ///
-    /// What the entry knows was looked at when it was opened; of what others do meanwhile only `remote` is read again,
-    /// so that a holder's line that is written all the time is left alone.
-    #[inline]
-    fn free_combined(&self, key: u64, mask: u64) -> Fast {
-        let slot = key as usize % COMBINE;
-        let entry = &self.state.combine[slot];
-        let Some(block) = self.fh.map.blocks.get(entry.block.get() as usize) else { return self.refused() };
-        let w = key as usize % WORDS;
-        let before = entry.mask.get();
-        let taken = before | entry.known.get();
-        if (taken | block.remote_word(w)) & mask != 0 {
-            return self.refused();
+    /// Makes an open entry of the combining buffer the one that the next free of its word finds first.
+    fn know_remote(&self, key: u64, entry: &'m Combine) {
+        if let Some(block) = self.fh.map.blocks.get(entry.block.get() as usize) {
+            self.known.remote.set((entry, block.remote_cell(key as usize % WORDS)));
+            self.state.owner.remote_key.set(key);
         }
-        self.fh.poisoned_mask(block, w, mask);
-        entry.mask.set(before | mask);
-        self.state.counters.remote_frees.add(1);
-        if taken | mask == !0 {
-            self.fh.flush_entry(self.state, slot);
-        }
-        self.state.lock.leave_owner();
-        Fast::Done
     }
 
     /// The first frame of its word of a block that somebody else holds, by the owner, who is inside. Leaves.
@@ -368,7 +483,8 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         entry.known.set(known);
         entry.block.set(index);
         self.state.combining.set(self.state.combining.get() | 1 << slot);
-        self.state.counters.remote_frees.add(1);
+        self.know_remote(key, entry);
+        self.state.owner.remote_frees.add(1);
         self.state.lock.leave_owner();
         Fast::Done
     }
@@ -447,4 +563,45 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         self.state.lock.leave_owner();
         room > 0
     }
+}
+
+/// Moves free frames of the word whose first frame is `base` into `out`, lowest first; returns what is left of the word
+/// and how many there were.
+#[inline(always)]
+fn take_frames(word: u64, base: u64, out: &mut [Pfn]) -> (u64, usize) {
+    if let (u64::MAX, Some(out)) = (word, out.first_chunk_mut::<64>()) {
+        // The common case, without a branch for each.
+        out.iter_mut().enumerate().for_each(|(i, pfn)| *pfn = Pfn::new(base + i as u64));
+        return (0, 64);
+    }
+    take_runs(word, base, out)
+}
+
+/// The same run by run: neighbours are filled in without looking at each bit.
+#[inline(never)]
+pub(crate) fn take_runs(mut word: u64, base: u64, out: &mut [Pfn]) -> (u64, usize) {
+    let mut done = 0;
+    while word != 0 && done < out.len() {
+        let start = word.trailing_zeros();
+        let run = ((word >> start).trailing_ones() as usize).min(out.len() - done);
+        let first = base + u64::from(start);
+        out[done..done + run].iter_mut().zip(first..).for_each(|(pfn, number)| *pfn = Pfn::new(number));
+        word &= !mask(start, run as u32);
+        done += run;
+    }
+    (word, done)
+}
+
+/// How many frames at the start of the slice follow one another, at most `most` (64 or less).
+#[inline(always)]
+pub(crate) fn ascending(frames: &[Pfn], most: usize) -> usize {
+    if let (64, Some(all)) = (most, frames.first_chunk::<64>()) {
+        let first = all[0].get();
+        let differ = all.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ (first + i as u64)));
+        if differ == 0 {
+            return 64;
+        }
+    }
+    let expected = frames.first().map_or(0, |pfn| pfn.get());
+    frames.iter().take(most).zip(expected..).take_while(|(pfn, number)| pfn.get() == *number).count()
 }

@@ -4,6 +4,7 @@
 //! own blocks are freed into as if they were somebody else's.
 
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, FLAG_HOLES, FRAMES};
+use crate::fast::ascending;
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
@@ -502,27 +503,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         #[cfg(not(feature = "debug-poison"))]
         let _ = (block, w, mask);
     }
-}
-
-/// How many frames at the start of the slice follow one another, at most `most` (64 or less).
-fn ascending(frames: &[Pfn], most: usize) -> usize {
-    let frames = &frames[..most.min(frames.len())];
-    let mut run = 0;
-    // Eight at a time without a branch for each.
-    while let Some(eight) = frames.get(run..run + 8) {
-        let expected = frames[0].get() + run as u64;
-        let differ = eight.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ (expected + i as u64)));
-        if differ != 0 {
-            break;
-        }
-        run += 8;
-    }
-    run.max(1)
-        + frames[run.max(1)..]
-            .iter()
-            .zip(run.max(1)..)
-            .take_while(|(p, i)| p.get() == frames[0].get() + *i as u64)
-            .count()
 }
 
 /// The part of a range in each block: (first frame of the block, offset in it, length).

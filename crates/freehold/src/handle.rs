@@ -129,14 +129,8 @@ macro_rules! calls {
             self.fh.alloc_entered(guard, pcp, &request)
         }
 
-        /// Allocates single frames until `out` is full or memory is not; returns how many there are.
-        ///
-        /// Takes whole words of 64 frames from a block at a time. `request` must be of order 0.
-        ///
-        /// # Errors
-        ///
-        /// See [`AllocError`]; only where not a single frame was allocated.
-        pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        #[inline(never)]
+        fn alloc_bulk_any(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
             let (state, _, owner) = self.$enter()?;
             let guard = CpuGuard::enter(self.fh, state, self.id, owner);
             self.fh.alloc_bulk_entered(guard, &request, out)
@@ -190,13 +184,8 @@ macro_rules! calls {
             Ok(kept)
         }
 
-        /// Frees single frames, in any order, each run that shares a word with one step. Never waits for a lock.
-        ///
-        /// # Errors
-        ///
-        /// The first frame that cannot be freed, and how many before it in the slice have been freed; those behind it
-        /// have not.
-        pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        #[inline(never)]
+        fn free_bulk_any(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
             let Ok((state, _, owner)) = self.$enter() else {
                 return Err(BulkFreeError { freed: 0, error: FreeError::CpuOffline { cpu: self.id } });
             };
@@ -282,6 +271,27 @@ impl<'a, 'm, P: Platform> On<'a, 'm, P> {
         self.free_range_any(range)
     }
 
+    /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+    ///
+    /// Takes whole words of 64 frames from a block at a time. `request` must be of order 0.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; only where not a single frame was allocated.
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.alloc_bulk_any(request, out)
+    }
+
+    /// Frees single frames, in any order, each run that shares a word with one step. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// The first frame that cannot be freed, and how many before it in the slice have been freed; those behind it
+    /// have not.
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.free_bulk_any(frames)
+    }
+
     calls!(state);
 }
 
@@ -351,6 +361,42 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
             return Ok(());
         }
         self.free_range_any(range)
+    }
+
+    /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+    ///
+    /// Takes whole words of 64 frames from a block at a time. `request` must be of order 0.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; only where not a single frame was allocated.
+    #[inline]
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        let plain = request.is_plain_frame();
+        let done = if plain { self.alloc_frames(request.plain as usize, out) } else { 0 };
+        if done > 0 && done == out.len() {
+            return Ok(done);
+        }
+        match self.alloc_bulk_any(request, &mut out[done..]) {
+            Err(_) if done > 0 => Ok(done),
+            rest => rest.map(|more| done + more),
+        }
+    }
+
+    /// Frees single frames, in any order, each run that shares a word with one step. Never waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// The first frame that cannot be freed, and how many before it in the slice have been freed; those behind it
+    /// have not.
+    #[inline]
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        let freed = self.free_frames(frames);
+        if freed == frames.len() {
+            return Ok(());
+        }
+        self.free_bulk_any(&frames[freed..])
+            .map_err(|BulkFreeError { freed: more, error }| BulkFreeError { freed: freed + more, error })
     }
 
     /// A whole block of this CPU's own, all of it in use; `false` where it is anything else.
@@ -424,7 +470,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             fh: self,
             state,
             pcp: self.pcp(cpu.index(), self.first_zone(cpu.index())),
-            known: Known::nothing(&state.combine[0].mask, &state.online),
+            known: Known::nothing(state),
             id: cpu,
             biased: self.asymmetric,
             mine: Tag::expected(Holder::cpu(cpu), self.first_zone(cpu.index()) as u8),

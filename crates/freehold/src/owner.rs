@@ -67,6 +67,10 @@ pub(crate) struct OwnerState {
 
     /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
     pub(crate) cached: AtomicU8,
+    /// The word of the combining buffer that the owner freed into last, or [`NO_KEY`].
+    pub(crate) remote_key: AtomicU64,
+    /// Single frames freed into blocks that others hold, since the state was settled.
+    pub(crate) remote_frees: AtomicU64,
     /// What `budget` was when the state was settled.
     granted: AtomicU64,
     /// The word freed into last (PFN divided by 64), or [`NO_KEY`]: of a block about which nothing is out of the ordinary.
@@ -96,6 +100,8 @@ impl OwnerState {
             allocs: core::array::from_fn(|_| AtomicU64::new(0)),
             budget: AtomicU64::new(1),
             cached: AtomicU8::new(0),
+            remote_key: AtomicU64::new(NO_KEY),
+            remote_frees: AtomicU64::new(0),
             granted: AtomicU64::new(1),
             hot_key: AtomicU64::new(NO_KEY),
             hot_full: AtomicU64::new(0),
@@ -220,6 +226,7 @@ impl OwnerState {
     #[inline]
     pub(crate) fn settle(&self, pcp: &Pcp, counters: &CpuCounters, blocks: &[Block]) {
         self.hot_key.set(NO_KEY);
+        self.remote_key.set(NO_KEY);
         self.cached.set(0);
         if self.kept.get() != NO_PFN {
             self.put_back_frame(pcp, blocks);
@@ -235,6 +242,8 @@ impl OwnerState {
             self.allocs[m].set(0);
             self.block_allocs[m].set(0);
         }
+        counters.remote_frees.add(self.remote_frees.get());
+        self.remote_frees.set(0);
         self.block_frees.set(0);
         self.granted.set(self.budget.get());
     }

@@ -33,6 +33,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // What the fast paths have not booked yet.
         let owner = &self.cpu_state(cpu)?.owner;
         stats.local_frees += owner.frees() + owner.block_frees.get();
+        stats.remote_frees += owner.remote_frees.get();
         for (m, allocs) in stats.allocs.iter_mut().enumerate() {
             allocs[Order::ZERO.index()] += owner.allocs_of(m);
             allocs[Order::PAGEBLOCK.index()] += owner.block_allocs[m].get();
