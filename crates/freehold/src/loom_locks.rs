@@ -93,19 +93,25 @@ fn a_section_is_found_set_up() {
             sections: [AtomicU32::new(NONE)],
             blocks: (0..SECTION_BLOCKS).map(|_| Block::new()).collect(),
         });
-        let other = {
-            let world = world.clone();
-            thread::spawn(move || {
+        // Two threads of their own: what the model's thread does is ordered more than the code orders it.
+        let roles: [fn(&World); 2] = [
+            |world| {
                 world.blocks[1].watch_link();
-                assert_eq!(map(&world).slot_for(0), Some(0));
-            })
-        };
-        if let Some(index) = map(&world).locate(512) {
-            // A use that loom watches, as the numbers themselves are atomics.
-            world.blocks[index as usize].watch_link();
-            assert_eq!(world.blocks[index as usize].base(), 512);
-        }
-        other.join().unwrap();
+                assert_eq!(map(world).slot_for(0), Some(0));
+            },
+            |world| {
+                if let Some(index) = map(world).locate(512) {
+                    // A use that loom watches, as the numbers themselves are atomics.
+                    world.blocks[index as usize].watch_link();
+                    assert_eq!(world.blocks[index as usize].base(), 512);
+                }
+            },
+        ];
+        let threads = roles.map(|role| {
+            let world = world.clone();
+            thread::spawn(move || role(&world))
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
     });
 }
 
