@@ -202,6 +202,14 @@ impl Bytes<'_> {
         }
     }
 
+    /// A length of a range: whole blocks often, wherever they start.
+    fn frames(&mut self) -> u16 {
+        match self.u16() {
+            value if value % 8 == 0 => 512 * (value / 8 % 4),
+            value => value % 1200,
+        }
+    }
+
     fn call(&mut self) -> Call {
         match self.u8() % 32 {
             0..6 => {
@@ -223,7 +231,7 @@ impl Bytes<'_> {
             8..11 => Call::FreeLive { via: self.via(), live: self.u8() },
             11 => Call::FreeSingly { via: self.via(), live: self.u8() },
             12 => Call::Free { via: self.via(), place: self.place(), order: self.order() },
-            13..15 => Call::FreeRange { via: self.via(), place: self.place(), frames: self.u16() % 1200 },
+            13..15 => Call::FreeRange { via: self.via(), place: self.place(), frames: self.frames() },
             15 => {
                 Call::FreeRangeWith { via: self.via(), place: self.place(), frames: self.u16() % 700, keep: self.u8() }
             }

@@ -140,12 +140,13 @@ impl Model {
     /// Whether `error` may be said of a free of these frames, which is wrong.
     pub fn explains(&self, error: FreeError, start: u64, len: u64) -> bool {
         let inside = |pfn: Pfn| pfn.get().wrapping_sub(start) < len;
+        let past = self.span_of(start).map(|span| span.end).filter(|end| start.saturating_add(len) > end.get());
+        if let Some(pfn) = past {
+            return error == FreeError::PastEnd { pfn };
+        }
         match error {
             FreeError::ZeroLength => len == 0,
             FreeError::OutOfZone { pfn } => inside(pfn) && self.span_of(pfn.get()).is_none(),
-            FreeError::PastEnd { pfn } => {
-                self.span_of(start).is_some_and(|span| span.end == pfn) && start.saturating_add(len) > pfn.get()
-            }
             FreeError::Hole { pfn } => {
                 inside(pfn) && self.span_of(pfn.get()).is_some() && self.get(pfn.get()) == Frame::Absent
             }
