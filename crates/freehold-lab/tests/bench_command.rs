@@ -14,7 +14,7 @@ fn bench() -> Command {
 }
 
 /// Every benchmark with its metrics, and whether it takes two CPUs.
-const METRICS: [(&str, &[&str], bool); 8] = [
+const METRICS: [(&str, &[&str], bool); 9] = [
     ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], false),
     (
         "bulk",
@@ -27,6 +27,11 @@ const METRICS: [(&str, &[&str], bool); 8] = [
     ("producer-consumer", &["ns_per_frame", "ns_per_frame_bulk"], true),
     ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered"], true),
     ("two-threads", &["ns_per_pair_order0", "ns_per_pair_order0_alone"], true),
+    (
+        "sixteen-threads",
+        &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_frame", "ns_per_frame_one_freer", "threads"],
+        true,
+    ),
 ];
 
 #[test]
@@ -64,7 +69,8 @@ fn json_has_every_metric_of_every_engine() {
     let text = |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
     for row in rows {
         assert_eq!(keys(row), set(&["benchmark", "engine", "max", "median", "metric", "min", "runs", "unit"]));
-        assert_eq!((row["unit"].as_str(), row["runs"].as_u64()), (Some("ns"), Some(1)));
+        let unit = if row["metric"] == "threads" { "threads" } else { "ns" };
+        assert_eq!((row["unit"].as_str(), row["runs"].as_u64()), (Some(unit), Some(1)));
         let number = |name: &str| row[name].as_f64().expect("a number");
         assert!(number("median") > 0.0 && number("min") <= number("median") && number("median") <= number("max"));
     }
@@ -84,6 +90,29 @@ fn table_and_targets() {
     }
     // One line a target whose figures are there, one verdict each.
     assert_eq!(text.matches("met").count() + text.matches("MISSED").count(), 1, "{text}");
+}
+
+/// However few CPUs there are, it says how many threads it had, and judges nothing that it has not measured.
+#[test]
+fn sixteen_threads_says_how_many_there_were() {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let command = ["--quick", "--runs", "1", "-e", "freehold", "--targets", "sixteen-threads"];
+    let done = bench().args(command).assert().code(0);
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    if cpus == 1 {
+        assert!(!text.contains("SIXTEEN-THREADS"), "{text}");
+        return;
+    }
+    let row = text.lines().find(|line| line.trim_start().starts_with("threads ")).expect("how many threads");
+    assert!(row.split_whitespace().any(|word| word == cpus.min(16).to_string()), "{row}");
+    let judged = text.matches("met").count() + text.matches("MISSED").count();
+    if cpus < 16 {
+        let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
+        assert!(error.contains(&format!("ran {cpus} threads")), "{error}");
+        assert_eq!((judged, text.matches("not judged").count()), (0, 2), "{text}");
+    } else {
+        assert_eq!(judged, 2, "{text}");
+    }
 }
 
 #[test]

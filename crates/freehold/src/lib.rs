@@ -89,6 +89,8 @@ mod wholes;
 mod zone;
 
 #[cfg(all(test, loom))]
+mod loom_locks;
+#[cfg(all(test, loom))]
 mod loom_tests;
 
 pub use config::{Config, ConfigError, Watermarks, ZoneConfig};

@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::*;
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Threads, Watermarks, ZoneConfig};
@@ -76,17 +77,120 @@ fn the_frames_freed_last_are_used_first() {
     }
 }
 
-/// The case of a large folio split and then punched out, raised in the contiguous-free thread.
+/// How a split block is freed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Punch {
+    Range,
+    FrameByFrame,
+    Scattered,
+}
+
+/// The case of a large folio split and then punched out, raised in the contiguous-free thread. Three CPUs allocate and
+/// free as fast as they can all the while; after every round, and not only when they have stopped, the very block is
+/// there to be had as one, without a drain or a tick.
 #[test]
 fn a_split_block_comes_back_whole_while_others_allocate() {
+    const OTHERS: u16 = 3;
+    let rounds = if cfg!(miri) { 2 } else { 100 };
+    for (punch, remote) in [
+        (Punch::Range, false),
+        (Punch::FrameByFrame, false),
+        (Punch::Scattered, false),
+        (Punch::Range, true),
+        (Punch::FrameByFrame, true),
+        (Punch::Scattered, true),
+    ] {
+        let memory = [range(512, 512 * MIB)];
+        let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
+        // CPU 0 has the block, CPU 1 may free it, the others are in the way.
+        let fh = build(&Config::new(2 + OTHERS, &zones), Membarrier::new());
+        let stop = AtomicBool::new(false);
+        let busy = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for c in 2..2 + OTHERS {
+                let (fh, stop, busy) = (&fh, &stop, &busy);
+                scope.spawn(move || {
+                    let owned = fh.own(cpu(c)).unwrap();
+                    let mut seed = u64::from(c);
+                    let (mut mine, mut frames) = (Vec::new(), 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        let o = [0, 0, 0, 0, 2, 5, 9][(random(&mut seed) % 7) as usize];
+                        // At most a tenth of memory each: nobody is short of it here.
+                        if frames < 51 * MIB - 512 {
+                            mine.push((owned.alloc(movable(o)).unwrap(), o));
+                            frames += 1 << o;
+                        } else {
+                            mine.drain(..).for_each(|(pfn, o)| owned.free(pfn, order(o)).unwrap());
+                            frames = 0;
+                        }
+                        busy.fetch_add(1, Ordering::Relaxed);
+                    }
+                    mine.into_iter().for_each(|(pfn, o)| owned.free(pfn, order(o)).unwrap());
+                });
+            }
+            let stopper = Stop(&stop);
+            // Until the others have made so many more calls.
+            let wait = |calls: u64| {
+                let seen = busy.load(Ordering::Relaxed);
+                while busy.load(Ordering::Relaxed) < seen + calls {
+                    std::thread::yield_now();
+                }
+            };
+            wait(10_000);
+            let mut seed = 11;
+            for round in 0..rounds {
+                let block = fh.on(cpu(0)).alloc(movable(9)).unwrap();
+                wait(20);
+                let freer = fh.on(cpu(u16::from(remote)));
+                let mut frames: Vec<Pfn> = (0..512).map(|i| Pfn::new(block.get() + i)).collect();
+                match punch {
+                    Punch::Range => freer.free_range(FrameRange::new(block, 512).unwrap()).unwrap(),
+                    Punch::FrameByFrame | Punch::Scattered => {
+                        if punch == Punch::Scattered {
+                            (1..512).rev().for_each(|i| frames.swap(i, random(&mut seed) as usize % (i + 1)));
+                        }
+                        for (i, &pfn) in frames.iter().enumerate() {
+                            freer.free(pfn, Order::ZERO).unwrap();
+                            if i == 400 {
+                                // Time to take what is free so far.
+                                wait(200);
+                            }
+                        }
+                    }
+                }
+                // What a CPU combines it publishes before it goes idle.
+                freer.flush().unwrap();
+                let again = fh.on(cpu(0)).alloc(movable(9)).unwrap();
+                assert_eq!(again, block, "round {round}, {punch:?}, freed by another CPU: {remote}");
+                fh.on(cpu(0)).free(again, Order::PAGEBLOCK).unwrap();
+            }
+            drop(stopper);
+        });
+        assert_all_free(&fh);
+    }
+}
+
+/// Lets the others end, also where an assertion has failed.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The same with all memory in use by others when the block is freed, so that whoever allocates must take it: what was
+/// freed by one call is taken as one block or in the frames of one, and when all is free every block is whole.
+#[test]
+fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
     for by_range in [true, false] {
-        let fh = build_threads(4, 256);
+        let fh = build_threads(4, 64);
         let block = fh.on(cpu(0)).alloc(movable(9)).unwrap();
         std::thread::scope(|scope| {
             for c in 1..4 {
                 let fh = &fh;
                 scope.spawn(move || {
-                    let mine: Vec<Pfn> = (0..3000).filter_map(|_| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
+                    let mine: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
                     mine.into_iter().for_each(|p| fh.on(cpu(c)).free(p, Order::ZERO).unwrap());
                 });
             }
@@ -96,9 +200,10 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                 (0..512).for_each(|i| fh.on(cpu(0)).free(Pfn::new(block.get() + i), Order::ZERO).unwrap());
             }
         });
-        // No drain, no tick: the very block is there to be had as one.
+        // No drain, no tick: every block is there to be had as one, whoever took its frames in between.
         let again: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
         assert!(again.contains(&block));
+        assert_eq!(again.len() as u64, 64 * MIB / 512);
         again.into_iter().for_each(|p| fh.on(cpu(1)).free(p, Order::PAGEBLOCK).unwrap());
         assert_all_free(&fh);
     }

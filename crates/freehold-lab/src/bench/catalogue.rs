@@ -24,6 +24,8 @@ pub enum Kind {
     RemoteFree,
     /// Two threads at once.
     TwoThreads,
+    /// Sixteen threads at once.
+    SixteenThreads,
 }
 
 /// What is printed of a benchmark.
@@ -36,7 +38,9 @@ pub struct About {
     /// Where it comes from and who publishes figures of it.
     pub source: &'static str,
     /// How many threads it runs.
-    pub threads: usize,
+    pub threads: u16,
+    /// With how few it still runs where there are not so many CPUs.
+    pub fewest_threads: u16,
     /// What it measures.
     pub metrics: &'static [Metric],
 }
@@ -61,6 +65,7 @@ const PAIR: About = About {
     what: "One thread allocates a chunk and frees it, over and over.",
     source: "the repeat test of LLFree's authors (USENIX ATC 2023); page_alloc micro-benchmarks of the kernel",
     threads: 1,
+    fewest_threads: 1,
     metrics: &[
         ns("ns_per_pair_order0", "an allocation and its free, single frames"),
         ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
@@ -73,6 +78,7 @@ const BULK: About = About {
     source: "the bulk test of LLFree's authors (USENIX ATC 2023); the bulk calls are the kernel's \
              alloc_pages_bulk and free_pages_bulk and DPDK's mempool calls",
     threads: 1,
+    fewest_threads: 1,
     metrics: &[
         ns("ns_per_alloc", "a frame, allocated one by one"),
         ns("ns_per_free", "a frame, freed one by one in the order of allocation"),
@@ -87,6 +93,7 @@ const RANDOM_FREE: About = About {
     what: "One thread frees 262,144 single frames (1 GiB) in random order; their allocation is not timed.",
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
     threads: 1,
+    fewest_threads: 1,
     metrics: &[ns("ns_per_free", "a frame, freed one by one in random order")],
 };
 
@@ -95,6 +102,7 @@ const ORDER9_SPLIT: About = About {
     what: "A 2 MiB block is allocated, split, and freed as 512 single frames; 64 blocks at a time.",
     source: "the contiguous-free thread's test before its change (split, then __free_page in a loop)",
     threads: 1,
+    fewest_threads: 1,
     metrics: &[ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed")],
 };
 
@@ -103,6 +111,7 @@ const CONTIG: About = About {
     what: "A 2 MiB block is allocated, split, and freed by one call for its range; 64 blocks at a time.",
     source: "the contiguous-free thread's test after its change (split, then free_contig_range)",
     threads: 1,
+    fewest_threads: 1,
     metrics: &[ns("ns_per_group", "the free of the range; allocation and split are not timed")],
 };
 
@@ -112,6 +121,7 @@ const PRODUCER_CONSUMER: About = About {
            ring of 64 messages with one producer and one consumer.",
     source: "network receive paths and the affinity violations of the recorded traces; xmalloc-test of malloc families",
     threads: 2,
+    fewest_threads: 2,
     metrics: &[
         ns("ns_per_frame", "a frame, from its allocation to its free, by single calls; ring included"),
         ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
@@ -124,6 +134,7 @@ const REMOTE_FREE: About = About {
            frees are timed.",
     source: "exit of a process on another CPU; larson and xmalloc-test of malloc families",
     threads: 2,
+    fewest_threads: 2,
     metrics: &[
         ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
         ns("ns_per_free_scattered", "a frame, freed in random order"),
@@ -135,15 +146,35 @@ const TWO_THREADS: About = About {
     what: "Two threads on two CPUs run pairs of single frames at the same time, each by itself.",
     source: "the scaling tests of LLFree's authors (USENIX ATC 2023) and of the kernel's will-it-scale page_fault1",
     threads: 2,
+    fewest_threads: 2,
     metrics: &[
         ns("ns_per_pair_order0", "a pair, on the slower of the two threads"),
         ns("ns_per_pair_order0_alone", "a pair, of the first thread while the second CPU rests"),
     ],
 };
 
+const SIXTEEN_THREADS: About = About {
+    name: "sixteen-threads",
+    what: "Sixteen threads on sixteen CPUs, or as many as there are CPUs: pairs of single frames, each thread by \
+           itself; then one thread allocates what all the others free, 64 a message, each through a ring of its own.",
+    source: "the scaling tests of LLFree's authors (USENIX ATC 2023); larson and xmalloc-test of malloc families",
+    threads: 16,
+    fewest_threads: 2,
+    metrics: &[
+        ns("ns_per_pair_order0", "a pair, on the slowest of the threads"),
+        ns("ns_per_pair_order0_alone", "a pair, of the first thread while the other CPUs rest"),
+        ns("ns_per_frame", "a frame, from its allocation to its free by one of the others; rings included"),
+        ns("ns_per_frame_one_freer", "the same with one thread that frees"),
+        Metric { name: THREADS, unit: "threads", what: "how many there were: 16, or the CPUs of this machine" },
+    ],
+};
+
+/// The metric that says how many threads a benchmark had.
+pub const THREADS: &str = "threads";
+
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -152,6 +183,7 @@ impl Kind {
         Self::ProducerConsumer,
         Self::RemoteFree,
         Self::TwoThreads,
+        Self::SixteenThreads,
     ];
 
     /// What it is.
@@ -166,6 +198,7 @@ impl Kind {
             Self::ProducerConsumer => &PRODUCER_CONSUMER,
             Self::RemoteFree => &REMOTE_FREE,
             Self::TwoThreads => &TWO_THREADS,
+            Self::SixteenThreads => &SIXTEEN_THREADS,
         }
     }
 

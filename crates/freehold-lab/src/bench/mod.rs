@@ -4,7 +4,7 @@
 //!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  runner      in what order                 engines/  the engines behind those calls
 //!  loops       one thread's loops            result    medians, and the JSON
-//!  threads     two threads' loops            table     the table
+//!  threads     several threads' loops        table     the table
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
 //! ```
 //!

@@ -17,7 +17,7 @@ use super::{Kind, loops, threads, yardstick};
 
 /// Frames of every engine's machine: 4 GiB.
 const FRAMES: u64 = 1 << 20;
-/// CPUs of every engine's machine.
+/// CPUs of every engine's machine, but where a benchmark runs more threads.
 const CPUS: u16 = 2;
 
 /// How much is done in a run.
@@ -169,21 +169,37 @@ fn measure<M: Machine>(machine: &M, kind: Kind, scale: &Scale, cpus: &Cpus, run:
             threads::remote_free(drained(), cpus, scale.remote, Some(seed))?,
         ],
         Kind::TwoThreads => {
-            let (alone, slower) = threads::two_threads(drained(), cpus, scale.pairs)?;
+            let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
             vec![slower, alone]
+        }
+        Kind::SixteenThreads => {
+            let threads = threads_of(kind, cpus);
+            // As many pairs in all as two threads run: behind one lock for all of them they take long.
+            let pairs = (scale.pairs * 2 / u64::from(threads)).max(1);
+            let (alone, slowest) = threads::independent(drained(), cpus, threads, pairs)?;
+            let many = threads::allocator_and_freers(drained(), cpus, scale.messages, threads - 1, false)?;
+            let one = threads::allocator_and_freers(drained(), cpus, scale.messages, 1, false)?;
+            vec![slowest, alone, many, one, f64::from(threads)]
         }
     })
 }
 
-fn build(engine: &BenchEngine, host: HostThreads) -> Result<Box<dyn Rig>, BenchError> {
+/// Threads that a benchmark runs on this machine.
+fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
+    let about = kind.about();
+    let there = u16::try_from(cpus.count()).unwrap_or(u16::MAX);
+    about.threads.min(there).max(about.fewest_threads)
+}
+
+fn build(engine: &BenchEngine, host: HostThreads, cpus: u16) -> Result<Box<dyn Rig>, BenchError> {
     let unbuildable = |reason| BenchError::Unbuildable { engine: engine.name().to_owned(), reason };
     Ok(match engine {
         BenchEngine::Freehold => {
-            let machine = FreeholdMachine::new(CPUS, FRAMES, host);
+            let machine = FreeholdMachine::new(cpus, FRAMES, host);
             Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
         }
         BenchEngine::BuddySystem => Box::new(BuddySystem::new(FRAMES)),
-        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), CPUS, FRAMES).map_err(unbuildable)?),
+        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), cpus, FRAMES).map_err(unbuildable)?),
     })
 }
 
@@ -216,8 +232,9 @@ fn run_here(
 ) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
+    let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(CPUS);
     let mut report = Report {
-        cpus: cpus.numbers().take(usize::from(CPUS)).collect(),
+        cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
         engines: plan.engines.iter().map(|engine| engine.name().to_owned()).collect(),
@@ -228,7 +245,7 @@ fn run_here(
     // The first steps on a cold core are no measure.
     let _ = yardstick::rmw_ns(plan.scale.yardstick);
     for &kind in &plan.benchmarks {
-        if kind.about().threads > cpus.count().max(1) {
+        if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
             report.left_out.push(kind);
             continue;
         }
@@ -245,7 +262,7 @@ fn run_here(
                 break;
             }
             progress(kind, engine);
-            let rig = build(engine, host)?;
+            let rig = build(engine, host, threads_of(kind, &cpus).max(CPUS))?;
             rig.warm_up(kind, &cpus).map_err(|refused| fail(engine, refused))?;
             rigs.push((engine, rig));
         }

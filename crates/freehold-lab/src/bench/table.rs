@@ -52,6 +52,14 @@ fn cells(report: &Report, metric: &str, rows: &[Option<&Row>]) -> Vec<Cell> {
             cells.push(right("-".to_owned()));
             continue;
         };
+        if row.unit != "ns" {
+            // A count, the same in each run: nothing to compare.
+            cells.push(right(format!("{:.0}", row.median)));
+            if at == 0 {
+                cells.push(right(String::new()));
+            }
+            continue;
+        }
         let mut text = figure(row.median);
         if let Some(first) = first.filter(|_| at > 0) {
             let _ = write!(text, " (x{})", figure(row.median / first.median));
@@ -83,7 +91,8 @@ fn header(report: &Report) -> String {
     let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
     let mut text = match (report.pinned, &cpus[..]) {
         (true, [only]) => format!("pinned to CPU {only}"),
-        (true, _) => format!("pinned to CPUs {}", cpus.join(" and ")),
+        (true, [_, _]) => format!("pinned to CPUs {}", cpus.join(" and ")),
+        (true, _) => format!("pinned to CPUs {}", cpus.join(", ")),
         (false, _) => "not pinned: the system does not let threads choose their CPU".to_owned(),
     };
     if let Some(rmw) = report.rmw.median() {
@@ -142,7 +151,11 @@ pub fn render_targets(report: &Report, style: Style) -> String {
 pub fn render_catalogue(all: &[&About], style: Style) -> String {
     let mut text = String::new();
     for about in all {
-        let threads = if about.threads == 1 { "1 thread" } else { "2 threads" };
+        let threads = match (about.threads, about.fewest_threads) {
+            (1, _) => "1 thread".to_owned(),
+            (most, fewest) if fewest < most => format!("{most} threads, or as many as there are CPUs"),
+            (most, _) => format!("{most} threads"),
+        };
         let _ = writeln!(text, "{} ({threads})", about.name.to_uppercase());
         let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style), wrap(about.source, style));
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);

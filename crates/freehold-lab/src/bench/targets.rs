@@ -1,5 +1,6 @@
 //! What the flagship is to reach, and whether it did in this run.
 
+use super::catalogue::THREADS;
 use super::engines::{BUDDY_SYSTEM, FREEHOLD};
 use super::result::{Report, Row};
 
@@ -14,6 +15,8 @@ enum Goal {
     TimesPeer(f64),
     /// At most so much more, as a share, than another metric of the same benchmark.
     Over(&'static str, f64),
+    /// The same with 16 threads; with fewer it is shown and not judged.
+    OverWithSixteen(&'static str, f64),
     /// Not something that this command can measure: where it is measured.
     Elsewhere(&'static str),
 }
@@ -29,7 +32,7 @@ const fn target(work: &'static str, benchmark: &'static str, metric: &'static st
     Target { work, benchmark, metric, goal }
 }
 
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 20] = [
     target("order-0 pair, one thread", "pair", "ns_per_pair_order0", Goal::Rmw(0.8)),
     target("order-9 pair", "pair", "ns_per_pair_order9", Goal::Rmw(2.0)),
     target("1 GiB in single frames: allocation", "bulk", "ns_per_alloc", Goal::Rmw(0.6)),
@@ -51,7 +54,18 @@ const TARGETS: [Target; 19] = [
         "ns_per_pair_order0",
         Goal::Over("ns_per_pair_order0_alone", 0.15),
     ),
-    target("16 threads, each", "", "", Goal::Elsewhere("a machine with 16 cores")),
+    target(
+        "16 threads, the slowest of them",
+        "sixteen-threads",
+        "ns_per_pair_order0",
+        Goal::OverWithSixteen("ns_per_pair_order0_alone", 0.25),
+    ),
+    target(
+        "one allocator, 15 freers, a frame",
+        "sixteen-threads",
+        "ns_per_frame",
+        Goal::OverWithSixteen("ns_per_frame_one_freer", 0.0),
+    ),
     target("instructions of an order-0 pair: 60", "", "", Goal::Elsewhere("scripts/count-instructions")),
     target("distinct frames, wholly free blocks", "", "", Goal::Elsewhere("tests/bench_counts.rs")),
 ];
@@ -95,12 +109,21 @@ fn verdict(target: &Target, report: &Report) -> Verdict {
             (format!("at least {least} times the peer's speed"), figures)
         }
         Goal::Over(other, most) => {
-            let text = |over: f64| format!("{:+.1} %", over * 100.0);
-            let figures = row.zip(report.row(target.benchmark, other, FREEHOLD)).map(|(row, alone)| {
-                let over = row.median / alone.median - 1.0;
-                (text(over), text(row.min / alone.min - 1.0), over <= most)
-            });
-            (format!("at most {:.0} % over one thread alone", most * 100.0), figures)
+            let text = format!("at most {:.0} % over one thread alone", most * 100.0);
+            (text, over(report, target, row, other, most))
+        }
+        Goal::OverWithSixteen(other, most) => {
+            let text = match most {
+                0.0 => "at least as fast as with one freer".to_owned(),
+                most => format!("at most {:.0} % over one thread alone", most * 100.0),
+            };
+            let figures = over(report, target, row, other, most);
+            let threads = report.row(target.benchmark, THREADS, FREEHOLD).map(|row| row.median);
+            if let (Some((measured, best, _)), Some(threads)) = (&figures, threads.filter(|&threads| threads < 16.0)) {
+                let measured = format!("{measured} with {threads:.0} threads: not judged");
+                return Verdict { work: target.work, target: text, measured, best: best.clone(), met: None };
+            }
+            (text, figures)
         }
         Goal::Elsewhere(place) => {
             return Verdict {
@@ -117,6 +140,14 @@ fn verdict(target: &Target, report: &Report) -> Verdict {
         None => ("not measured".to_owned(), String::new(), None),
     };
     Verdict { work: target.work, target: text, measured, best, met }
+}
+
+/// How much more than the metric `other` of the same benchmark.
+fn over(report: &Report, target: &Target, row: Option<&Row>, other: &str, most: f64) -> Option<(String, String, bool)> {
+    let (row, other) = (row?, report.row(target.benchmark, other, FREEHOLD)?);
+    let text = |over: f64| format!("{:+.1} %", over * 100.0);
+    let over = row.median / other.median - 1.0;
+    Some((text(over), text(row.min / other.min - 1.0), over <= most))
 }
 
 fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Option<(String, String, bool)> {
@@ -140,7 +171,9 @@ mod tests {
             };
             match target.goal {
                 Goal::Elsewhere(_) => assert_eq!(target.benchmark, ""),
-                Goal::Over(other, _) => assert!(names(target.metric) && names(other)),
+                Goal::Over(other, _) | Goal::OverWithSixteen(other, _) => {
+                    assert!(names(target.metric) && names(other));
+                }
                 _ => assert!(names(target.metric), "{}", target.work),
             }
         }
@@ -170,5 +203,27 @@ mod tests {
         assert_eq!(met("order-9 pair"), Some(Some(false)));
         assert_eq!(met("512 single"), Some(Some(true)));
         assert_eq!(met("one range"), Some(None));
+    }
+
+    #[test]
+    fn sixteen_threads_are_judged_where_there_are_sixteen() {
+        let verdict = |threads: f64, slowest: f64| {
+            let mut report = Report::default();
+            let figures = [("ns_per_pair_order0", slowest), ("ns_per_pair_order0_alone", 4.0), (THREADS, threads)];
+            report.rows.extend(figures.map(|(metric, median)| Row {
+                benchmark: "sixteen-threads",
+                engine: FREEHOLD.to_owned(),
+                metric,
+                unit: "",
+                median,
+                min: median,
+                max: median,
+                runs: 1,
+            }));
+            verdicts(&report).into_iter().find(|verdict| verdict.work.contains("slowest")).unwrap()
+        };
+        assert_eq!((verdict(16.0, 4.9).met, verdict(16.0, 5.1).met), (Some(true), Some(false)));
+        let few = verdict(2.0, 5.1);
+        assert_eq!((few.met, few.measured.as_str()), (None, "+27.5 % with 2 threads: not judged"));
     }
 }

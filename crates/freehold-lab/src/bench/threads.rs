@@ -1,9 +1,11 @@
-//! The loops that two threads run, each on a CPU of its own.
+//! The loops that several threads run, each on a CPU of its own.
 //!
 //! ```text
 //!  producer-consumer    CPU 0: allocate 64 ──> ring of 64 messages ──> CPU 1: free 64
 //!  remote-free          CPU 0: allocate all, then CPU 1: free all
 //!  two-threads          CPU 0: pairs │ CPU 1: pairs
+//!  sixteen-threads      CPU 0: pairs │ CPU 1: pairs │ ... │ CPU 15: pairs
+//!                       CPU 0: allocate 64 ──> a ring for each, in turn ──> CPUs 1 to 15: free 64
 //! ```
 
 use std::hint::black_box;
@@ -51,14 +53,6 @@ impl Ring {
         }
     }
 
-    /// Tells the other thread where this one failed.
-    fn or_abandon<T>(&self, result: Result<T, Refused>) -> Result<T, Refused> {
-        if result.is_err() {
-            self.abandon();
-        }
-        result
-    }
-
     fn abandon(&self) {
         // Relaxed: a flag that carries nothing.
         self.abandoned.store(true, Ordering::Relaxed);
@@ -72,28 +66,6 @@ impl Ring {
         // Relaxed: as in `abandon`.
         wait_until(|| done() || self.abandoned.load(Ordering::Relaxed));
         if done() { Ok(()) } else { Err(Refused::Abandoned) }
-    }
-
-    #[inline(never)]
-    fn produce<C: Calls>(&self, cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
-        for n in 0..count {
-            // Acquire: the consumer has read the slots that are filled again.
-            self.wait(|| n - self.tail.0.load(Ordering::Acquire) < RING as u64)?;
-            let message = &self.messages[n as usize % RING].0;
-            // Relaxed slots: `head` orders them.
-            if bulk {
-                let mut frames = [Pfn::default(); BULK];
-                cpu.alloc_bulk(&mut frames)?;
-                message.iter().zip(frames).for_each(|(slot, pfn)| slot.store(pfn.get(), Ordering::Relaxed));
-            } else {
-                for slot in message {
-                    slot.store(cpu.alloc(Order::ZERO)?.get(), Ordering::Relaxed);
-                }
-            }
-            // Release: the slots are filled.
-            self.head.0.store(n + 1, Ordering::Release);
-        }
-        Ok(())
     }
 
     #[inline(never)]
@@ -118,38 +90,91 @@ impl Ring {
     }
 }
 
+/// Fills `count` messages, each ring's in turn.
+#[inline(never)]
+fn produce<C: Calls>(rings: &[Ring], cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
+    let mut turns = rings.iter().cycle();
+    // Messages so far in each ring, and how many rings are one ahead.
+    let (mut n, mut ahead) = (0, 0);
+    for _ in 0..count {
+        let Some(ring) = turns.next() else { return Ok(()) };
+        // Acquire: the consumer has read the slots that are filled again.
+        ring.wait(|| n - ring.tail.0.load(Ordering::Acquire) < RING as u64)?;
+        let message = &ring.messages[n as usize % RING].0;
+        // Relaxed slots: `head` orders them.
+        if bulk {
+            let mut frames = [Pfn::default(); BULK];
+            cpu.alloc_bulk(&mut frames)?;
+            message.iter().zip(frames).for_each(|(slot, pfn)| slot.store(pfn.get(), Ordering::Relaxed));
+        } else {
+            for slot in message {
+                slot.store(cpu.alloc(Order::ZERO)?.get(), Ordering::Relaxed);
+            }
+        }
+        // Release: the slots are filled.
+        ring.head.0.store(n + 1, Ordering::Release);
+        ahead += 1;
+        if ahead == rings.len() {
+            (n, ahead) = (n + 1, 0);
+        }
+    }
+    Ok(())
+}
+
 /// Nanoseconds a frame from the start of the first message to the end of the last free, ring included.
 ///
 /// # Errors
 ///
 /// Where the engine refuses.
 pub fn producer_consumer<M: Machine>(machine: &M, cpus: &Cpus, messages: u64, bulk: bool) -> Result<f64, Refused> {
-    let ring = Ring::new();
-    let start = Rendezvous::new(2);
-    let (produced, consumed) = thread::scope(|scope| {
-        let consumer = scope.spawn(|| {
-            cpus.pin(1);
-            let _guard = OnPanic(|| ring.abandon());
-            let cpu = machine.cpu(SECOND);
-            start.wait();
-            ring.or_abandon(cpu.and_then(|mut cpu| {
-                ring.consume(&mut cpu, messages, bulk)?;
-                Ok(Instant::now())
-            }))
+    allocator_and_freers(machine, cpus, messages, 1, bulk)
+}
+
+/// The same with several threads that free what one allocates: each has a ring, the messages go to them in turn.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn allocator_and_freers<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    messages: u64,
+    freers: u16,
+    bulk: bool,
+) -> Result<f64, Refused> {
+    let rings: Vec<Ring> = (0..freers).map(|_| Ring::new()).collect();
+    let abandon = || rings.iter().for_each(Ring::abandon);
+    let start = Rendezvous::new(u32::from(freers) + 1);
+    let consume = |index: u16| {
+        cpus.pin(usize::from(index) + 1);
+        let _guard = OnPanic(abandon);
+        let cpu = machine.cpu(CpuId::new(index + 1));
+        let count = messages / u64::from(freers) + u64::from(u64::from(index) < messages % u64::from(freers));
+        start.wait();
+        let consumed = cpu.and_then(|mut cpu| {
+            rings[usize::from(index)].consume(&mut cpu, count, bulk)?;
+            Ok(Instant::now())
         });
-        let _guard = OnPanic(|| ring.abandon());
+        consumed.inspect_err(|_| abandon())
+    };
+    let (produced, consumed) = thread::scope(|scope| {
+        let consume = &consume;
+        let consumers: Vec<_> = (0..freers).map(|index| scope.spawn(move || consume(index))).collect();
+        let _guard = OnPanic(abandon);
         cpus.pin(0);
         let cpu = machine.cpu(FIRST);
         start.wait();
         let began = Instant::now();
-        let produced = ring.or_abandon(cpu.and_then(|mut cpu| ring.produce(&mut cpu, messages, bulk)));
-        (produced.map(|()| began), joined(consumer))
+        let produced = cpu.and_then(|mut cpu| produce(&rings, &mut cpu, messages, bulk)).inspect_err(|_| abandon());
+        (produced.map(|()| began), consumers.into_iter().map(joined).collect::<Vec<_>>())
     });
-    match (produced, consumed) {
-        // What made one give up is what to report, not that the other noticed.
-        (Err(Refused::Abandoned), Err(error)) | (Err(error), _) | (Ok(_), Err(error)) => Err(error),
-        (Ok(began), Ok(ended)) => Ok(per(ended.saturating_duration_since(began), messages * BULK as u64)),
+    // What made one give up is what to report, not that the others noticed.
+    let errors = produced.as_ref().err().into_iter().chain(consumed.iter().filter_map(|end| end.as_ref().err()));
+    if let Some(&error) = errors.clone().find(|&&error| error != Refused::Abandoned).or_else(|| errors.clone().next()) {
+        return Err(error);
     }
+    let (began, ended) = (produced?, consumed.into_iter().flatten().max());
+    Ok(per(ended.unwrap_or(began).saturating_duration_since(began), messages * BULK as u64))
 }
 
 /// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated, in rising order or
@@ -179,47 +204,49 @@ pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, scattered: Op
     Ok(per(time, n as u64))
 }
 
-/// Nanoseconds a pair: of one thread alone, and of the slower of two that run at the same time.
+/// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same time.
 ///
 /// # Errors
 ///
 /// Where the engine refuses.
-pub fn two_threads<M: Machine>(machine: &M, cpus: &Cpus, n: u64) -> Result<(f64, f64), Refused> {
+pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -> Result<(f64, f64), Refused> {
     let alone = {
         cpus.pin(0);
         let mut cpu = machine.cpu(FIRST)?;
         pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
         pairs_by_the_wall(&mut cpu, n)?
     };
-    let start = Rendezvous::new(2);
-    // Each goes on until both have been timed, so that neither is timed beside an idle core.
-    let still = AtomicU32::new(2);
-    let one = |index: usize, id: CpuId| {
-        let _guard = OnPanic(|| still.store(0, Ordering::Relaxed));
-        cpus.pin(index);
-        let cpu = machine.cpu(id);
+    let all = u32::from(threads);
+    let start = Rendezvous::new(all);
+    // Each goes on until all have been timed, so that none is timed beside an idle core. Whoever fails counts as all.
+    let finished = AtomicU32::new(0);
+    let one = |index: u16| {
+        // Relaxed throughout: a count that carries nothing.
+        let give_up = || {
+            finished.fetch_add(all, Ordering::Relaxed);
+        };
+        let _guard = OnPanic(give_up);
+        cpus.pin(usize::from(index));
+        let cpu = machine.cpu(CpuId::new(index));
         start.wait();
         let time = cpu.and_then(|mut cpu| {
             pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
-            let time = pairs_by_the_wall(&mut cpu, n);
-            // Relaxed: a count that carries nothing.
-            still.fetch_sub(1, Ordering::Relaxed);
-            while time.is_ok() && still.load(Ordering::Relaxed) > 0 {
+            let time = pairs_by_the_wall(&mut cpu, n)?;
+            finished.fetch_add(1, Ordering::Relaxed);
+            while finished.load(Ordering::Relaxed) < all {
                 pairs::<_, 0>(&mut cpu, 64)?;
             }
-            time
+            Ok(time)
         });
-        if time.is_err() {
-            still.store(0, Ordering::Relaxed);
-        }
-        time
+        time.inspect_err(|_| give_up())
     };
-    let (first, second) = thread::scope(|scope| {
-        let other = scope.spawn(|| one(1, SECOND));
-        (one(0, FIRST), joined(other))
+    let times: Vec<Result<Duration, Refused>> = thread::scope(|scope| {
+        let one = &one;
+        let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || one(index))).collect();
+        std::iter::once(one(0)).chain(others.into_iter().map(joined)).collect()
     });
-    let slower = first?.max(second?);
-    Ok((per(alone, n), per(slower, n)))
+    let slowest = times.into_iter().try_fold(Duration::ZERO, |slowest, time| time.map(|time| slowest.max(time)))?;
+    Ok((per(alone, n), per(slowest, n)))
 }
 
 fn pairs_by_the_wall<C: Calls>(cpu: &mut C, n: u64) -> Result<Duration, Refused> {
@@ -246,7 +273,7 @@ impl Rendezvous {
     }
 }
 
-/// Lets the other thread go on, so that it can be joined, where this one panics.
+/// Lets the other threads go on, so that they can be joined, where this one panics.
 struct OnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnPanic<F> {

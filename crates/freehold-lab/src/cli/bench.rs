@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::error::CliError;
 use super::{Outcome, output};
+use crate::bench::catalogue::THREADS;
 use crate::bench::{self, BenchEngine, Kind, Plan, Scale, table};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
@@ -44,8 +45,8 @@ const QUICK_RUNS: usize = 3;
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct BenchArgs {
-    /// Benchmarks to run: pair, bulk, random-free, order9-split, contig, producer-consumer, remote-free, two-threads.
-    /// Default: all.
+    /// Benchmarks to run: pair, bulk, random-free, order9-split, contig, producer-consumer, remote-free, two-threads,
+    /// sixteen-threads (with as many threads as this process may use CPUs, 16 at most). Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
@@ -103,6 +104,12 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
 
     for kind in &report.left_out {
         output::complain(&format!("warning: {kind} left out: it needs two CPUs and this process may use one"));
+    }
+    if let Some(row) = report.rows.iter().find(|row| row.metric == THREADS && row.median < 16.0) {
+        output::complain(&format!(
+            "note: {} ran {:.0} threads: this process may use no more CPUs",
+            row.benchmark, row.median
+        ));
     }
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");

@@ -1,0 +1,46 @@
+//! The corpus that the fuzzer has found (`fuzz/corpus/operations`), and random byte strings, as histories of calls.
+//!
+//! `cargo +nightly fuzz run operations` in this crate's directory looks for more; what it finds is replayed here from
+//! then on, on machines without a fuzzer too. One file: `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p
+//! freehold --test byte_histories -- one_file --nocapture`.
+
+mod byte_history;
+
+use std::io::Write;
+use std::path::Path;
+
+use byte_history::History;
+use proptest::prelude::*;
+
+#[test]
+fn what_the_fuzzer_found_stays_found() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/operations");
+    let Ok(entries) = std::fs::read_dir(&corpus) else {
+        // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows when the test passes.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no corpus in {}", corpus.display());
+        return;
+    };
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} is empty", corpus.display());
+    for path in files {
+        let bytes = std::fs::read(&path).unwrap();
+        let played = std::panic::catch_unwind(|| byte_history::check(&bytes));
+        assert!(played.is_ok(), "{}", path.display());
+    }
+}
+
+#[test]
+fn one_file() {
+    let Some(path) = std::env::var_os("FREEHOLD_HISTORY_FILE") else { return };
+    byte_history::check(&std::fs::read(path).unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_a_history(history in prop::collection::vec(any::<u8>(), 0..900).prop_map(History)) {
+        history.check();
+    }
+}

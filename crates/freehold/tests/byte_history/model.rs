@@ -1,0 +1,224 @@
+//! What must be true of memory, whoever manages it: one state a frame.
+
+use freehold::{FrameRange, FreeError, HotplugError, Order, Pfn};
+
+use super::machines::Machine;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame {
+    Absent,
+    /// Free and never handed out.
+    Virgin,
+    Free,
+    Used,
+}
+
+pub struct Model {
+    /// The zones' spans, in the configuration's order.
+    pub spans: Vec<FrameRange>,
+    base: u64,
+    frames: Vec<Frame>,
+    /// What is in use, as it was handed out or as what is left of that: start and length.
+    pub live: Vec<(u64, u64)>,
+    pub present: u64,
+    pub used: u64,
+}
+
+impl Model {
+    pub fn new(machine: &Machine) -> Self {
+        let base = machine.spans.iter().map(|s| s.start.get()).min().unwrap();
+        let end = machine.spans.iter().map(|s| s.end.get()).max().unwrap();
+        let mut model = Self {
+            spans: machine.spans.clone(),
+            base,
+            frames: vec![Frame::Absent; (end - base) as usize],
+            live: Vec::new(),
+            present: 0,
+            used: 0,
+        };
+        machine.memory.iter().for_each(|&piece| model.set_present(piece));
+        model
+    }
+
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub fn end(&self) -> u64 {
+        self.base + self.frames.len() as u64
+    }
+
+    pub fn get(&self, pfn: u64) -> Frame {
+        pfn.checked_sub(self.base).and_then(|at| self.frames.get(at as usize)).copied().unwrap_or(Frame::Absent)
+    }
+
+    fn slice(&mut self, start: u64, len: u64) -> &mut [Frame] {
+        let at = (start - self.base) as usize;
+        &mut self.frames[at..at + len as usize]
+    }
+
+    fn set_present(&mut self, piece: FrameRange) {
+        let slice = self.slice(piece.start.get(), piece.len());
+        assert!(slice.iter().all(|&f| f == Frame::Absent));
+        slice.fill(Frame::Virgin);
+        self.present += piece.len();
+    }
+
+    fn set_absent(&mut self, piece: FrameRange) {
+        let slice = self.slice(piece.start.get(), piece.len());
+        assert!(slice.iter().all(|&f| matches!(f, Frame::Virgin | Frame::Free)), "{piece} was removed while in use");
+        slice.fill(Frame::Absent);
+        self.present -= piece.len();
+    }
+
+    pub fn free(&self) -> u64 {
+        self.present - self.used
+    }
+
+    /// Takes over what was handed out.
+    pub fn take(&mut self, start: u64, len: u64) {
+        for pfn in start..start + len {
+            let was = self.get(pfn);
+            assert!(matches!(was, Frame::Virgin | Frame::Free), "pfn {pfn:#x} of {start:#x}+{len} was {was:?}");
+        }
+        self.slice(start, len).fill(Frame::Used);
+        self.used += len;
+        self.live.push((start, len));
+    }
+
+    /// Frames that were handed out for a moment, to make an aligned chunk, are virgins no more.
+    pub fn touch(&mut self, start: u64, len: u64) {
+        for frame in self.slice(start, len).iter_mut().filter(|f| **f == Frame::Virgin) {
+            *frame = Frame::Free;
+        }
+    }
+
+    pub fn give(&mut self, start: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let end = start + len;
+        let slice = self.slice(start, len);
+        assert!(slice.iter().all(|&f| f == Frame::Used), "{start:#x}+{len} was freed but not in use");
+        slice.fill(Frame::Free);
+        self.used -= len;
+        let mut rest = Vec::new();
+        self.live.retain(|&(s, l)| {
+            let e = s + l;
+            if e <= start || s >= end {
+                return true;
+            }
+            if s < start {
+                rest.push((s, start - s));
+            }
+            if e > end {
+                rest.push((end, e - end));
+            }
+            false
+        });
+        self.live.extend(rest);
+    }
+
+    pub fn live(&self, number: u64) -> Option<(u64, u64)> {
+        let count = self.live.len() as u64;
+        (count > 0).then(|| self.live[(number % count) as usize])
+    }
+
+    /// The range is empty: checked first by all.
+    fn span_of(&self, start: u64) -> Option<&FrameRange> {
+        self.spans.iter().find(|span| span.contains(Pfn::new(start)))
+    }
+
+    /// Whether a free of exactly these frames is right.
+    pub fn may_free(&self, start: u64, len: u64) -> bool {
+        let Some(end) = start.checked_add(len) else { return false };
+        len > 0
+            && self.span_of(start).is_some_and(|span| end <= span.end.get())
+            && (start..end).all(|pfn| self.get(pfn) == Frame::Used)
+    }
+
+    /// Whether `error` may be said of a free of these frames, which is wrong.
+    pub fn explains(&self, error: FreeError, start: u64, len: u64) -> bool {
+        let inside = |pfn: Pfn| pfn.get().wrapping_sub(start) < len;
+        let past = self.span_of(start).map(|span| span.end).filter(|end| start.saturating_add(len) > end.get());
+        if let Some(pfn) = past {
+            return error == FreeError::PastEnd { pfn };
+        }
+        match error {
+            FreeError::ZeroLength => len == 0,
+            FreeError::OutOfZone { pfn } => inside(pfn) && self.span_of(pfn.get()).is_none(),
+            FreeError::Hole { pfn } => {
+                inside(pfn) && self.span_of(pfn.get()).is_some() && self.get(pfn.get()) == Frame::Absent
+            }
+            FreeError::DoubleFree { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Free,
+            FreeError::NeverAllocated { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Virgin,
+            _ => false,
+        }
+    }
+
+    /// Whether `len` free frames in a row start at a multiple of `2^align` within `from..below` and one zone; where.
+    pub fn free_run(&self, len: u64, align: Order, from: u64, below: u64) -> Option<u64> {
+        let step = align.frames();
+        let within = |span: &FrameRange| {
+            let end = span.end.get().min(below);
+            // Before `at` nothing that is not free lies behind `run`.
+            let (mut run, mut at) = (span.start.get().max(from), span.start.get().max(from));
+            loop {
+                let start = run.checked_next_multiple_of(step)?;
+                if start.checked_add(len).is_none_or(|last| last > end) {
+                    return None;
+                }
+                at = at.max(start);
+                while at < start + len && matches!(self.get(at), Frame::Virgin | Frame::Free) {
+                    at += 1;
+                }
+                if at == start + len {
+                    return Some(start);
+                }
+                run = at + 1;
+                at += 1;
+            }
+        };
+        self.spans.iter().find_map(within)
+    }
+
+    /// What adding that memory must come to, but for want of room.
+    pub fn add_memory(&mut self, range: FrameRange, result: Result<(), HotplugError>) {
+        let inside = self.span_of(range.start.get()).is_some_and(|span| range.end <= span.end);
+        let there = (range.start.get()..range.end.get()).find(|&pfn| self.get(pfn) != Frame::Absent);
+        match result {
+            Ok(()) => {
+                assert!(inside && !range.is_empty() && there.is_none());
+                self.set_present(range);
+            }
+            Err(HotplugError::ZeroLength) => assert!(range.is_empty()),
+            Err(HotplugError::OutOfZone { .. }) => assert!(!inside),
+            Err(HotplugError::Present { pfn }) => assert_ne!(self.get(pfn.get()), Frame::Absent),
+            Err(HotplugError::NoRoom) => assert!(inside && there.is_none()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same for removing it.
+    pub fn remove_memory(&mut self, range: FrameRange, result: Result<(), HotplugError>) {
+        let (start, end) = (range.start.get(), range.end.get());
+        let inside = self.span_of(start).is_some_and(|span| range.end <= span.end);
+        let mut states = (start..end).map(|pfn| self.get(pfn));
+        match result {
+            Ok(()) => {
+                assert!(inside && !range.is_empty());
+                self.set_absent(range);
+            }
+            Err(HotplugError::ZeroLength) => assert!(range.is_empty()),
+            Err(HotplugError::OutOfZone { .. }) => assert!(!inside),
+            Err(HotplugError::Absent { pfn }) => assert_eq!(self.get(pfn.get()), Frame::Absent),
+            Err(HotplugError::Misaligned { pfn }) => {
+                assert!(pfn == range.start || pfn == range.end);
+                assert!(!pfn.is_aligned(Order::PAGEBLOCK));
+            }
+            Err(HotplugError::Busy { pfn }) => assert_eq!(self.get(pfn.get()), Frame::Used, "{pfn} is said to be busy"),
+            Err(HotplugError::NoRoom) => assert!(states.all(|f| f != Frame::Absent)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,596 @@
+//! Makes each call on the allocator and on the model, and compares.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use freehold::{
+    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order, Owned, Pfn, Request,
+};
+
+use super::decode::{Call, History, Place, Special, Via};
+use super::machines::{CPUS, Host, Machine, with_machine};
+use super::model::{Frame, Model};
+
+/// Blocks of a machine whose every invariant is checked after every call; larger ones now and then.
+const OFTEN: usize = 200 * 512;
+
+pub fn play(history: &History) {
+    let host = Host { current: AtomicU16::new(0), barrier: history.barrier, late: AtomicU64::new(0) };
+    let loud = std::env::var_os("FREEHOLD_HISTORY").is_some();
+    with_machine(history.machine, |config, machine| {
+        let size = Freehold::<&Host>::metadata_size(config).unwrap();
+        let mut metadata = vec![MaybeUninit::uninit(); size];
+        let fh = Freehold::new(config, &mut metadata, &host).unwrap();
+        let mut player = Player::new(&fh, &host, &machine);
+        let every = if player.model.present as usize <= OFTEN { 1 } else { 16 };
+        for (at, call) in history.calls.iter().enumerate() {
+            if loud {
+                eprintln!("{at}: {call:?}");
+            }
+            let told = Told { at, call };
+            player.play(call);
+            player.check(at % every == 0);
+            std::mem::forget(told);
+        }
+        player.finish();
+    });
+}
+
+/// Says which call it was when a check panics.
+struct Told<'c> {
+    at: usize,
+    call: &'c Call,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        eprintln!("in call {}: {:?}", self.at, self.call);
+    }
+}
+
+struct Player<'a, 'm> {
+    fh: &'a Freehold<'m, &'a Host>,
+    host: &'a Host,
+    model: Model,
+    owned: Vec<Option<Owned<'a, 'm, &'a Host>>>,
+    online: Vec<bool>,
+    reserves: bool,
+    /// Frames freed twice so that only the collection could see it.
+    late: u64,
+}
+
+/// The same call on whatever it is made through.
+macro_rules! through {
+    ($player:expr, $via:expr, $call:ident ( $($argument:expr),* )) => {{
+        let via: Via = $via;
+        let owner = match via {
+            Via::Owner(cpu) => $player.owned.get(usize::from(cpu)).and_then(Option::as_ref),
+            _ => None,
+        };
+        match (via, owner) {
+            (_, Some(owned)) => owned.$call($($argument),*),
+            (Via::Here(cpu), _) => {
+                $player.host.current.store(cpu, Ordering::Relaxed);
+                $player.fh.$call($($argument),*)
+            }
+            _ => $player.fh.on(CpuId::new(via.cpu())).$call($($argument),*),
+        }
+    }};
+}
+
+impl<'a, 'm> Player<'a, 'm> {
+    fn new(fh: &'a Freehold<'m, &'a Host>, host: &'a Host, machine: &Machine) -> Self {
+        Self {
+            fh,
+            host,
+            model: Model::new(machine),
+            owned: (0..CPUS).map(|_| None).collect(),
+            online: (0..CPUS).map(|cpu| cpu < machine.online).collect(),
+            reserves: machine.reserves,
+            late: 0,
+        }
+    }
+
+    fn is_online(&self, cpu: u16) -> bool {
+        self.online.get(usize::from(cpu)).copied().unwrap_or(false)
+    }
+
+    fn pfn(&self, place: Place) -> u64 {
+        match place {
+            Place::Near(distance) => {
+                let (start, end) = (self.model.base().saturating_sub(40), self.model.end() + 40);
+                // Large machines are walked in larger steps, by a prime so that no alignment is left out.
+                let stride = (end - start).div_ceil(1 << 16);
+                let stride = if stride > 1 { stride | 1 } else { 1 };
+                start + u64::from(distance) * stride % (end - start)
+            }
+            Place::Live(number, behind) => match self.model.live(u64::from(number)) {
+                Some((start, len)) => start + u64::from(behind) % len,
+                None => self.model.base(),
+            },
+            Place::Last(before) => u64::MAX - u64::from(before) * 200,
+        }
+    }
+
+    fn range(&self, place: Place, frames: u64) -> FrameRange {
+        let start = self.pfn(place);
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start.saturating_add(frames)) }
+    }
+
+    /// What waits in another CPU's combining buffer no call can see: published before a wrong free is tried.
+    fn flush_all(&self) {
+        for cpu in (0..CPUS).filter(|&cpu| self.is_online(cpu)) {
+            self.fh.on(CpuId::new(cpu)).flush().unwrap();
+        }
+    }
+
+    fn play(&mut self, call: &Call) {
+        match *call {
+            Call::Alloc { via, order, migratetype, flags, special } => {
+                self.alloc(via, order, migratetype, flags, special);
+            }
+            Call::AllocBulk { via, frames, order, migratetype } => self.alloc_bulk(via, frames, order, migratetype),
+            Call::FreeLive { via, live } => {
+                if let Some((start, len)) = self.model.live(u64::from(live)) {
+                    let range = FrameRange::new(Pfn::new(start), len).unwrap();
+                    range.chunks(Order::MAX).for_each(|(pfn, order)| self.free(via, pfn.get(), order));
+                }
+            }
+            Call::FreeSingly { via, live } => {
+                if let Some((start, len)) = self.model.live(u64::from(live)) {
+                    // A GiB one by one would take long.
+                    let first = start + len.saturating_sub(2048);
+                    (first..start + len).rev().for_each(|pfn| self.free(via, pfn, Order::ZERO));
+                }
+            }
+            Call::Free { via, place, order } => {
+                let order = Order::new(order).unwrap();
+                self.free(via, self.pfn(place), order);
+            }
+            Call::FreeRange { via, place, frames } => self.free_range(via, self.range(place, u64::from(frames))),
+            Call::FreeRangeWith { via, place, frames, keep } => {
+                self.free_range_with(via, self.range(place, u64::from(frames)), keep);
+            }
+            Call::FreeBulk { via, live, frames, step, wrong } => self.free_bulk(via, live, frames, step, wrong),
+            Call::FreeTwice { first, second, live } => self.free_twice(first, second, live),
+            Call::Tick { via } => self.tick(via, false),
+            Call::Flush { via } => self.tick(via, true),
+            Call::DrainAll => self.fh.drain_all(),
+            Call::ContigRange { place, frames, moving } => {
+                self.contig_range(self.range(place, u64::from(frames)), moving);
+            }
+            Call::Contig { frames, align, place, window } => self.contig(frames, align, place, window),
+            Call::Own { cpu } => self.own(cpu),
+            Call::Disown { cpu } => {
+                if let Some(owned) = self.owned.get_mut(usize::from(cpu)) {
+                    *owned = None;
+                }
+            }
+            Call::CpuOffline { cpu } => self.cpu_offline(cpu),
+            Call::CpuOnline { cpu } => {
+                let result = self.fh.cpu_online(CpuId::new(cpu));
+                assert_eq!(result.is_ok(), cpu < CPUS, "{result:?}");
+                if let Some(online) = self.online.get_mut(usize::from(cpu)) {
+                    *online = true;
+                }
+            }
+            Call::RemoveMemory { place, frames } => {
+                let range = self.blocks(place, frames);
+                let result = self.fh.remove_memory(range);
+                self.model.remove_memory(range, result);
+            }
+            Call::AddMemory { place, frames } => {
+                let range = self.blocks(place, frames);
+                let result = self.fh.add_memory(range);
+                self.model.add_memory(range, result);
+            }
+            Call::SetWatermarks { zone, marks } => {
+                let marks = marks.map(|mark| u64::from(mark) * 4);
+                let result = self.fh.set_watermarks(usize::from(zone), marks[0], marks[1], marks[2]);
+                assert_eq!(result.is_ok(), usize::from(zone) < self.fh.zone_count() && marks.is_sorted());
+                self.reserves |= result.is_ok();
+            }
+            Call::Look { cpu, zone, place } => self.look(cpu, zone, place),
+        }
+    }
+
+    /// Memory comes and goes in blocks mostly.
+    fn blocks(&self, place: Place, frames: u16) -> FrameRange {
+        let frames = u64::from(frames);
+        let range = self.range(place, frames % 3000);
+        if frames % 8 == 0 {
+            return range;
+        }
+        let start = range.start.get() / 512 * 512;
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start.saturating_add(frames % 6 * 512)) }
+    }
+
+    fn alloc(&mut self, via: Via, order: u8, migratetype: u8, flags: u8, special: Option<Special>) {
+        let order = Order::new(order).unwrap();
+        let kind = Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
+        let mut flags = AllocFlags::from_bits_truncate(u16::from(flags));
+        if !self.reserves {
+            // A reserve would be set aside, and nothing could be said of failures any more.
+            flags -= AllocFlags::HIGH_ATOMIC;
+        }
+        let mut request = Request::new(order, kind).flags(flags);
+        let (mut align, mut from, mut below) = (order, 0, u64::MAX);
+        match special {
+            Some(Special::Align(n)) => {
+                let wanted = Order::new(n).unwrap();
+                align = order.max(wanted);
+                request = request.align(wanted);
+            }
+            Some(Special::Below(place)) => {
+                below = self.pfn(place);
+                request = request.below(Pfn::new(below));
+            }
+            Some(Special::From(place)) => {
+                from = self.pfn(place);
+                request = request.from(Pfn::new(from));
+            }
+            Some(Special::Node(n)) => request = request.node(NodeId::new(n)),
+            None => {}
+        }
+        let result = through!(self, via, alloc(request));
+        let offline = !self.is_online(via.cpu());
+        match result {
+            Ok(pfn) => {
+                assert!(!offline && Migratetype::PCP.contains(&kind));
+                let start = pfn.get();
+                assert!(pfn.is_aligned(align), "{pfn} is not aligned to {align}");
+                assert!(from <= start && start + order.frames() <= below, "{pfn} is not within {from:#x}..{below:#x}");
+                self.model.take(start, order.frames());
+                self.model.touch(start, align.frames());
+            }
+            Err(AllocError::CpuOffline { cpu }) => assert!(offline && cpu.get() == via.cpu()),
+            Err(AllocError::BadMigratetype { migratetype }) => {
+                assert!(migratetype == kind && !Migratetype::PCP.contains(&kind) && !offline);
+            }
+            Err(AllocError::WouldBlock) => assert!(flags.contains(AllocFlags::NO_LOCK) && !offline),
+            Err(AllocError::NoMemory { .. }) => {
+                assert!(!offline);
+                if !self.reserves {
+                    let run = self.model.free_run(align.frames(), align, from, below);
+                    assert_eq!(run, None, "refused, but there are free frames from there on");
+                } else if order == Order::ZERO && align == order && from == 0 && below == u64::MAX {
+                    self.nothing_but_reserves();
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A single frame may be refused only where nothing but reserves is left.
+    fn nothing_but_reserves(&self) {
+        for zone in (0..self.fh.zone_count()).map(|z| self.fh.zone_stats(z).unwrap()) {
+            let left = zone.free - zone.free_cma - zone.free_high_atomic;
+            assert!(left <= zone.watermarks[0], "refused with {left} frames free, watermark {}", zone.watermarks[0]);
+        }
+    }
+
+    fn alloc_bulk(&mut self, via: Via, frames: u16, order: u8, migratetype: u8) {
+        let order = Order::new(order).unwrap();
+        let kind = Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
+        let mut out = vec![Pfn::default(); usize::from(frames)];
+        let result = through!(self, via, alloc_bulk(Request::new(order, kind), &mut out));
+        let offline = !self.is_online(via.cpu());
+        match result {
+            Ok(n) => {
+                assert!(!offline && order == Order::ZERO && (Migratetype::PCP.contains(&kind) || n == 0));
+                // Neighbours are one allocation, so that there is something to free in ranges.
+                for run in out[..n].chunk_by(|a, b| a.get() + 1 == b.get()) {
+                    self.model.take(run[0].get(), run.len() as u64);
+                }
+                if n < out.len() {
+                    assert!(self.reserves || self.model.free() == 0, "{n} frames, and more are free");
+                    self.nothing_but_reserves();
+                }
+            }
+            Err(AllocError::CpuOffline { .. }) => assert!(offline),
+            Err(AllocError::OrderTooLarge { .. }) => assert!(order > Order::ZERO && !offline),
+            Err(AllocError::BadMigratetype { .. }) => assert!(!Migratetype::PCP.contains(&kind)),
+            Err(AllocError::NoMemory { .. }) => {
+                assert!(self.reserves || self.model.free() == 0, "none at all, and some are free");
+                self.nothing_but_reserves();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Compares the answer to a free of `len` frames with what is known of them.
+    fn freed(&mut self, via: Via, start: u64, len: u64, right: bool, result: Result<(), FreeError>) {
+        match result {
+            Ok(()) => {
+                assert!(right && self.is_online(via.cpu()), "{start:#x}+{len} was freed and should not have been");
+                self.model.give(start, len);
+            }
+            Err(FreeError::CpuOffline { cpu }) => assert!(cpu.get() == via.cpu() && !self.is_online(cpu.get())),
+            Err(error) => {
+                assert!(!right, "{start:#x}+{len} is in use, but: {error}");
+                assert!(self.model.explains(error, start, len), "{start:#x}+{len}: {error}, which is not so");
+            }
+        }
+    }
+
+    fn free(&mut self, via: Via, pfn: u64, order: Order) {
+        let right = Pfn::new(pfn).is_aligned(order) && self.model.may_free(pfn, order.frames());
+        if !right {
+            self.flush_all();
+        }
+        let result = through!(self, via, free(Pfn::new(pfn), order));
+        if let Err(FreeError::Misaligned { .. }) = result {
+            assert!(!Pfn::new(pfn).is_aligned(order));
+            return;
+        }
+        self.freed(via, pfn, order.frames(), right, result);
+    }
+
+    fn free_range(&mut self, via: Via, range: FrameRange) {
+        let (start, len) = (range.start.get(), range.len());
+        let right = self.model.may_free(start, len);
+        if !right {
+            self.flush_all();
+        }
+        let result = through!(self, via, free_range(range));
+        self.freed(via, start, len, right, result);
+    }
+
+    fn free_range_with(&mut self, via: Via, range: FrameRange, keep: u8) {
+        let keep = |pfn: u64| keep >> (pfn / 3 % 8) & 1 == 1;
+        self.flush_all();
+        let mut asked = range.start.get();
+        let result = through!(
+            self,
+            via,
+            free_range_with(range, |pfn| {
+                assert_eq!(pfn.get(), asked, "asked out of order");
+                asked += 1;
+                !keep(pfn.get())
+            })
+        );
+        if range.is_empty() {
+            assert_eq!(result, Err(FreeError::ZeroLength));
+            return;
+        }
+        if let Err(FreeError::CpuOffline { .. }) = result {
+            assert!(!self.is_online(via.cpu()));
+            return;
+        }
+        let all: Vec<u64> = (range.start.get()..range.end.get()).collect();
+        let mut kept = 0;
+        for run in all.chunk_by(|&a, &b| !keep(a) && !keep(b)) {
+            if keep(run[0]) {
+                kept += run.len() as u64;
+                continue;
+            }
+            let (start, len) = (run[0], run.len() as u64);
+            if !self.model.may_free(start, len) {
+                let error = result.expect_err("a wrong run was freed");
+                assert!(self.model.explains(error, start, len), "{start:#x}+{len}: {error}, which is not so");
+                return;
+            }
+            self.model.give(start, len);
+        }
+        assert_eq!((result, asked), (Ok(kept), range.end.get()), "{range}");
+    }
+
+    fn free_bulk(&mut self, via: Via, live: u8, frames: u8, step: u8, wrong: Option<Place>) {
+        let mut pfns = Vec::new();
+        for n in 0..u64::from(frames) {
+            let Some((start, len)) = self.model.live(u64::from(live) + n / 8 * u64::from(step)) else { break };
+            pfns.push(Pfn::new(start + n * u64::from(step) % len));
+        }
+        if wrong.is_none() {
+            let mut seen = std::collections::HashSet::new();
+            pfns.retain(|&pfn| seen.insert(pfn));
+        }
+        if let Some(place) = wrong {
+            pfns.insert(pfns.len() / 2, Pfn::new(self.pfn(place)));
+        }
+        if frames % 2 == 1 {
+            pfns.sort();
+        }
+        self.flush_all();
+        let result = through!(self, via, free_bulk(&pfns));
+        if !self.is_online(via.cpu()) {
+            let error = result.expect_err("the CPU is offline");
+            assert_eq!((error.freed, error.error), (0, FreeError::CpuOffline { cpu: CpuId::new(via.cpu()) }));
+            return;
+        }
+        for (at, pfn) in pfns.iter().map(|pfn| pfn.get()).enumerate() {
+            if !self.model.may_free(pfn, 1) {
+                let error = result.expect_err("a wrong frame was freed");
+                assert_eq!(error.freed, at, "{error}");
+                assert!(self.model.explains(error.error, pfn, 1), "{error}, which is not so");
+                return;
+            }
+            self.model.give(pfn, 1);
+        }
+        assert_eq!(result, Ok(()));
+    }
+
+    /// Either the second call sees the first, or it is reported late; the frame is free once.
+    fn free_twice(&mut self, first: Via, second: Via, live: u8) {
+        let Some((pfn, _)) = self.model.live(u64::from(live)) else { return };
+        if !self.is_online(first.cpu()) || !self.is_online(second.cpu()) {
+            return;
+        }
+        through!(self, first, free(Pfn::new(pfn), Order::ZERO)).unwrap();
+        self.model.give(pfn, 1);
+        match through!(self, second, free(Pfn::new(pfn), Order::ZERO)) {
+            Ok(()) => self.late += 1,
+            Err(error) => assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(pfn) }),
+        }
+        self.flush_all();
+        self.fh.drain_all();
+        assert_eq!(self.host.late.load(Ordering::Relaxed), self.late, "late double frees");
+    }
+
+    fn tick(&self, via: Via, flush: bool) {
+        // The calls that name no CPU have no such call.
+        let cpu = CpuId::new(via.cpu());
+        let owner = self.owned.get(cpu.index()).and_then(Option::as_ref);
+        let result = match (owner, flush) {
+            (Some(owned), true) if matches!(via, Via::Owner(_)) => owned.flush(),
+            (Some(owned), false) if matches!(via, Via::Owner(_)) => owned.tick(),
+            (_, true) => self.fh.on(cpu).flush(),
+            (_, false) => self.fh.on(cpu).tick(),
+        };
+        assert_eq!(result.is_ok(), self.is_online(cpu.get()), "{result:?}");
+    }
+
+    fn contig_range(&mut self, range: FrameRange, moving: bool) {
+        let (start, end) = (range.start.get(), range.end.get());
+        let helper = (0..CPUS).find(|&cpu| self.is_online(cpu)).map(CpuId::new);
+        let (fh, model) = (self.fh, &mut self.model);
+        let result = fh.alloc_contig_range(range, |used| {
+            assert!(range.start <= used.start && used.end <= range.end && !used.is_empty());
+            for pfn in used.start.get()..used.end.get() {
+                assert_eq!(model.get(pfn), Frame::Used, "asked to move pfn {pfn:#x}");
+            }
+            let Some(cpu) = helper.filter(|_| moving) else { return false };
+            for pfn in used.start.get()..used.end.get() {
+                let Ok(new) = fh.on(cpu).alloc(Request::new(Order::ZERO, Migratetype::Movable)) else { return false };
+                assert!(!range.contains(new), "{new} was handed out of the range that is being emptied");
+                model.take(new.get(), 1);
+                fh.on(cpu).free(Pfn::new(pfn), Order::ZERO).unwrap();
+                model.give(pfn, 1);
+            }
+            true
+        });
+        let any_absent = (start..end).any(|pfn| model.get(pfn) == Frame::Absent);
+        let any_used = (start..end).any(|pfn| model.get(pfn) == Frame::Used);
+        match result {
+            Ok(()) => {
+                assert!(!any_absent && !any_used && start < end);
+                model.take(start, end - start);
+            }
+            Err(AllocError::ZeroLength) => assert!(range.is_empty()),
+            Err(AllocError::BadRange { pfn }) => {
+                let zone = model.spans.iter().find(|span| span.contains(range.start));
+                let leaves = zone.is_some_and(|span| span.end == pfn && end > pfn.get());
+                assert!(leaves || model.get(pfn.get()) == Frame::Absent);
+            }
+            // A run whose migration gave up half-way is named by its start, which may have been moved by then.
+            Err(AllocError::Busy { pfn }) if moving => assert!(range.contains(pfn)),
+            Err(AllocError::Busy { pfn }) => {
+                assert_eq!(model.get(pfn.get()), Frame::Used, "{pfn} is said to be in use");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn contig(&mut self, frames: u16, align: u8, place: Place, window: u16) {
+        let (count, align) = (u64::from(frames), Order::new(align).unwrap());
+        // A place as lower limit, often the lowest.
+        let from = if window % 2 == 0 { 0 } else { self.pfn(place) };
+        let below = if window % 4 < 2 { u64::MAX } else { from.saturating_add(u64::from(window)) };
+        let limits = FrameRange { start: Pfn::new(from), end: Pfn::new(below) };
+        let mut asked = false;
+        let result = self.fh.alloc_contig(count, align, limits, |_| {
+            asked = true;
+            false
+        });
+        match result {
+            Ok(range) => {
+                assert!(range.len() == count && range.start.is_aligned(align));
+                assert!(limits.start <= range.start && range.end <= limits.end);
+                self.model.take(range.start.get(), count);
+            }
+            Err(AllocError::ZeroLength) => assert_eq!(count, 0),
+            Err(AllocError::NoMemory { .. }) => {
+                assert!(count > 0);
+                let run = self.model.free_run(count, align, from, below);
+                assert_eq!(run, None, "none found, but there are free frames from there on");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn own(&mut self, cpu: u16) {
+        let result = self.fh.own(CpuId::new(cpu));
+        let Some(owned) = self.owned.get_mut(usize::from(cpu)) else {
+            assert!(matches!(result, Err(AllocError::CpuOffline { .. })));
+            return;
+        };
+        match result {
+            Ok(handle) => {
+                assert!(owned.is_none() && self.online[usize::from(cpu)]);
+                assert_eq!(handle.cpu(), CpuId::new(cpu));
+                *owned = Some(handle);
+            }
+            Err(AllocError::CpuOwned { .. }) => assert!(owned.is_some()),
+            Err(AllocError::CpuOffline { .. }) => assert!(!self.online[usize::from(cpu)]),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn cpu_offline(&mut self, cpu: u16) {
+        let id = CpuId::new(cpu);
+        match self.fh.cpu_offline(id) {
+            Ok(()) => {
+                assert!(self.is_online(cpu) && self.owned[id.index()].is_none());
+                self.online[id.index()] = false;
+                assert_eq!(self.fh.blocks_held(Some(id)), 0);
+                assert_eq!(self.fh.cpu_holdings(id).map(|(frames, _)| frames), Some(0));
+            }
+            Err(AllocError::CpuOffline { .. }) => assert!(!self.is_online(cpu)),
+            Err(AllocError::CpuOwned { .. }) => assert!(self.owned[id.index()].is_some()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What can be asked changes nothing and is true.
+    fn look(&self, cpu: u16, zone: u8, place: Place) {
+        let (fh, id, zone) = (self.fh, CpuId::new(cpu), usize::from(zone));
+        assert_eq!(fh.is_online(id), self.is_online(cpu));
+        assert_eq!(fh.cpu_stats(id).is_some(), cpu < CPUS);
+        assert_eq!(fh.cpu_count(), usize::from(CPUS));
+        assert_eq!(fh.zone_stats(zone).is_some(), zone < fh.zone_count());
+        assert_eq!(fh.largest_possible_order(zone).is_some(), fh.zone_stats(zone).is_some_and(|z| z.managed > 0));
+        let pfn = self.pfn(place);
+        let expected = self.model.spans.iter().position(|span| span.contains(Pfn::new(pfn)));
+        let expected = expected.filter(|_| self.model.get(pfn) != Frame::Absent);
+        assert_eq!(fh.zone_of(Pfn::new(pfn)), expected);
+        let _ = (fh.totals(), fh.blocks_held(None));
+        assert_eq!(fh.on(id).cpu(), id);
+    }
+
+    fn check(&self, thoroughly: bool) {
+        if !thoroughly {
+            return;
+        }
+        let stats = || (0..self.fh.zone_count()).map(|z| self.fh.zone_stats(z).unwrap());
+        assert_eq!(stats().map(|z| z.managed).sum::<u64>(), self.model.present, "frames managed");
+        assert_eq!(stats().map(|z| z.free).sum::<u64>(), self.model.free(), "frames free");
+        self.fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+    }
+
+    /// Everything is given back: every frame is free, every block whole, the largest order to be had.
+    fn finish(mut self) {
+        self.check(true);
+        self.owned.clear();
+        let id = CpuId::new(0);
+        self.fh.cpu_online(id).unwrap();
+        for (start, len) in std::mem::take(&mut self.model.live) {
+            self.fh.on(id).free_range(FrameRange::new(Pfn::new(start), len).unwrap()).unwrap();
+            self.model.used -= len;
+        }
+        self.fh.drain_all();
+        self.fh.validate().unwrap_or_else(|violation| panic!("at the end: {violation}"));
+        for z in 0..self.fh.zone_count() {
+            let stats = self.fh.zone_stats(z).unwrap();
+            assert_eq!((stats.free, stats.free_uncollected), (stats.managed, 0), "zone {z} at the end");
+            assert_eq!(stats.free_in_zone, stats.managed, "zone {z} at the end");
+            assert_eq!(stats.largest_free_order(), self.fh.largest_possible_order(z), "zone {z} at the end");
+        }
+        assert_eq!(self.host.late.load(Ordering::Relaxed), self.late, "late double frees");
+        assert_eq!(self.fh.totals().cpus.late_double_frees, self.late, "late double frees counted");
+        if !self.reserves {
+            if let Some(largest) = self.fh.largest_possible_order(0) {
+                self.fh.on(id).alloc(Request::new(largest, Migratetype::Movable)).unwrap();
+            }
+        }
+    }
+}
