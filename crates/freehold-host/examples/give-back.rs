@@ -1,0 +1,124 @@
+//! What giving memory back in blocks costs, beside one single `madvise` over the same bytes, in the same run.
+//!
+//! ```text
+//! cargo run --release -p freehold-host --example give-back              1 GiB, 4 KiB pages and huge pages
+//! cargo run --release -p freehold-host --example give-back -- 256 5     256 MiB, medians of 5 rounds
+//! ```
+//!
+//! Three rows for each kind of memory: every block free; every second block free (as many runs as blocks, so this shows
+//! what the vectors are for); and a pass that finds nothing to do. The rounds of both sides alternate, so that what else
+//! the machine does hits both.
+
+use std::time::{Duration, Instant};
+
+use freehold_host::{Arena, Backing, Error, Frames};
+
+const BLOCK: u64 = 2 << 20;
+
+/// A plain mapping of the same kind of memory, as the yardstick.
+struct Plain {
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Plain {
+    fn new(len: usize, backing: Backing) -> Self {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len + (2 << 20), prot, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        let base = base.wrapping_byte_add(base.addr().next_multiple_of(2 << 20) - base.addr());
+        if backing == Backing::HugePages {
+            // SAFETY: our own mapping; nothing in it changes.
+            unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
+        }
+        Self { base, len }
+    }
+
+    fn touch(&self) {
+        // SAFETY: the mapping is ours and writable, and as long as that.
+        touch(unsafe { std::slice::from_raw_parts_mut(self.base.cast(), self.len) });
+    }
+
+    fn give_back(&self) -> Duration {
+        let start = Instant::now();
+        // SAFETY: our own mapping, of which nobody uses what is in it.
+        assert_eq!(unsafe { libc::madvise(self.base, self.len, libc::MADV_DONTNEED) }, 0);
+        start.elapsed()
+    }
+}
+
+fn touch(bytes: &mut [u8]) {
+    bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+}
+
+fn median(times: &mut [Duration]) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
+
+fn row(name: &str, ours: f64, theirs: f64, calls: u64, blocks: u64) {
+    println!(
+        "{name:44} {ours:9.3} ms   one madvise {theirs:9.3} ms   ratio {:5.3}   {blocks} blocks in {calls} calls",
+        ours / theirs
+    );
+}
+
+fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>().expect("a number: MiB, then rounds"));
+    let bytes = args.next().unwrap_or(1024).max(4) << 20;
+    let rounds = args.next().unwrap_or(7).max(1);
+    let blocks = bytes / BLOCK;
+
+    for (backing, name) in [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")] {
+        let arena = Arena::builder(bytes).backing(backing).build()?;
+        let plain = Plain::new(bytes as usize, backing);
+        let (mut ours, mut theirs, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+        let mut calls = 0;
+        for _ in 0..rounds {
+            let mut all = Vec::new();
+            for _ in 0..blocks {
+                let mut frames = Frames::new(&arena, 512)?;
+                touch(&mut frames);
+                all.push(frames);
+            }
+            drop(all);
+            let start = Instant::now();
+            let released = arena.trim()?;
+            ours.push(start.elapsed());
+            assert_eq!(released.blocks, blocks, "every block was free");
+            calls = released.calls;
+            let start = Instant::now();
+            arena.trim()?;
+            idle.push(start.elapsed());
+            plain.touch();
+            theirs.push(plain.give_back());
+        }
+        let one = median(&mut theirs);
+        row(&format!("{name}: all blocks"), median(&mut ours), one, calls, blocks);
+        println!("{:44} {:9.3} ms", format!("{name}: nothing to give back"), median(&mut idle));
+
+        // Every second block: no two free ones are neighbours.
+        let mut ours = Vec::new();
+        for _ in 0..rounds {
+            let mut all: Vec<_> = (0..blocks).map(|_| Frames::new(&arena, 512)).collect::<Result<_, _>>()?;
+            all.iter_mut().for_each(|frames| touch(frames));
+            all.sort_by_key(Frames::pfn);
+            let (mut even, mut odd) = (Vec::new(), Vec::new());
+            for (i, frames) in all.into_iter().enumerate() {
+                if i % 2 == 0 { even.push(frames) } else { odd.push(frames) }
+            }
+            drop(odd);
+            let start = Instant::now();
+            let released = arena.trim()?;
+            ours.push(start.elapsed());
+            assert_eq!(released.blocks, blocks / 2, "every second block was free");
+            calls = released.calls;
+            drop(even);
+            arena.trim()?;
+        }
+        row(&format!("{name}: every second block (half as much)"), median(&mut ours), one / 2.0, calls, blocks / 2);
+        arena.validate()?;
+    }
+    Ok(())
+}
