@@ -142,7 +142,10 @@ impl Arena {
     /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for lack of them tries again.
     fn retried<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         match attempt() {
-            Err(error) if error.is_out_of_memory() && self.inner.release.wait() => attempt(),
+            Err(error) if error.is_out_of_memory() => match self.inner.release.hold_off() {
+                Some(_no_pass) => attempt(),
+                None => Err(error),
+            },
             result => result,
         }
     }
@@ -169,6 +172,10 @@ impl Arena {
             }
             return self.find_contiguous(count);
         };
+        if order > Order::PAGEBLOCK && !self.inner.core.stamp.is_forked() {
+            // Parts of such runs that were freed one by one.
+            self.inner.core.collect(1);
+        }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
             // There may be a run that is long enough, if not a whole chunk of that order.
@@ -239,7 +246,12 @@ impl Arena {
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
         }
-        Ok(thread::enter(&self.inner.core, |cpu| cpu.free_range(range))??)
+        let core = &self.inner.core;
+        thread::enter(core, |cpu| cpu.free_range(range))??;
+        if range.len() > freehold::PAGEBLOCK_FRAMES {
+            core.collect(range.len() / freehold::PAGEBLOCK_FRAMES);
+        }
+        Ok(())
     }
 
     /// Allocates single frames until `out` is full or memory is not; returns how many there are.

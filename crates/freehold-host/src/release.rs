@@ -82,17 +82,17 @@ impl Release {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An allocation has failed. Waits for the pass that runs, if any; whether trying again may help.
-    pub(crate) fn wait(&self) -> bool {
+    /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from starting while the
+    /// guard lives; `None` where there never was a pass, so that trying again cannot help.
+    pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because a pass has it came
         // to the allocator after that pass took it, and so sees the pass counted.
         if self.passes.load(Ordering::Acquire) == 0 {
-            return false;
+            return None;
         }
         // Relaxed: a hint that saves waiting for the rest of the pass.
         self.wanted.store(true, Ordering::Relaxed);
-        drop(self.lock());
-        true
+        Some(self.lock())
     }
 }
 
@@ -111,10 +111,8 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.lock();
     release.wanted.store(false, Ordering::Relaxed);
-    // Release: see `wait`.
+    // Release: see `hold_off`.
     release.passes.fetch_add(1, Ordering::Release);
-    let releaser = inner.core.slots.releaser();
-    engine.cpu_online(releaser)?;
     if which == Which::Decayed {
         // The periodic work of every thread's CPU, for those that are idle: what they freed goes home.
         for cpu in (0..engine.cpu_count()).map(|cpu| CpuId::new(cpu as u16)).filter(|&cpu| engine.is_online(cpu)) {
@@ -123,15 +121,13 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
         }
     }
     let mut pass =
-        Pass { inner, cpu: engine.on(releaser), taken: Vec::new(), released: Released::default(), result: Ok(()) };
+        Pass { inner, cpu: inner.core.keeper(), taken: Vec::new(), released: Released::default(), result: Ok(()) };
     pass.run(which);
     let Pass { released, result, .. } = pass;
-    let offline = engine.cpu_offline(releaser);
     // Relaxed: statistics.
     release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
     release.calls.fetch_add(released.calls, Ordering::Relaxed);
     result?;
-    offline?;
     Ok(released)
 }
 
@@ -165,6 +161,7 @@ impl Pass<'_> {
             }
         }
         self.flush();
+        self.inner.core.collect(self.released.seen);
     }
 
     fn range(&self, block: u64, blocks: u64) -> FrameRange {
@@ -224,10 +221,7 @@ impl Pass<'_> {
         for range in ranges {
             self.free(range);
         }
-        // The blocks are the zones'; this brings what was just freed into them home, 32 blocks a call.
-        for _ in 0..self.taken.len().div_ceil(32) {
-            let _ = self.cpu.tick();
-        }
+        self.inner.core.collect(self.taken.len() as u64);
         self.taken.clear();
     }
 }

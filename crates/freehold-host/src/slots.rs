@@ -3,10 +3,10 @@
 //! ```text
 //! CPU 0 .. E-1        exclusive: one thread each, which enters its state with plain stores and loads
 //! CPU E .. E+S-1      shared: the threads beyond E, spread over them; an ordinary lock, no barrier
-//! CPU E+S             the pass that gives memory back
+//! CPU E+S             the keeper: nobody's, for giving memory back and for collecting what others freed
 //! ```
 //!
-//! A CPU is online only while it has a thread. That matters twice: the allocator gives each CPU online its share of the
+//! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU online its share of the
 //! memory (an eighth of it between them all), so slots that nobody uses must not count; and a CPU that goes offline
 //! gives every block it holds to its zone, so a thread that ends leaves nothing behind in a slot that may never be used
 //! again. A program that makes a thread for each request pays for that with about 50 ns for each block the thread held;
@@ -65,8 +65,8 @@ impl Slots {
         (0..self.cpus()).map(|cpu| NodeId::new((cpu % self.nodes) as u8)).collect()
     }
 
-    /// The CPU that the release pass works on.
-    pub(crate) fn releaser(&self) -> CpuId {
+    /// The CPU that no thread has.
+    pub(crate) fn keeper(&self) -> CpuId {
         CpuId::new(self.exclusive + self.shared)
     }
 

@@ -161,7 +161,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         match &entry.place {
             Place::Exclusive(_, owned) => Ok(&raw const **owned),
             Place::Shared(cpu) => Err(*cpu),
-            Place::Nowhere => Err(core.slots.releaser()),
+            Place::Nowhere => Err(core.slots.keeper()),
         }
     });
     Ok(match place {
