@@ -88,14 +88,14 @@ fn pairs(arena: &Arena) {
     });
     let raw = median(&mut || {
         for _ in 0..N {
-            let pfn = arena.alloc(black_box(Order::ZERO), Migratetype::Movable).expect("the arena is not full");
+            let pfn = arena.alloc(Order::ZERO, Migratetype::Movable).expect("the arena is not full");
             // SAFETY: allocated just now, used by nobody.
             unsafe { arena.free(black_box(pfn), Order::ZERO) }.expect("it was allocated");
         }
     });
     let handle = median(&mut || {
         for _ in 0..N {
-            drop(black_box(arena.frames(black_box(1)).expect("the arena is not full")));
+            drop(black_box(arena.frames(1).expect("the arena is not full")));
         }
     });
     println!("  one atomic read-modify-write {rmw:.2} ns");

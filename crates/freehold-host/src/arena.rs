@@ -36,6 +36,8 @@ pub(crate) struct Inner {
 /// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever frees must be right
 /// about who uses them. [`frames`](Self::frames) and its kin return handles that do it by themselves.
 pub struct Arena {
+    /// The same as `inner.core`: one load less on every call.
+    core: Arc<Core>,
     inner: Arc<Inner>,
     background: Option<Background>,
     refused_drops: AtomicU64,
@@ -43,7 +45,7 @@ pub struct Arena {
 
 impl Arena {
     pub(crate) fn new(inner: Arc<Inner>, background: Option<Background>) -> Self {
-        Self { inner, background, refused_drops: AtomicU64::new(0) }
+        Self { core: Arc::clone(&inner.core), inner, background, refused_drops: AtomicU64::new(0) }
     }
 
     /// An arena of at least that many bytes of private memory, with every knob at its default.
@@ -76,6 +78,7 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::Alloc`] where there is no such run of free frames, [`Error::Forked`].
+    #[inline(always)]
     pub fn frames(&self, count: u64) -> Result<Frames<&Self>, Error> {
         Frames::new(self, count)
     }
@@ -110,7 +113,7 @@ impl Arena {
     /// As [`Self::alloc`].
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.inner.core) {
+        if let Some(cpu) = thread::fast(&self.core) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 if request.order() > Order::PAGEBLOCK || self.inner.notes.is_noted(pfn) {
                     self.note(pfn, request.order());
@@ -125,7 +128,7 @@ impl Arena {
 
     /// The same for a caller that looks at the notes itself.
     pub(crate) fn request_unnoted(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.inner.core) {
+        if let Some(cpu) = thread::fast(&self.core) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 return Ok(pfn);
             }
@@ -136,7 +139,7 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn request_slow(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        self.retried(|| Ok(thread::enter(&self.inner.core, |cpu| cpu.alloc(request.request()))??))
+        self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??))
     }
 
     /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for lack of them tries again.
@@ -172,9 +175,9 @@ impl Arena {
             }
             return self.find_contiguous(count);
         };
-        if order > Order::PAGEBLOCK && !self.inner.core.stamp.is_forked() {
+        if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
             // Parts of such runs that were freed one by one.
-            self.inner.core.collect(1);
+            self.core.collect(1);
         }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
@@ -186,15 +189,15 @@ impl Arena {
         let rest = FrameRange { start: range.end, end: Pfn::new(start.get() + order.frames()) };
         if !rest.is_empty() {
             // Ours, and nobody knows of it, so it cannot be refused.
-            let _ = thread::enter(&self.inner.core, |cpu| cpu.free_range(rest))?;
+            let _ = thread::enter(&self.core, |cpu| cpu.free_range(rest))?;
         }
         Ok(range)
     }
 
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
-        self.inner.core.check_fork()?;
+        self.core.check_fork()?;
         let all = self.range();
-        self.retried(|| Ok(self.inner.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?))
+        self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?))
     }
 
     /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
@@ -216,7 +219,7 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        match thread::fast(&self.inner.core) {
+        match thread::fast(&self.core) {
             Some(cpu) => cpu.free(pfn, order).map_err(Error::Free),
             None => self.give_slow(pfn, order),
         }
@@ -225,7 +228,7 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        Ok(thread::enter(&self.inner.core, |cpu| cpu.free(pfn, order))??)
+        Ok(thread::enter(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
     /// Frees any range of frames that were allocated, whatever the allocations were.
@@ -246,7 +249,7 @@ impl Arena {
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
         }
-        let core = &self.inner.core;
+        let core = &self.core;
         thread::enter(core, |cpu| cpu.free_range(range))??;
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.collect(range.len() / freehold::PAGEBLOCK_FRAMES);
@@ -261,7 +264,7 @@ impl Arena {
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
-        let got = self.retried(|| Ok(thread::enter(&self.inner.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        let got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
         for &pfn in &out[..got] {
             if self.inner.notes.is_noted(pfn) {
                 self.note(pfn, Order::ZERO);
@@ -280,7 +283,7 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        Ok(thread::enter(&self.inner.core, |cpu| cpu.free_bulk(frames))??)
+        Ok(thread::enter(&self.core, |cpu| cpu.free_bulk(frames))??)
     }
 
     // ---- Frames as memory ----
@@ -351,7 +354,7 @@ impl Arena {
     /// Frames before the one that failed may be backed. Frames that are free are backed from then on too, and given back
     /// only after their block has been used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
-        self.inner.core.check_fork()?;
+        self.core.check_fork()?;
         self.check_inside(range)?;
         self.inner.memory.populate(range)
     }
@@ -438,20 +441,20 @@ impl Arena {
     /// How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
-        let engine = &self.inner.core.engine;
+        let engine = &self.core.engine;
         (0..engine.zone_count()).filter_map(|zone| engine.zone_stats(zone)).map(|zone| zone.free).sum()
     }
 
     /// The allocator's view of one zone: one for each memory node.
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
-        self.inner.core.engine.zone_stats(zone)
+        self.core.engine.zone_stats(zone)
     }
 
     /// The allocator's counters, over all threads.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.inner.core.engine.totals()
+        self.core.engine.totals()
     }
 
     /// The CPU that the calling thread works on: its own, or one that it shares.
@@ -460,7 +463,7 @@ impl Arena {
     ///
     /// [`Error::Forked`].
     pub fn current_cpu(&self) -> Result<CpuId, Error> {
-        thread::enter(&self.inner.core, |cpu| cpu.id())
+        thread::enter(&self.core, |cpu| cpu.id())
     }
 
     /// Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to
@@ -470,7 +473,7 @@ impl Arena {
     ///
     /// [`Error::Forked`].
     pub fn flush(&self) -> Result<(), Error> {
-        Ok(thread::enter(&self.inner.core, |cpu| cpu.flush())??)
+        Ok(thread::enter(&self.core, |cpu| cpu.flush())??)
     }
 
     /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
@@ -479,8 +482,8 @@ impl Arena {
     ///
     /// [`Error::Forked`].
     pub fn drain(&self) -> Result<(), Error> {
-        self.inner.core.check_fork()?;
-        self.inner.core.engine.drain_all();
+        self.core.check_fork()?;
+        self.core.engine.drain_all();
         Ok(())
     }
 
@@ -518,7 +521,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let core = &self.inner.core;
+        let core = &self.core;
         let forked = core.stamp.is_forked();
         if let Some(background) = self.background.take() {
             background.stop(forked);

@@ -45,10 +45,16 @@ impl<H: Handle> Frames<H> {
     /// # Errors
     ///
     /// As there.
+    #[inline(always)]
     pub fn new(arena: H, count: u64) -> Result<Self, Error> {
         if count == 1 {
             return Self::from_request(arena, FrameRequest::new(Order::ZERO));
         }
+        Self::several(arena, count)
+    }
+
+    #[inline(never)]
+    fn several(arena: H, count: u64) -> Result<Self, Error> {
         let range = arena.take_range(count, |_| {})?;
         Ok(Self { arena, range })
     }
@@ -72,7 +78,7 @@ impl<H: Handle> Frames<H> {
     /// # Errors
     ///
     /// As [`Arena::alloc`].
-    #[inline]
+    #[inline(always)]
     pub fn from_request(arena: H, request: FrameRequest) -> Result<Self, Error> {
         let start = arena.request(request)?;
         let range = FrameRange { start, end: Pfn::new(start.get() + request.order().frames()) };
@@ -105,6 +111,14 @@ impl<H: Handle> Frames<H> {
     pub fn into_raw(self) -> FrameRange {
         let (_, range) = self.into_parts();
         range
+    }
+
+    /// Several frames, or one that the allocator has just refused and will refuse again.
+    #[inline(never)]
+    fn drop_slow(&mut self) {
+        if let Err(error) = self.arena.give_range(self.range) {
+            self.arena.refuse_drop(error);
+        }
     }
 
     fn into_parts(self) -> (H, FrameRange) {
@@ -219,12 +233,8 @@ impl<H: Handle> DerefMut for Frames<H> {
 impl<H: Handle> Drop for Frames<H> {
     #[inline]
     fn drop(&mut self) {
-        let given = match self.range.len() {
-            1 => self.arena.give(self.range.start, Order::ZERO),
-            _ => self.arena.give_range(self.range),
-        };
-        if let Err(error) = given {
-            self.arena.refuse_drop(error);
+        if self.range.len() != 1 || self.arena.give(self.range.start, Order::ZERO).is_err() {
+            self.drop_slow();
         }
     }
 }
