@@ -29,14 +29,14 @@ use crate::sys::{self, Bytes, MAX_VECTORS, Mapping, Placement};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Private anonymous memory: the cheapest to touch and to give back (a quarter of a memfd's price), and the only
+    /// Private anonymous memory: a third of a memfd's price to give back (240 against 740 ns a page), and the only
     /// kind for which the kernel takes several ranges back with one flush. The default.
     #[default]
     Private,
     /// A memfd, so that a frame can be mapped a second time, at another address or in another process.
     Memfd,
     /// Private anonymous memory that the kernel may back with huge pages (`MADV_HUGEPAGE`): an eighteenth of the price
-    /// to give back, fewer TLB misses; but the first byte touched in a block takes 2 MiB of memory.
+    /// to give back (13.5 ns for each 4 KiB), fewer TLB misses; but the first byte touched in a block takes 2 MiB of memory.
     HugePages,
     /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved when the arena is
     /// made, so that running out of them is an error there and not a signal later.
@@ -94,18 +94,10 @@ impl Memory {
                 mapping
             }
             Backing::Hugetlb => {
-                // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
-                let flags = MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-                Mapping::aligned(len, align, rw, flags).map_err(|error| match error {
-                    Error::Os { errno, .. } => Error::Os {
-                        call: "mmap(MAP_HUGETLB)",
-                        errno,
-                        bytes: len as u64,
-                        hint: "set huge pages aside first (sysctl vm.nr_hugepages), one for each 2 MiB of the arena and \
-                               as many again up to 1 GiB, which aligning it takes for a moment",
-                    },
-                    error => error,
-                })?
+                // Aligned as address space first: aligning huge pages would take more of them for a moment.
+                let mut mapping = Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
+                mapping.replace_with_huge_pages()?;
+                mapping
             }
         };
         let this = Self {
@@ -314,5 +306,75 @@ impl Drop for Memory {
             // SAFETY: dropped here and nowhere else, and not used any more.
             unsafe { ManuallyDrop::drop(&mut self.mapping) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(memory: &Memory, blocks: &[u64]) -> Vec<FrameRange> {
+        let first = memory.first().get();
+        blocks
+            .iter()
+            .filter_map(|block| FrameRange::new(Pfn::new(first + block * PAGEBLOCK_FRAMES), PAGEBLOCK_FRAMES))
+            .collect()
+    }
+
+    fn released(memory: &Memory, runs: &[FrameRange]) -> (u64, Vec<usize>, Result<(), Error>) {
+        let (mut calls, mut done) = (0, Vec::new());
+        // SAFETY: nobody else knows of this memory.
+        let result = unsafe { memory.release(runs, &mut calls, |run| done.push(run)) };
+        (calls, done, result)
+    }
+
+    /// One byte in each of these blocks.
+    fn touch(memory: &Memory, runs: &[FrameRange]) {
+        for run in runs {
+            // SAFETY: within the memory, which nobody else knows.
+            unsafe { memory.pointer(run.start).write(1) };
+        }
+        assert_eq!(memory.in_memory(memory.range()), Ok(runs.len() as u64));
+    }
+
+    #[test]
+    fn runs_are_released_one_by_one_where_vectors_do_not_work() {
+        let memory = Memory::reserve(8, Backing::Private, OnFork::Copy).unwrap();
+        let runs = runs(&memory, &[1, 3, 6]);
+        memory.vectors.store(false, Ordering::Relaxed);
+        touch(&memory, &runs);
+        assert_eq!(released(&memory, &runs), (3, vec![0, 1, 2], Ok(())));
+        assert_eq!(memory.in_memory(memory.range()), Ok(0));
+    }
+
+    #[test]
+    fn a_run_that_the_kernel_refuses_does_not_keep_the_others() {
+        let memory = Memory::reserve(8, Backing::Private, OnFork::Copy).unwrap();
+        let runs = runs(&memory, &[1, 3, 6]);
+        for vectors in [true, false] {
+            memory.vectors.store(vectors, Ordering::Relaxed);
+            touch(&memory, &runs);
+            // SAFETY: our own memory; locking it changes nothing in it.
+            if unsafe { libc::mlock(memory.pointer(runs[1].start).cast(), 4096) } != 0 {
+                return; // Not allowed here; `locked_memory_stays` says so aloud.
+            }
+            let (_, mut done, result) = released(&memory, &runs);
+            done.sort_unstable();
+            assert_eq!(done, [0, 2]);
+            assert!(result.is_err());
+            assert_eq!(memory.in_memory(memory.range()), Ok(1));
+            // SAFETY: as above.
+            unsafe { libc::munlock(memory.pointer(runs[1].start).cast(), 4096) };
+            assert_eq!(released(&memory, &runs[1..2]).2, Ok(()));
+        }
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_each_others_shift() {
+        let memory = Memory::reserve(3, Backing::Private, OnFork::Copy).unwrap();
+        let range = memory.range();
+        assert_eq!(range.len(), 3 * PAGEBLOCK_FRAMES);
+        assert_eq!(memory.pointer(range.start).addr() as u64, range.start.get() << 12);
+        assert_eq!(range.start.get() % (4 * PAGEBLOCK_FRAMES), 0, "aligned to the next power of two");
     }
 }

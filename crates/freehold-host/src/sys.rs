@@ -80,6 +80,17 @@ impl Mapping {
         mapped.map(drop).map_err(|errno| Error::os("mmap of the memfd", errno, self.len as u64, NO_ROOM))
     }
 
+    /// Puts huge pages there instead, all of them set aside for this mapping at once.
+    pub(crate) fn replace_with_huge_pages(&mut self) -> Result<(), Error> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        // SAFETY: as above.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
+        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB of the arena";
+        mapped.map(drop).map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -172,4 +183,41 @@ pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
 fn last_errno() -> Errno {
     let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     Errno::from_raw_os_error(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_mappings_are_and_can_be_written_to_the_last_byte() {
+        for len in [4096, 1 << 20, 3 << 20] {
+            let rw = ProtFlags::READ | ProtFlags::WRITE;
+            let mapping = Mapping::aligned(len, 2 << 20, rw, MapFlags::NORESERVE).unwrap();
+            assert_eq!((mapping.base().addr().get() % (2 << 20), mapping.len()), (0, len));
+            // SAFETY: within the mapping, which nobody else knows.
+            unsafe { mapping.base().add(len - 1).write(1) };
+            assert_eq!(pages_in_memory((mapping.base(), len)), Ok(1));
+        }
+        assert!(Mapping::aligned(usize::MAX, 4096, ProtFlags::empty(), MapFlags::empty()).is_err());
+        assert!(Mapping::zeroed(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn binding_to_a_node_that_there_is_and_to_one_that_there_is_not() {
+        let mapping = Mapping::zeroed(4096).unwrap();
+        let range = (mapping.base(), mapping.len());
+        for placement in [Placement::Preferred, Placement::Bound] {
+            match bind(range, 0, placement) {
+                // A kernel without NUMA support, or a sandbox.
+                Err(Errno::NOSYS | Errno::PERM) => return,
+                bound => assert_eq!(bound, Ok(())),
+            }
+            assert!(bind(range, 1000, placement).is_err());
+            assert_eq!(bind(range, 5000, placement), Err(Errno::INVAL), "more nodes than the mask has room for");
+        }
+        // SAFETY: within the mapping, which nobody else knows.
+        unsafe { mapping.base().write(1) };
+        assert_eq!(pages_in_memory(range), Ok(1));
+    }
 }

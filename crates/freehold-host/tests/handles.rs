@@ -143,7 +143,7 @@ fn every_wrong_free_is_an_error_value_and_changes_nothing() {
     let order = Order::new(3).unwrap();
     let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
     let never = Pfn::new(arena.range().end.get() - 1);
-    // SAFETY (all of them): what is freed wrongly is refused, and what is freed rightly is nobody's any more.
+    // SAFETY: what is freed wrongly is refused, and what is freed rightly is nobody's any more.
     unsafe {
         let free = |pfn, order| arena.free(pfn, order).unwrap_err();
         assert_eq!(free(never, Order::ZERO), Error::Free(FreeError::NeverAllocated { pfn: never }));

@@ -89,8 +89,7 @@ fn fork_with_private_memory() {
         return;
     }
     for lock in [Lock::Biased, Lock::Ordinary] {
-        let arena =
-            Arena::builder(64 * MIB).lock(lock).background(true).decay(Duration::from_millis(1)).build().unwrap();
+        let arena = Arena::builder(64 * MIB).lock(lock).build().unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stops = Stops(&stop);
@@ -104,6 +103,11 @@ fn fork_with_private_memory() {
                     }
                 });
             }
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    arena.pass().unwrap();
+                }
+            });
             for round in 0..20 {
                 let mut frames = arena.frames(3).unwrap();
                 frames.fill(7);
