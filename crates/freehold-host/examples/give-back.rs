@@ -5,8 +5,8 @@
 //! cargo run --release -p freehold-host --example give-back -- 256 5     256 MiB, medians of 5 rounds
 //! ```
 //!
-//! Three rows for each kind of memory: every block free; every second block free (as many runs as blocks, so this shows
-//! what the vectors are for); and a pass that finds nothing to do. The rounds of both sides alternate, so that what else
+//! Four rows for each kind of memory: every block free; every second block free (as many runs as blocks, so this shows
+//! what the vectors are for); and passes that find nothing to do, because nothing is resident or all is in use. The rounds of both sides alternate, so that what else
 //! the machine does hits both.
 
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn main() -> Result<(), Error> {
     for (backing, name) in [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")] {
         let arena = Arena::builder(bytes).backing(backing).build()?;
         let plain = Plain::new(bytes as usize, backing);
-        let (mut ours, mut theirs, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ours, mut theirs, mut idle, mut busy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut calls = 0;
         for _ in 0..rounds {
             let mut all = Vec::new();
@@ -82,6 +82,9 @@ fn main() -> Result<(), Error> {
                 touch(&mut frames);
                 all.push(frames);
             }
+            let start = Instant::now();
+            assert_eq!(arena.trim()?.blocks, 0, "every block is in use");
+            busy.push(start.elapsed());
             drop(all);
             let start = Instant::now();
             let released = arena.trim()?;
@@ -96,7 +99,8 @@ fn main() -> Result<(), Error> {
         }
         let one = median(&mut theirs);
         row(&format!("{name}: all blocks"), median(&mut ours), one, calls, blocks);
-        println!("{:44} {:9.3} ms", format!("{name}: nothing to give back"), median(&mut idle));
+        println!("{:44} {:9.3} ms", format!("{name}: nothing resident"), median(&mut idle));
+        println!("{:44} {:9.3} ms", format!("{name}: everything in use"), median(&mut busy));
 
         // Every second block: no two free ones are neighbours.
         let mut ours = Vec::new();

@@ -9,8 +9,8 @@
 //! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU online its share of the
 //! memory (an eighth of it between them all), so slots that nobody uses must not count; and a CPU that goes offline
 //! gives every block it holds to its zone, so a thread that ends leaves nothing behind in a slot that may never be used
-//! again. A program that makes a thread for each request pays for that with about 50 ns for each block the thread held;
-//! a pool pays nothing.
+//! again. A program that makes a thread for each request pays for that in proportion to the blocks each thread held; a
+//! pool of threads pays nothing.
 //!
 //! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its first call.
 

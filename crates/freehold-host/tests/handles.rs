@@ -15,6 +15,15 @@ fn all_free(arena: &Arena) {
 }
 
 #[test]
+fn handles_and_arenas_can_be_sent_and_shared() {
+    fn both<T: Send + Sync>() {}
+    both::<Arena>();
+    both::<Frames>();
+    both::<Frames<&Arena>>();
+    both::<Frames<Arc<Arena>>>();
+}
+
+#[test]
 fn any_number_of_frames_is_aligned_exclusive_memory() {
     let arena = Arena::with_size(128 * MIB).unwrap();
     let mut kept = Vec::new();

