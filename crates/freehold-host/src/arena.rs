@@ -96,7 +96,8 @@ impl Arena {
 
     /// Allocates `2^order` frames, naturally aligned.
     ///
-    /// About 30 instructions more than [`Owned::alloc`](freehold::Owned::alloc)'s for a thread with a slot of its own.
+    /// For a thread with a slot of its own: [`Owned::alloc`](freehold::Owned::alloc), after one comparison that finds the
+    /// slot, and before one that finds nothing to note about the block.
     ///
     /// # Errors
     ///
