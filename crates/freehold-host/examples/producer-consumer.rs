@@ -95,7 +95,7 @@ fn pairs(arena: &Arena) {
     warm.into_iter().flatten().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it was allocated"));
 
     let word = AtomicU64::new(0);
-    let mut runs: [(&str, &mut dyn FnMut()); 4] = [
+    let mut runs: [(&str, &mut dyn FnMut()); 5] = [
         ("one atomic read-modify-write", &mut || {
             for i in 0..N {
                 black_box(word.fetch_add(black_box(i), Ordering::AcqRel));
@@ -104,6 +104,15 @@ fn pairs(arena: &Arena) {
         ("a frame, the bare allocator", &mut || {
             for _ in 0..N {
                 let pfn = cpu.alloc(request).expect("it is not full");
+                cpu.free(black_box(pfn), Order::ZERO).expect("it was allocated");
+            }
+        }),
+        ("the same through a pointer", &mut || {
+            for _ in 0..N {
+                // As a thread-local variable or a structure has it: nothing of the handle stays in registers.
+                let cpu = black_box(&cpu);
+                let pfn = cpu.alloc(request).expect("it is not full");
+                let cpu = black_box(cpu);
                 cpu.free(black_box(pfn), Order::ZERO).expect("it was allocated");
             }
         }),
@@ -120,7 +129,7 @@ fn pairs(arena: &Arena) {
             }
         }),
     ];
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; 5];
     for _ in 0..ROUNDS {
         for ((_, run), times) in runs.iter_mut().zip(&mut times) {
             let start = Instant::now();

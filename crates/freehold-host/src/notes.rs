@@ -114,8 +114,12 @@ impl Notes {
     fn clear(&self, start: u64, end: u64, dirty: &mut impl FnMut(u64, u64)) {
         let block = (start / PAGEBLOCK_FRAMES - self.first_block) as usize;
         let note = &self.notes[block];
-        // Relaxed: others clear the same bits at the same moment; each bit is cleared by one of them, who counts.
-        let old = note.fetch_and(!(RELEASED | SEEN), Ordering::Relaxed);
+        // Relaxed: others clear the same bits at the same moment; each bit is cleared by one of them, who counts. A frame
+        // that is used again and again while its block is still fresh finds nothing to clear, and writes nothing.
+        let mut old = note.load(Ordering::Relaxed);
+        if old & (RELEASED | SEEN) != 0 {
+            old = note.fetch_and(!(RELEASED | SEEN), Ordering::Relaxed);
+        }
         if old & RELEASED != 0 {
             self.resident.fetch_add(1, Ordering::Relaxed);
         }
@@ -126,15 +130,20 @@ impl Notes {
         let used = self.used(block);
         let base = start / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;
         let mut at = start;
+        let mut news = false;
         while at < end {
             let bit = at % 64;
             let len = (64 - bit).min(end - at);
             let mask = (!0u64 >> (64 - len)) << bit;
             let word = &used[((at - base) / 64) as usize];
-            // Acquire / Release: who finds the last bits set and clears FRESH does so after all the others' bits. The
-            // frames' own bits are nobody else's business: only who has a frame sets its bit.
-            let before = word.fetch_or(mask, Ordering::AcqRel) & mask;
-            let mut left = before;
+            // Relaxed: a frame's bit is set by who has the frame, so these bits came with the frames.
+            let mut left = mask;
+            if word.load(Ordering::Relaxed) & mask != mask {
+                // SeqCst, with the loads below: of two threads that fill the last two words at the same moment, the later
+                // one in the single order of these operations sees that all are full.
+                left = word.fetch_or(mask, Ordering::SeqCst) & mask;
+                news = true;
+            }
             while left != 0 {
                 let first = u64::from(left.trailing_zeros());
                 let run = u64::from((left >> first).trailing_ones());
@@ -143,8 +152,8 @@ impl Notes {
             }
             at += len;
         }
-        // Two threads that fill the last two words at once may both miss it; the next one to come by sees it.
-        if used.iter().all(|word| word.load(Ordering::Acquire) == !0) {
+        if news && used.iter().all(|word| word.load(Ordering::SeqCst) == !0) {
+            // Relaxed: whoever still sees FRESH looks at the bits, and finds them all set.
             note.fetch_and(!FRESH, Ordering::Relaxed);
         }
     }
@@ -214,6 +223,30 @@ mod tests {
         assert!(!notes.is_resident(0) && notes.is_resident(1) && !notes.is_resident(2));
         assert_eq!(dirty(&notes, range(1024, 600)), [(1024 + 512, 22)]);
         assert_eq!((notes.resident(), notes.count_resident()), (2, 2));
+    }
+
+    #[test]
+    fn of_threads_that_fill_a_block_together_one_sees_that_it_is_full() {
+        for round in 0..200 {
+            let notes = Notes::new(0, 1, false).unwrap();
+            let start = std::sync::Barrier::new(4);
+            let all = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|thread| {
+                        let (notes, start) = (&notes, &start);
+                        scope.spawn(move || {
+                            start.wait();
+                            // Frames of all words, taken in turns by the four.
+                            (0..128).map(|i| dirty(notes, range(i * 4 + thread, 1)).len()).sum::<usize>()
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+            });
+            assert_eq!(all, 0, "round {round}: every frame was clean once");
+            assert!(!notes.is_noted(Pfn::new(0)), "round {round}");
+            assert_eq!((notes.resident(), notes.count_resident()), (1, 1));
+        }
     }
 
     #[test]

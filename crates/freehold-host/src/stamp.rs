@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! parent                 child after fork
-//! [ id | 0 0 0 ... ]     [ 0 | 0 0 0 ... ]      MADV_WIPEONFORK
+//! [ ... 0 0 0 | id ]     [ ... 0 0 0 | 0 ]      MADV_WIPEONFORK
 //! ```
 //!
 //! A child of `fork` has one thread; whatever lock another thread held at that moment stays held for ever. So the child
@@ -22,6 +22,10 @@ pub(crate) struct Stamp {
     page: Mapping,
 }
 
+/// Where in the page: the last word. The allocator writes at the starts of its blocks' 256 bytes all the time, and a load
+/// whose address has the same last 12 bits as a store under way is held up by it: measured, 1.2 ns of 14.
+const LAST: usize = 4096 / size_of::<AtomicU64>() - 1;
+
 /// Numbers are never used twice, so that a thread cannot take a new arena for one that is gone.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -40,7 +44,7 @@ impl Stamp {
     #[inline(always)]
     fn word(&self) -> &AtomicU64 {
         // SAFETY: the mapping is a page, so large enough and aligned; it lives as long as `self` and is only used here.
-        unsafe { self.page.base().cast::<AtomicU64>().as_ref() }
+        unsafe { self.page.base().cast::<AtomicU64>().add(LAST).as_ref() }
     }
 
     /// The arena's number; 0 in a forked child.
