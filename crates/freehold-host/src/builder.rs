@@ -1,0 +1,281 @@
+//! The knobs of an arena, each with its default and why one would turn it.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use freehold::{Config, FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig};
+
+use crate::Error;
+use crate::arena::{Arena, Inner};
+use crate::background::Background;
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::{Backing, Memory, OnFork};
+use crate::notes::Notes;
+use crate::numa::{Numa, Topology};
+use crate::release::Release;
+use crate::slots::Slots;
+use crate::sys::Placement;
+
+/// How a thread gets at the state of the CPU it has for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Lock {
+    /// With plain stores and loads, where the kernel has `membarrier(2)`: others who reach in pay for a barrier on every
+    /// core (0.2 us alone, about 10 us with other cores running). With an ordinary lock elsewhere. The default.
+    #[default]
+    Biased,
+    /// With an ordinary lock: one atomic read-modify-write more for each call, but nobody interrupts other cores. For
+    /// programs in which threads mostly reach into each other's CPUs, and for tests.
+    Ordinary,
+}
+
+/// Makes an [`Arena`].
+///
+/// ```
+/// use freehold_host::{Arena, Backing};
+/// use std::time::Duration;
+///
+/// let arena = Arena::builder(64 << 20)
+///     .backing(Backing::Memfd)
+///     .decay(Duration::from_secs(1))
+///     .build()?;
+/// assert_eq!(arena.stats().frames, 64 << 20 >> 12);
+/// # Ok::<(), freehold_host::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    bytes: u64,
+    backing: Backing,
+    on_fork: OnFork,
+    lock: Lock,
+    slots: Option<u16>,
+    shared_slots: Option<u16>,
+    numa: Numa,
+    topology: Option<Topology>,
+    watermarks: Watermarks,
+    populate: bool,
+    decay: Duration,
+    budget: u64,
+    batch: u64,
+    background: bool,
+}
+
+impl Builder {
+    /// An arena of at least that many bytes, in whole blocks of 2 MiB.
+    ///
+    /// It may be larger than the machine's memory: only what is used counts. An arena too large costs 321 bytes
+    /// for each 2 MiB of it (0.0153 %); one too small cannot grow.
+    /// For a moment it takes up to 1 GiB more of addresses, to start at a multiple of the largest chunk.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            backing: Backing::default(),
+            on_fork: OnFork::default(),
+            lock: Lock::default(),
+            slots: None,
+            shared_slots: None,
+            numa: Numa::default(),
+            topology: None,
+            watermarks: Watermarks::None,
+            populate: false,
+            decay: Duration::from_secs(10),
+            budget: 512,
+            batch: 32,
+            background: false,
+        }
+    }
+
+    /// What the frames are made of: see [`Backing`].
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// What a forked child finds: see [`OnFork`].
+    pub fn on_fork(mut self, on_fork: OnFork) -> Self {
+        self.on_fork = on_fork;
+        self
+    }
+
+    /// How threads get at their CPUs: see [`Lock`].
+    pub fn lock(mut self, lock: Lock) -> Self {
+        self.lock = lock;
+        self
+    }
+
+    /// How many threads can have a CPU for themselves at once; later ones share.
+    ///
+    /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena. A slot costs
+    /// 2.5 KiB for each zone, and nothing else while no thread has it. More is worth it for programs with many threads
+    /// that all allocate.
+    pub fn slots(mut self, slots: u16) -> Self {
+        self.slots = Some(slots);
+        self
+    }
+
+    /// How many CPUs the threads beyond [`slots`](Self::slots) share, each under its lock.
+    ///
+    /// Default: one for each of the machine's CPUs, at most 8: more threads than that cannot run at once.
+    pub fn shared_slots(mut self, slots: u16) -> Self {
+        self.shared_slots = Some(slots);
+        self
+    }
+
+    /// What to do where there is more than one memory node: see [`Numa`].
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.numa = numa;
+        self
+    }
+
+    /// Takes the machine to be that, instead of asking the kernel: for containers whose `/sys` lies, and for tests.
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// How much each zone holds back for requests that may not fail.
+    ///
+    /// Default: nothing. A kernel holds memory back because giving memory back needs memory; here it does not.
+    pub fn watermarks(mut self, watermarks: Watermarks) -> Self {
+        self.watermarks = watermarks;
+        self
+    }
+
+    /// Has the kernel back the whole arena while it is built, so that running out of memory is an error there.
+    ///
+    /// Default: no. Nothing is touched until it is used.
+    pub fn populate(mut self, populate: bool) -> Self {
+        self.populate = populate;
+        self
+    }
+
+    /// How long a block must have been wholly free before a [pass](Arena::pass) of the background thread gives it back.
+    ///
+    /// Default: 10 s, as other allocators do: memory that is used again within that time costs no page faults (240 ns
+    /// to give a page back, and as much again to fault it in), and what is not is missed by nobody. A block goes when a
+    /// pass has found it free and the next one finds that nothing was taken from it since, so after one to two of these.
+    pub fn decay(mut self, decay: Duration) -> Self {
+        self.decay = decay;
+        self
+    }
+
+    /// The most blocks that one pass gives back.
+    ///
+    /// Default: 512 (1 GiB), which takes about 65 ms in 4 KiB pages: so the background thread uses less than 1 % of a
+    /// core at the default decay. [`Arena::trim`] knows no budget.
+    pub fn budget(mut self, blocks: u64) -> Self {
+        self.budget = blocks;
+        self
+    }
+
+    /// How many blocks are out of the allocator's hands at a time while they are given back.
+    ///
+    /// Default: 32 (64 MiB, about 4 ms). More means fewer system calls where free blocks are not neighbours; but an
+    /// allocation that fails meanwhile has to wait for them.
+    pub fn batch(mut self, blocks: u64) -> Self {
+        self.batch = blocks;
+        self
+    }
+
+    /// Starts a thread that makes a [pass](Arena::pass) each [`decay`](Self::decay).
+    ///
+    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the program goes quiet.
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// Makes the arena.
+    ///
+    /// Takes time proportional to its size: about 320 bytes are written for each 2 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address space, no huge pages or
+    /// no memory; [`Error::PageSize`]; [`Error::Config`].
+    pub fn build(&self) -> Result<Arena, Error> {
+        const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
+        let page = rustix::param::page_size();
+        if page as u64 != FRAME_SIZE {
+            return Err(Error::PageSize { bytes: page });
+        }
+        // 2^46 bytes: half of what a process can address on x86-64.
+        if self.bytes == 0 || self.bytes > 1 << 46 {
+            return Err(Error::Knob { knob: "size", value: self.bytes, allowed: "1 byte to 64 TiB" });
+        }
+        if self.batch == 0 || self.batch > 1 << 20 {
+            return Err(Error::Knob { knob: "batch", value: self.batch, allowed: "1 to 1048576 blocks" });
+        }
+        let blocks = self.bytes.div_ceil(BLOCK);
+        let topology = match self.numa {
+            Numa::Ignore => Topology::single(),
+            _ => self.topology.clone().unwrap_or_else(Topology::detect),
+        };
+        // A zone must have a block; and the allocator has at most 64 zones.
+        let topology = topology.at_most(blocks.min(64) as usize);
+        let nodes = topology.node_count();
+        let slots = self.slot_table(blocks, nodes, &topology)?;
+
+        let memory = Memory::reserve(blocks, self.backing, self.on_fork)?;
+        let (core, notes) = self.assemble(&memory, slots, &topology)?;
+        let inner =
+            Arc::new(Inner { core: Arc::new(core), notes, memory, release: Release::new(self.budget, self.batch) });
+        let background = if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
+        Ok(Arena::new(inner, background))
+    }
+
+    fn slot_table(&self, blocks: u64, nodes: u16, topology: &Topology) -> Result<Slots, Error> {
+        let machine = available_parallelism().map_or(1, |n| n.get() as u64);
+        let exclusive = match self.slots {
+            Some(slots) => slots,
+            None => (4 * machine).min(blocks / 16).clamp(1, 1024) as u16,
+        };
+        let shared = self.shared_slots.unwrap_or(machine.min(8) as u16).max(nodes);
+        if exclusive > 30_000 {
+            return Err(Error::Knob { knob: "slots", value: exclusive.into(), allowed: "at most 30000" });
+        }
+        if shared == 0 || shared > 30_000 {
+            return Err(Error::Knob { knob: "shared_slots", value: shared.into(), allowed: "1 to 30000" });
+        }
+        Ok(Slots::new(exclusive, shared, topology))
+    }
+
+    fn assemble(&self, memory: &Memory, slots: Slots, topology: &Topology) -> Result<(Core, Notes), Error> {
+        let mut start = memory.first();
+        let parts: Vec<FrameRange> = topology
+            .divide(memory.range().len() / PAGEBLOCK_FRAMES)
+            .into_iter()
+            .map(|blocks| {
+                let part = FrameRange { start, end: Pfn::new(start.get() + blocks * PAGEBLOCK_FRAMES) };
+                start = part.end;
+                part
+            })
+            .collect();
+        match self.numa {
+            Numa::Prefer => memory.bind(topology, &parts, Placement::Preferred)?,
+            Numa::Bind => memory.bind(topology, &parts, Placement::Bound)?,
+            Numa::ZonesOnly | Numa::Ignore => {}
+        }
+        if self.populate {
+            memory.populate(memory.range())?;
+        }
+        let zones: Vec<ZoneConfig<'_>> = parts
+            .iter()
+            .enumerate()
+            .map(|(node, part)| ZoneConfig {
+                node: freehold::NodeId::new(node as u8),
+                watermarks: self.watermarks,
+                ..ZoneConfig::new(std::slice::from_ref(part))
+            })
+            .collect();
+        let cpu_nodes = slots.cpu_nodes();
+        // CPUs come online as threads come.
+        let config = Config { online: 0, cpu_nodes: &cpu_nodes, ..Config::new(slots.cpus(), &zones) };
+        let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
+        let (first, blocks) = (memory.first().get() / PAGEBLOCK_FRAMES, memory.range().len() / PAGEBLOCK_FRAMES);
+        Ok((core, Notes::new(first, blocks, self.populate)?))
+    }
+}

@@ -1,0 +1,154 @@
+//! What the threads of a process share of an arena, and what may outlive it: the allocator, its metadata, the slots.
+//!
+//! A thread that has used an arena holds a counted reference to this until it ends (or meets another arena after this
+//! one is gone), because its CPU handle points into it. The frames themselves are not in here: they are unmapped when
+//! the [`Arena`](crate::Arena) is dropped, whatever threads are still about.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use freehold::{
+    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn, Platform, Request,
+};
+
+use crate::Error;
+use crate::host::Host;
+use crate::slots::Slots;
+use crate::stamp::Stamp;
+use crate::sys::Mapping;
+
+/// The allocator of an arena.
+pub(crate) type Engine = Freehold<'static, Host>;
+/// A CPU of it that one thread has for itself.
+pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
+
+/// See the module's documentation.
+pub(crate) struct Core {
+    pub(crate) stamp: Stamp,
+    pub(crate) engine: Engine,
+    pub(crate) slots: Slots,
+    /// The arena has been dropped: threads let go of what they hold when they next look.
+    closed: AtomicBool,
+    /// What `engine` keeps its state in; after it, so that it is unmapped last.
+    metadata: Mapping,
+}
+
+impl Core {
+    pub(crate) fn new(config: &Config<'_>, host: Host, slots: Slots) -> Result<Self, Error> {
+        let stamp = Stamp::new()?;
+        let metadata = Mapping::zeroed(Engine::metadata_size(config)?)?;
+        // SAFETY: the mapping is as long as that, nobody else knows of it, and it is unmapped only when `Core` is
+        // dropped, whose `engine` alone has the slice and is gone by then. Every `OwnedCpu`, the other holder of
+        // pointers into it, is kept beside an `Arc<Core>` (see `thread.rs`).
+        let region: &'static mut [MaybeUninit<u8>] =
+            unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
+        let engine = Freehold::new(config, region, host)?;
+        engine.cpu_online(slots.keeper())?;
+        Ok(Self { stamp, engine, slots, closed: AtomicBool::new(false), metadata })
+    }
+
+    /// Bytes of metadata.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        self.metadata.len() as u64
+    }
+
+    /// The CPU that no thread has.
+    pub(crate) fn keeper(&self) -> On<'_, 'static, Host> {
+        self.engine.on(self.slots.keeper())
+    }
+
+    /// Brings home what was freed into about that many blocks that the zones hold.
+    ///
+    /// Blocks that were handed out whole, two or more at a time, are the zones'. What is freed into them waits for
+    /// somebody to collect it, which the allocator leaves until it has nothing else: right for a machine, where all
+    /// memory is alike. Here memory that was never touched is not, and should not be touched while other memory is free.
+    pub(crate) fn collect(&self, blocks: u64) {
+        // 32 blocks of each zone a call. It cannot fail: the keeper is always online.
+        for _ in 0..blocks.div_ceil(32) {
+            let _ = self.keeper().tick();
+        }
+    }
+
+    /// Owners use the biased lock.
+    pub(crate) fn biased(&self) -> bool {
+        self.engine.platform().has_heavy_barrier()
+    }
+
+    pub(crate) fn close(&self) {
+        // Release, with the load below: a thread that sees it does so after the arena's last call.
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// An error in a forked child, where no lock may be touched.
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        if self.stamp.is_forked() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// Takes that CPU for the caller.
+    ///
+    /// # Safety
+    ///
+    /// The handle must be dropped or forgotten before this `Core` is dropped.
+    pub(crate) unsafe fn own(&self, cpu: CpuId) -> Result<OwnedCpu, AllocError> {
+        let owned = self.engine.own(cpu)?;
+        // SAFETY: only the lifetime of the borrow of `engine` is made longer, which stays where it is (behind an `Arc`)
+        // until `Core` is dropped; the caller promises that the handle is gone by then.
+        Ok(unsafe { std::mem::transmute::<Owned<'_, 'static, Host>, OwnedCpu>(owned) })
+    }
+}
+
+/// The CPU a call is made on.
+pub(crate) enum Cpu<'a> {
+    /// The thread's own.
+    Owned(&'a OwnedCpu),
+    /// One shared with other threads.
+    Shared(On<'a, 'static, Host>),
+}
+
+macro_rules! either {
+    ($self:ident, $cpu:ident => $call:expr) => {
+        match $self {
+            Cpu::Owned($cpu) => $call,
+            Cpu::Shared($cpu) => $call,
+        }
+    };
+}
+
+impl Cpu<'_> {
+    #[inline(always)]
+    pub(crate) fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        either!(self, cpu => cpu.alloc(request))
+    }
+
+    #[inline(always)]
+    pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        either!(self, cpu => cpu.free(pfn, order))
+    }
+
+    #[inline]
+    pub(crate) fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        either!(self, cpu => cpu.free_range(range))
+    }
+
+    #[inline]
+    pub(crate) fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        either!(self, cpu => cpu.alloc_bulk(request, out))
+    }
+
+    #[inline]
+    pub(crate) fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        either!(self, cpu => cpu.free_bulk(frames))
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), AllocError> {
+        either!(self, cpu => cpu.flush())
+    }
+
+    pub(crate) fn id(&self) -> CpuId {
+        either!(self, cpu => cpu.cpu())
+    }
+}

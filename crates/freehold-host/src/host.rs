@@ -1,0 +1,53 @@
+//! The allocator's [`Platform`]: how threads of a Linux process wait, and reach into each other's state.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use freehold::{Pfn, Platform};
+use rustix::thread::MembarrierCommand;
+
+/// Threads of this process as CPUs.
+pub(crate) struct Host {
+    barrier: bool,
+    late_double_frees: AtomicU64,
+}
+
+impl Host {
+    /// Registers this process for expedited barriers, unless told not to; where the kernel has none (before Linux 4.14,
+    /// or forbidden by a sandbox) owners use the ordinary lock.
+    pub(crate) fn new(barrier: bool) -> Self {
+        let barrier = barrier && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        Self { barrier, late_double_frees: AtomicU64::new(0) }
+    }
+
+    /// Double frees that the second call could not see.
+    pub(crate) fn late_double_frees(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.late_double_frees.load(Ordering::Relaxed)
+    }
+}
+
+impl Platform for Host {
+    fn has_heavy_barrier(&self) -> bool {
+        self.barrier
+    }
+
+    fn heavy_barrier(&self) {
+        if rustix::thread::membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            // It worked when it was registered, so somebody has forbidden it since (a seccomp filter installed late).
+            // Going on without would let two threads into one CPU's state: there is no value to return that says so,
+            // and unwinding would leave a lock held.
+            eprintln!("freehold-host: membarrier(2) has been forbidden after an arena was made that relies on it");
+            std::process::abort();
+        }
+    }
+
+    fn relax(&self) {
+        // The holder of a lock may be waiting for this very core.
+        std::thread::yield_now();
+    }
+
+    fn late_double_free(&self, _: Pfn) {
+        // Relaxed: a statistic.
+        self.late_double_frees.fetch_add(1, Ordering::Relaxed);
+    }
+}

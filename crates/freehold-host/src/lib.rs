@@ -1,0 +1,109 @@
+//! Freehold in Linux user space: an arena of real page frames, with threads as CPUs.
+//!
+//! # The story
+//!
+//! A program that moves memory about in pages (a buffer pool, a message ring, a garbage collector, a page cache) wants
+//! what a kernel's page allocator gives: frames of 4 KiB, in powers of two or any number, freed by whoever has them last,
+//! part by part. [`freehold`] does the accounting, in bitmaps beside the memory, without touching it. This crate brings
+//! the memory and the machine:
+//!
+//! ```text
+//!                 an Arena
+//!  addresses      base (a multiple of 1 GiB)                                              base + size
+//!  memory         |###block###|###block###|...........|###block###|...........|...........|
+//!                  2 MiB, 512 frames       given back                not touched yet: costs nothing
+//!  PFN            base >> 12                              a frame's PFN is its address >> 12
+//!
+//!  beside it      engine    256 bytes a block: which frames are free, who holds the block
+//!                 notes      65 bytes a block: does the OS back it, which frames are still zero
+//!                 stamp      one page that reads 0 in a forked child
+//!
+//!  threads        thread A -> CPU 0, its own:  plain loads and stores
+//!                 thread B -> CPU 1, its own
+//!                 thread X -> CPU E, shared:   a lock         (when there are more threads than slots)
+//! ```
+//!
+//! - **Reserving** is address space only; pages come when they are touched, so an arena may be larger than the machine.
+//! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it ends, with all that the
+//!   slot holds. While it lives, an allocation of a frame and its free take no atomic read-modify-write: others who must
+//!   reach in use `membarrier(2)`.
+//! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any thread; beside them are
+//!   [raw calls](Arena::alloc) by frame number.
+//! - **Giving back.** Blocks that have been wholly free for a while are [given back](Arena::pass) to the OS, in batches,
+//!   with one system call for each run of neighbours; [`Arena::trim`] does it now.
+//! - **Trouble is a value.** No address space, no memory, a wrong free, a forked child: an [`Error`], and nothing lost.
+//!
+//! ```
+//! use freehold_host::{Arena, Frames};
+//!
+//! let arena = Arena::with_size(64 << 20)?;
+//! let mut frames = arena.zeroed(5)?; // any number of neighbouring frames
+//! frames[..5].copy_from_slice(b"hello");
+//!
+//! // They can be sent to another thread, cut, and dropped there part by part.
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         let (head, tail) = frames.split(2).unwrap();
+//!         assert_eq!(&head[..5], b"hello");
+//!         drop(head);
+//!         assert_eq!(tail.frame_count(), 3);
+//!     });
+//! });
+//! assert_eq!(arena.free_frames(), arena.stats().frames);
+//!
+//! // What was used is free now, but still the process's memory: give it back.
+//! assert_eq!(arena.trim()?.blocks, 1);
+//! assert_eq!(arena.stats().blocks_resident, 0);
+//! arena.validate()?;
+//! # Ok::<(), freehold_host::Error>(())
+//! ```
+//!
+//! # fork
+//!
+//! A child of `fork` has a copy of the thread that forked and of no other: a lock that another thread held stays locked
+//! for ever. So in the child every call on the arena returns [`Error::Forked`] without touching a lock, handles that are
+//! dropped free nothing, and the parent notices nothing at all. What a child finds at the frames' addresses is the knob
+//! [`OnFork`]: its own copy, or nothing. A child that wants frames makes an arena of its own.
+//!
+//! # What it does not do
+//!
+//! - It does not move frames, so a block with a single frame in use stays the process's.
+//! - It cannot keep the kernel from overcommitting: memory that was not [populated](Arena::populate) may be missing when
+//!   it is touched, which is a signal. The knobs are [`Builder::populate`] and [`Backing::Hugetlb`].
+//! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest first; it does not know
+//!   of a block that is resident above one that was given back.
+
+#![warn(missing_docs)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("freehold-host is for Linux: it is made of its memory and thread calls");
+
+mod arena;
+mod background;
+mod builder;
+mod core;
+mod error;
+mod frames;
+mod host;
+mod memory;
+mod notes;
+mod numa;
+mod release;
+mod request;
+mod slots;
+mod stamp;
+mod stats;
+mod sys;
+mod thread;
+
+pub use arena::{Arena, Handle};
+pub use builder::{Builder, Lock};
+pub use error::Error;
+pub use frames::Frames;
+pub use memory::{Backing, OnFork};
+pub use numa::{Numa, Topology};
+pub use release::Released;
+pub use request::FrameRequest;
+pub use stats::Stats;
+
+pub use freehold;

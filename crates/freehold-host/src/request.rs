@@ -1,0 +1,78 @@
+//! What to ask an arena for.
+
+use freehold::{AllocFlags, Migratetype, NodeId, Order, Request};
+
+/// A request for `2^order` neighbouring, naturally aligned frames.
+///
+/// ```
+/// use freehold::{Migratetype, Order};
+/// use freehold_host::FrameRequest;
+///
+/// let request = FrameRequest::new(Order::PAGEBLOCK).migratetype(Migratetype::Unmovable);
+/// assert_eq!(request.order(), Order::PAGEBLOCK);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct FrameRequest {
+    /// The allocator's request does not tell its order, and the length of what comes back must not be guessed.
+    order: Order,
+    migratetype: Migratetype,
+    flags: AllocFlags,
+    align: Order,
+    node: Option<NodeId>,
+}
+
+impl FrameRequest {
+    /// Movable frames, anywhere. Movable is what nobody holds a physical address of: in user space, everything.
+    #[inline(always)]
+    pub const fn new(order: Order) -> Self {
+        Self { order, migratetype: Migratetype::Movable, flags: AllocFlags::empty(), align: Order::ZERO, node: None }
+    }
+
+    /// Keeps frames of different lifetimes apart: give what lives long another type than what comes and goes.
+    #[inline(always)]
+    pub const fn migratetype(mut self, migratetype: Migratetype) -> Self {
+        self.migratetype = migratetype;
+        self
+    }
+
+    /// How far the allocator may go.
+    #[inline(always)]
+    pub const fn flags(mut self, flags: AllocFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Starts at a multiple of `2^align` frames, where that is more than the order asks for.
+    pub const fn align(mut self, align: Order) -> Self {
+        self.align = align;
+        self
+    }
+
+    /// The node to look on first; by default that of the thread's slot. Nodes are counted from 0 in the order of
+    /// [`Topology::nodes`](crate::Topology::nodes).
+    pub const fn node(mut self, node: NodeId) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// How much is asked for.
+    #[must_use]
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+
+    /// As the allocator takes it.
+    #[inline(always)]
+    pub(crate) const fn request(&self) -> Request {
+        let mut request = Request::new(self.order, self.migratetype).flags(self.flags);
+        // Anything but the default makes a request that the fast paths do not serve.
+        if self.align.get() > self.order.get() {
+            request = request.align(self.align);
+        }
+        if let Some(node) = self.node {
+            request = request.node(node);
+        }
+        request
+    }
+}

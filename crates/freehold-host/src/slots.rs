@@ -1,0 +1,167 @@
+//! Which thread has which CPU.
+//!
+//! ```text
+//! CPU 0 .. E-1        exclusive: one thread each, which enters its state with plain stores and loads
+//! CPU E .. E+S-1      shared: the threads beyond E, spread over them; an ordinary lock, no barrier
+//! CPU E+S             the keeper: nobody's, for giving memory back and for collecting what others freed
+//! ```
+//!
+//! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU online its share of the
+//! memory (an eighth of it between them all), so slots that nobody uses must not count; and a CPU that goes offline
+//! gives every block it holds to its zone, so a thread that ends leaves nothing behind in a slot that may never be used
+//! again. A program that makes a thread for each request pays for that in proportion to the blocks each thread held; a
+//! pool of threads pays nothing.
+//!
+//! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its first call.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use freehold::{CpuId, NodeId};
+
+use crate::core::Engine;
+use crate::numa::Topology;
+
+/// See the module's documentation.
+pub(crate) struct Slots {
+    table: Mutex<Table>,
+    /// Exclusive slots not taken, for a glance without the lock.
+    free: AtomicUsize,
+    exclusive: u16,
+    shared: u16,
+    /// Node of each of the machine's CPUs, as an index into the arena's nodes.
+    machine: Vec<u16>,
+    nodes: u16,
+}
+
+struct Table {
+    taken: Vec<bool>,
+    /// Threads on each shared CPU.
+    users: Vec<u32>,
+}
+
+impl Slots {
+    pub(crate) fn new(exclusive: u16, shared: u16, topology: &Topology) -> Self {
+        Self {
+            table: Mutex::new(Table {
+                taken: vec![false; usize::from(exclusive)],
+                users: vec![0; usize::from(shared)],
+            }),
+            free: AtomicUsize::new(usize::from(exclusive)),
+            exclusive,
+            shared,
+            machine: topology.node_of_each_cpu(),
+            nodes: topology.node_count().max(1),
+        }
+    }
+
+    /// How many CPUs the allocator must have.
+    pub(crate) fn cpus(&self) -> u16 {
+        self.exclusive + self.shared + 1
+    }
+
+    /// The node of each of them.
+    pub(crate) fn cpu_nodes(&self) -> Vec<NodeId> {
+        (0..self.cpus()).map(|cpu| NodeId::new((cpu % self.nodes) as u8)).collect()
+    }
+
+    /// The CPU that no thread has.
+    pub(crate) fn keeper(&self) -> CpuId {
+        CpuId::new(self.exclusive + self.shared)
+    }
+
+    /// Whether a shared thread could have a slot of its own now, as far as a glance can tell.
+    pub(crate) fn has_free(&self) -> bool {
+        // Relaxed: a hint; the table decides.
+        self.free.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn exclusive(&self) -> u16 {
+        self.exclusive
+    }
+
+    pub(crate) fn taken(&self) -> u16 {
+        self.exclusive - self.free.load(Ordering::Relaxed).min(usize::from(self.exclusive)) as u16
+    }
+
+    /// Threads on shared CPUs.
+    pub(crate) fn sharing(&self) -> u32 {
+        self.table().users.iter().sum()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing that can panic is done half-way under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An exclusive slot for the calling thread, online; `None` where there is none.
+    pub(crate) fn take(&self, engine: &Engine) -> Option<CpuId> {
+        let here = self.here();
+        let cpu = {
+            let mut table = self.table();
+            let free = |(_, taken): &(usize, &bool)| !**taken;
+            let near = |(i, _): &(usize, &bool)| (*i as u16) % self.nodes == here;
+            let slots = || table.taken.iter().enumerate().filter(free);
+            let slot = slots().find(near).or_else(|| slots().next())?.0;
+            table.taken[slot] = true;
+            // Relaxed: a hint, see `has_free`.
+            self.free.fetch_sub(1, Ordering::Relaxed);
+            CpuId::new(slot as u16)
+        };
+        if engine.cpu_online(cpu).is_err() {
+            self.untake(cpu);
+            return None;
+        }
+        Some(cpu)
+    }
+
+    /// Gives an exclusive slot back: what it holds goes to the zones, what waits in its buffers goes home.
+    pub(crate) fn give(&self, engine: &Engine, cpu: CpuId) {
+        // It fails only where the slot is not online or owned, neither of which can be here; it would stay taken then
+        // rather than be handed out in a state nobody expects.
+        if engine.cpu_offline(cpu).is_ok() {
+            self.untake(cpu);
+        }
+    }
+
+    fn untake(&self, cpu: CpuId) {
+        let mut table = self.table();
+        if let Some(taken) = table.taken.get_mut(cpu.index()) {
+            *taken = false;
+            self.free.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The shared CPU with the fewest threads, online.
+    pub(crate) fn join(&self, engine: &Engine) -> CpuId {
+        let here = self.here();
+        let mut table = self.table();
+        let far = |i: usize| (self.exclusive + i as u16) % self.nodes != here;
+        let shared = (0..table.users.len()).min_by_key(|&i| (table.users[i], far(i))).unwrap_or(0);
+        let cpu = CpuId::new(self.exclusive + shared as u16);
+        if table.users[shared] == 0 {
+            // Under the lock, so that nobody takes it offline in between. It exists, so this cannot fail.
+            let _ = engine.cpu_online(cpu);
+        }
+        table.users[shared] += 1;
+        cpu
+    }
+
+    /// A thread leaves a shared CPU; the last one takes it offline.
+    pub(crate) fn leave(&self, engine: &Engine, cpu: CpuId) {
+        let mut table = self.table();
+        let Some(users) = table.users.get_mut(cpu.index() - usize::from(self.exclusive)) else { return };
+        *users -= 1;
+        if *users == 0 {
+            let _ = engine.cpu_offline(cpu);
+        }
+    }
+
+    /// The node that the calling thread runs on.
+    fn here(&self) -> u16 {
+        if self.nodes == 1 {
+            return 0;
+        }
+        self.machine.get(rustix::thread::sched_getcpu()).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,200 @@
+//! From a thread to its CPU: two loads and a comparison where all is as usual.
+//!
+//! ```text
+//! FAST     4 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no initialisation, no flag
+//! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
+//! ```
+//!
+//! `FAST` is a cache of `ENTRIES` with one place for each arena number modulo 4. It holds the arena's number as the
+//! arena's [stamp](crate::stamp) shows it, so a hit means at once: this thread has a slot of its own there, and this is
+//! not a forked child.
+//!
+//! A thread whose thread-local storage is gone already (a destructor that drops frames) works as a guest of a shared
+//! CPU for that one call.
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::sync::Arc;
+
+use freehold::CpuId;
+
+use crate::Error;
+use crate::core::{Core, Cpu, OwnedCpu};
+
+const WAYS: usize = 4;
+/// No arena has this number; nor is it what a forked child reads.
+const NOBODY: u64 = u64::MAX;
+
+struct Fast {
+    id: Cell<u64>,
+    cpu: Cell<*const OwnedCpu>,
+}
+
+thread_local! {
+    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(ptr::null()) } }; WAYS] };
+    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread has in one arena.
+struct Entry {
+    core: Arc<Core>,
+    id: u64,
+    place: Place,
+}
+
+enum Place {
+    Exclusive(CpuId, Box<OwnedCpu>),
+    Shared(CpuId),
+    /// Given up; only while an entry is dropped or changed.
+    Nowhere,
+}
+
+impl Entry {
+    fn new(core: &Arc<Core>, id: u64) -> Self {
+        let mut entry = Self { core: Arc::clone(core), id, place: Place::Nowhere };
+        if !entry.take_exclusive() {
+            entry.place = Place::Shared(core.slots.join(&core.engine));
+        }
+        entry
+    }
+
+    /// Gets a slot of its own, if there is one.
+    fn take_exclusive(&mut self) -> bool {
+        let core = &self.core;
+        let Some(cpu) = core.slots.take(&core.engine) else { return false };
+        // SAFETY: the handle stays in this entry, which drops it before its `Arc<Core>`; see `Drop`.
+        let Ok(owned) = (unsafe { core.own(cpu) }) else {
+            core.slots.give(&core.engine, cpu);
+            return false;
+        };
+        self.place = Place::Exclusive(cpu, Box::new(owned));
+        true
+    }
+
+    fn cache(&self) {
+        let Place::Exclusive(_, owned) = &self.place else { return };
+        FAST.with(|fast| {
+            let fast = &fast[self.id as usize % WAYS];
+            fast.cpu.set(&raw const **owned);
+            fast.id.set(self.id);
+        });
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        FAST.with(|fast| {
+            let fast = &fast[self.id as usize % WAYS];
+            if fast.id.get() == self.id {
+                fast.id.set(NOBODY);
+                fast.cpu.set(ptr::null());
+            }
+        });
+        let core = &self.core;
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        if core.stamp.is_forked() {
+            // The slot is the parent's; a lock here may be held by a thread that does not exist in this process.
+            std::mem::forget(place);
+            return;
+        }
+        match place {
+            Place::Exclusive(cpu, owned) => {
+                drop(owned);
+                if !core.is_closed() {
+                    core.slots.give(&core.engine, cpu);
+                }
+            }
+            Place::Shared(cpu) => core.slots.leave(&core.engine, cpu),
+            Place::Nowhere => {}
+        }
+    }
+}
+
+/// The calling thread's own CPU, if the cache knows it.
+#[inline(always)]
+pub(crate) fn fast(core: &Core) -> Option<&OwnedCpu> {
+    let id = core.stamp.id();
+    FAST.with(|fast| {
+        let fast = &fast[id as usize % WAYS];
+        if fast.id.get() != id {
+            return None;
+        }
+        // SAFETY: where the number is an arena's, the pointer is to the boxed handle of this thread's entry for it,
+        // which clears the cell before it drops the handle. An entry goes when its thread ends or when its arena is
+        // closed, which cannot be while somebody has a reference to the arena.
+        Some(unsafe { &*fast.cpu.get() })
+    })
+}
+
+/// Runs `f` on the calling thread's CPU.
+#[inline(always)]
+pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
+    match fast(core) {
+        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        None => enter_slow(core, f),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
+    core.check_fork()?;
+    let id = core.stamp.id();
+    let place = ENTRIES.try_with(|entries| {
+        let mut entries = entries.borrow_mut();
+        let at = match entries.iter().position(|entry| entry.id == id) {
+            Some(at) => at,
+            None => {
+                // A good moment to let go of arenas that are gone.
+                entries.retain(|entry| !entry.core.is_closed());
+                entries.push(Entry::new(core, id));
+                entries.len() - 1
+            }
+        };
+        let entry = &mut entries[at];
+        if let Place::Shared(cpu) = entry.place {
+            if core.slots.has_free() && entry.take_exclusive() {
+                core.slots.leave(&core.engine, cpu);
+            }
+        }
+        entry.cache();
+        match &entry.place {
+            Place::Exclusive(_, owned) => Ok(&raw const **owned),
+            Place::Shared(cpu) => Err(*cpu),
+            Place::Nowhere => Err(core.slots.keeper()),
+        }
+    });
+    Ok(match place {
+        // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
+        Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
+        Ok(Err(cpu)) => f(Cpu::Shared(core.engine.on(cpu))),
+        Err(_) => {
+            let guest = Guest { core, cpu: core.slots.join(&core.engine) };
+            f(Cpu::Shared(core.engine.on(guest.cpu)))
+        }
+    })
+}
+
+/// A visit to a shared CPU by a thread without thread-local storage.
+struct Guest<'a> {
+    core: &'a Core,
+    cpu: CpuId,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.core.slots.leave(&self.core.engine, self.cpu);
+    }
+}
+
+/// Lets go of what the calling thread has in an arena that is being dropped.
+pub(crate) fn forget(core: &Core) {
+    let id = core.stamp.id();
+    // Where the storage is gone, so is the entry. In a forked child the number is 0 and no entry has it.
+    let gone = ENTRIES.try_with(|entries| {
+        let mut entries = entries.borrow_mut();
+        let at = entries.iter().position(|entry| entry.id == id)?;
+        Some(entries.swap_remove(at))
+    });
+    drop(gone);
+}

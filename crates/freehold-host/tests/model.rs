@@ -1,0 +1,127 @@
+//! Random steps on real memory against a model: every frame is where the model says, and holds what was written there.
+
+use freehold_host::freehold::Pfn;
+use freehold_host::{Arena, Backing, Frames, Lock};
+
+const MIB: u64 = 1 << 20;
+
+/// xorshift64*: any seed but 0, the same steps every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+/// What a frame holds: a mark at its start and its end, from its number and the step at which it was written.
+fn write(frames: &mut Frames<&Arena>, step: u64) {
+    let first = frames.pfn().get();
+    for (i, frame) in frames.chunks_mut(4096).enumerate() {
+        let mark = ((first + i as u64) << 20 ^ step).to_le_bytes();
+        frame[..8].copy_from_slice(&mark);
+        frame[4088..].copy_from_slice(&mark);
+    }
+}
+
+fn check(frames: &Frames<&Arena>, step: u64) {
+    let first = frames.pfn().get();
+    for (i, frame) in frames.chunks(4096).enumerate() {
+        let mark = ((first + i as u64) << 20 ^ step).to_le_bytes();
+        assert!(frame[..8] == mark && frame[4088..] == mark, "frame {i} of {:?}, step {step}", frames.range());
+    }
+}
+
+fn run(arena: &Arena, seed: u64, steps: u64) {
+    let mut random = Random(seed);
+    let mut held: Vec<(u64, Frames<&Arena>)> = Vec::new();
+    let mut frames_held = 0;
+    for step in 1..=steps {
+        match random.below(100) {
+            0..45 => {
+                let count = match random.below(10) {
+                    0..5 => 1,
+                    5..8 => 1 + random.below(64),
+                    8 => 512,
+                    _ => 1 + random.below(3000),
+                };
+                let zeroed = random.below(3) == 0;
+                let got = if zeroed { arena.zeroed(count) } else { arena.frames(count) };
+                match got {
+                    Ok(mut frames) => {
+                        if zeroed {
+                            assert!(frames.iter().all(|&byte| byte == 0), "step {step}: not zero");
+                        }
+                        frames_held += count;
+                        write(&mut frames, step);
+                        held.push((step, frames));
+                    }
+                    // Fragmentation may be in the way of several frames, never of one.
+                    Err(error) => assert!(
+                        error.is_out_of_memory() && (count > 1 || frames_held == arena.stats().frames),
+                        "step {step}: {error} with {frames_held} frames held"
+                    ),
+                }
+            }
+            45..85 if !held.is_empty() => {
+                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                check(&frames, written);
+                frames_held -= frames.frame_count();
+            }
+            85..92 if !held.is_empty() => {
+                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                let at = random.below(frames.frame_count() + 1);
+                match frames.split(at) {
+                    Ok((first, second)) if random.below(2) == 0 => {
+                        // There and back again.
+                        held.push((written, second.merge(first).unwrap()));
+                    }
+                    Ok((first, second)) => held.extend([(written, first), (written, second)]),
+                    Err(frames) => held.push((written, frames)),
+                }
+            }
+            92..94 if !held.is_empty() => {
+                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                let range = frames.into_raw();
+                // SAFETY: just taken out, and nobody else has them.
+                held.push((written, unsafe { Frames::from_raw(arena, range) }.unwrap()));
+            }
+            94 => drop(arena.trim().unwrap()),
+            95..98 => drop(arena.pass().unwrap()),
+            98 => arena.drain().unwrap(),
+            _ => arena.flush().unwrap(),
+        }
+        if step % 1000 == 0 {
+            arena.validate().unwrap();
+            assert_eq!(arena.free_frames(), arena.stats().frames - frames_held);
+        }
+    }
+    let mut all: Vec<Pfn> = held.iter().map(|(_, frames)| frames.pfn()).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), held.len());
+    held.iter().for_each(|(written, frames)| check(frames, *written));
+    drop(held);
+    arena.validate().unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+    arena.trim().unwrap();
+    assert_eq!(arena.stats().blocks_resident, 0);
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+    assert_eq!(arena.stats().refused_drops, 0);
+}
+
+#[test]
+fn random_steps_on_every_kind_of_memory_and_lock() {
+    for (seed, backing, lock, slots) in [
+        (1, Backing::Private, Lock::Biased, 4),
+        (2, Backing::Private, Lock::Ordinary, 4),
+        (3, Backing::Memfd, Lock::Biased, 4),
+        (4, Backing::Private, Lock::Biased, 0),
+    ] {
+        let arena = Arena::builder(32 * MIB).backing(backing).lock(lock).slots(slots).budget(3).batch(2);
+        run(&arena.build().unwrap(), seed, 6_000);
+    }
+}

@@ -1,0 +1,237 @@
+//! Giving memory back: what goes, what stays, what is counted, and that nothing in use is ever touched.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use freehold_host::{Arena, Backing, Builder, Frames};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 512;
+
+fn kinds() -> impl Iterator<Item = (Backing, Builder)> {
+    let kinds = [Backing::Private, Backing::Memfd, Backing::HugePages];
+    kinds.into_iter().map(|backing| (backing, Arena::builder(64 * MIB).backing(backing)))
+}
+
+/// An arena of that kind, unless this kernel has no such memory.
+fn build(backing: Backing, builder: &Builder) -> Option<Arena> {
+    match builder.build() {
+        Ok(arena) => Some(arena),
+        Err(error) if backing == Backing::HugePages => {
+            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+}
+
+#[test]
+fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
+    for (backing, builder) in kinds() {
+        let Some(arena) = build(backing, &builder) else { continue };
+        let mut blocks: Vec<Frames<_>> = (0..8).map(|_| arena.frames(BLOCK).unwrap()).collect();
+        blocks.iter_mut().for_each(|block| block.fill(1));
+        assert_eq!(arena.stats().blocks_resident, 8);
+        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8 * BLOCK);
+        // All but one frame of one block, and all of three others.
+        let (one, rest) = blocks.pop().unwrap().split(1).unwrap();
+        drop(rest);
+        blocks.truncate(4);
+        let released = arena.trim().unwrap();
+        assert_eq!((released.blocks, released.bytes), (3, 3 * 2 * MIB), "{backing:?}");
+        assert_eq!(arena.stats().blocks_resident, 5);
+        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 5 * BLOCK);
+        assert!(one.iter().all(|&byte| byte == 1) && blocks.iter().all(|block| block.iter().all(|&byte| byte == 1)));
+        // Nothing is given back twice.
+        assert_eq!(arena.trim().unwrap().blocks, 0);
+        drop((one, blocks));
+        assert_eq!(arena.trim().unwrap().blocks, 5);
+        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+        let stats = arena.stats();
+        assert_eq!((stats.blocks_released, stats.bytes_released, stats.release_refused), (8, 16 * MIB, 0));
+        assert_eq!(stats.passes, 3);
+        // What was given back can be had again, and is zero.
+        let again = arena.zeroed(4096).unwrap();
+        assert!(again.iter().all(|&byte| byte == 0));
+        drop(again);
+        all_free(&arena);
+    }
+}
+
+#[test]
+fn neighbours_go_in_one_call_and_separate_runs_in_one_too_where_the_kernel_can() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    drop(arena.frames(16 * BLOCK).unwrap());
+    let released = arena.trim().unwrap();
+    assert_eq!((released.blocks, released.calls), (16, 1), "16 neighbours");
+    // 8 runs of one block each.
+    let mut blocks: Vec<Frames<_>> = (0..16).map(|_| arena.frames(BLOCK).unwrap()).collect();
+    blocks.sort_by_key(Frames::pfn);
+    let mut odd = false;
+    blocks.retain(|_| {
+        odd = !odd;
+        odd
+    });
+    let released = arena.trim().unwrap();
+    assert_eq!(released.blocks, 8);
+    // One call with vectors; on kernels that refuse it, that call and then one for each run.
+    assert!(released.calls == 1 || released.calls == 9, "{} calls", released.calls);
+    drop(blocks);
+    // A memfd's holes are punched one by one.
+    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).batch(4).build().unwrap();
+    drop(arena.frames(16 * BLOCK).unwrap());
+    let released = arena.trim().unwrap();
+    assert_eq!((released.blocks, released.calls), (16, 4), "batches of 4 neighbours");
+    all_free(&arena);
+}
+
+#[test]
+fn a_pass_gives_back_what_was_free_all_the_time_since_the_last_one() {
+    let arena = Arena::builder(64 * MIB).budget(5).build().unwrap();
+    let frames = arena.frames(8 * BLOCK).unwrap();
+    assert_eq!(arena.pass().unwrap().seen, 0, "all in use");
+    drop(frames);
+    let first = arena.pass().unwrap();
+    assert_eq!((first.seen, first.blocks), (8, 0), "free now, but maybe only for a moment");
+    // One of them is used and freed in between.
+    drop(arena.frames(1).unwrap());
+    let second = arena.pass().unwrap();
+    assert_eq!(second.blocks, 5, "the budget");
+    let third = arena.pass().unwrap();
+    assert_eq!(first.seen + second.seen + third.seen, 9, "the block that was used starts anew");
+    assert_eq!(second.blocks + third.blocks, 7);
+    assert_eq!(arena.pass().unwrap().blocks, 1);
+    assert_eq!(arena.stats().blocks_resident, 0);
+    all_free(&arena);
+}
+
+#[test]
+fn memory_that_is_free_is_used_again_before_memory_that_was_never_touched() {
+    let arena = Arena::with_size(256 * MIB).unwrap();
+    for count in [3 * BLOCK, 16 * BLOCK, 1, 300, BLOCK] {
+        for _ in 0..50 {
+            drop(arena.frames(count).unwrap());
+        }
+        // In parts, by another thread.
+        let (a, b) = arena.frames(16 * BLOCK).unwrap().split(5 * BLOCK).unwrap();
+        thread::scope(|scope| scope.spawn(|| drop((a, b))).join().unwrap());
+    }
+    // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in between.
+    assert!(arena.stats().blocks_resident <= 36, "{} blocks were touched", arena.stats().blocks_resident);
+    all_free(&arena);
+}
+
+#[test]
+fn the_background_thread_gives_back_what_is_free_and_ends_with_the_arena() {
+    let arena = Arena::builder(64 * MIB).decay(Duration::from_millis(1)).background(true).build().unwrap();
+    drop(arena.frames(8 * BLOCK).unwrap());
+    // Counted at the end of a pass; a thread that never does it hangs here.
+    while arena.stats().blocks_released != 8 {
+        thread::yield_now();
+    }
+    assert_eq!(arena.stats().blocks_resident, 0);
+    let kept = arena.frames(1).unwrap();
+    drop(kept);
+    drop(arena);
+}
+
+#[test]
+fn trimming_under_load_never_touches_what_is_in_use() {
+    for (backing, builder) in kinds() {
+        // Small enough for blocks to be used again and again.
+        let Some(arena) = build(backing, &builder.batch(3)) else { continue };
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (1..=3u8)
+                .map(|t| {
+                    let arena = &arena;
+                    scope.spawn(move || {
+                        let mut kept: Vec<Frames<&Arena>> = Vec::new();
+                        for i in 0..200u64 {
+                            let count = [1, 3, 64, 512, 700][(i * u64::from(t) % 5) as usize];
+                            let zero = i % 3 == 0;
+                            let frames = if zero { arena.zeroed(count) } else { arena.frames(count) };
+                            let mut frames = frames.unwrap();
+                            if zero {
+                                assert!(frames.iter().all(|&byte| byte == 0), "not zero");
+                            }
+                            frames.fill(t);
+                            kept.push(frames);
+                            if kept.len() > 4 {
+                                let frames = kept.swap_remove(i as usize % 4);
+                                assert!(frames.iter().all(|&byte| byte == t), "lost while in use");
+                            }
+                        }
+                        assert!(kept.iter().all(|frames| frames.iter().all(|&byte| byte == t)));
+                    })
+                })
+                .collect();
+            let trimmer = scope.spawn(|| {
+                // Relaxed: only an end.
+                while !stop.load(Ordering::Relaxed) {
+                    arena.trim().unwrap();
+                    arena.pass().unwrap();
+                }
+            });
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+            trimmer.join().unwrap();
+        });
+        arena.trim().unwrap();
+        assert_eq!(arena.stats().blocks_resident, 0);
+        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+        assert_eq!(arena.stats().refused_drops, 0);
+        all_free(&arena);
+    }
+}
+
+#[test]
+fn an_allocation_of_everything_does_not_fail_because_of_a_pass() {
+    let arena = Arena::builder(64 * MIB).batch(32).build().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                arena.trim().unwrap();
+                thread::yield_now();
+            }
+        });
+        for _ in 0..200 {
+            // Needs every block there is, so it must wait for those that a pass has in hand.
+            arena.frames(32 * BLOCK).unwrap()[0] = 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    all_free(&arena);
+}
+
+#[test]
+fn locked_memory_stays_and_is_an_error_not_a_loss() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let mut frames = arena.frames(2 * BLOCK).unwrap();
+    frames.fill(7);
+    let (pointer, range) = (frames.as_mut_ptr(), frames.range());
+    // SAFETY: locking changes nothing in it.
+    if unsafe { libc::mlock(pointer.cast(), 4096) } != 0 {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: mlock is not allowed here: {}", std::io::Error::last_os_error());
+        return;
+    }
+    drop(frames);
+    let error = arena.trim().unwrap_err();
+    assert!(error.os_error().is_some() && error.to_string().contains("unlock"), "{error}");
+    assert_eq!(arena.stats().release_refused, 1);
+    all_free(&arena);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::munlock(pointer.cast(), 4096) }, 0);
+    assert_eq!(arena.trim().unwrap().blocks, 2);
+    assert_eq!(arena.frames_in_memory(range).unwrap(), 0);
+    all_free(&arena);
+}

@@ -1,0 +1,314 @@
+//! Threads as CPUs: slots, death, sharing, both flavours of the lock, contents that must survive all of it.
+
+use std::io::Write;
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use freehold_host::freehold::{Migratetype, Order, Pfn};
+use freehold_host::{Arena, Frames, Lock};
+
+const MIB: u64 = 1 << 20;
+
+fn both_locks(test: impl Fn(Lock)) {
+    for lock in [Lock::Biased, Lock::Ordinary] {
+        let arena = Arena::builder(2 * MIB).lock(lock).build().unwrap();
+        match (lock, arena.stats().biased) {
+            (Lock::Biased, false) => {
+                // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+                let _ = writeln!(std::io::stderr(), "SKIPPED: no membarrier(2) here, the biased lock is not tested");
+            }
+            (Lock::Ordinary, true) => panic!("the ordinary lock was asked for"),
+            _ => test(lock),
+        }
+    }
+}
+
+fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    let stats = arena.stats();
+    assert_eq!(arena.free_frames(), stats.frames);
+    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
+}
+
+/// Fills each frame with a pattern that only this frame and owner can have.
+fn stamp(frames: &mut [u8], owner: u64) {
+    for (i, frame) in frames.chunks_mut(4096).enumerate() {
+        let mark = (owner << 32 | i as u64).to_le_bytes();
+        frame[..8].copy_from_slice(&mark);
+        frame[4088..].copy_from_slice(&mark);
+    }
+}
+
+fn is_stamped(frames: &[u8], owner: u64) -> bool {
+    frames.chunks(4096).enumerate().all(|(i, frame)| {
+        let mark = (owner << 32 | i as u64).to_le_bytes();
+        frame[..8] == mark && frame[4088..] == mark
+    })
+}
+
+#[test]
+fn allocated_here_freed_there_with_stamped_memory() {
+    both_locks(|lock| {
+        let arena: Arc<Arena> = Arc::new(Arena::builder(64 * MIB).lock(lock).build().unwrap());
+        thread::scope(|scope| {
+            for pair in 0..2u64 {
+                let (send, receive) = mpsc::sync_channel::<(u64, Frames<Arc<Arena>>)>(32);
+                let arena = Arc::clone(&arena);
+                scope.spawn(move || {
+                    for i in 0..5000u64 {
+                        let owner = pair << 20 | i;
+                        let count = [1, 1, 1, 2, 5, 8, 64][(i % 7) as usize];
+                        let mut frames = Frames::new(Arc::clone(&arena), count).unwrap();
+                        stamp(&mut frames, owner);
+                        send.send((owner, frames)).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    let mut kept = Vec::new();
+                    for (owner, frames) in receive {
+                        assert!(is_stamped(&frames, owner), "somebody wrote into frames that were not theirs");
+                        // Some live longer, and part of them goes first.
+                        if owner % 16 == 0 {
+                            kept.push((owner, frames));
+                        } else if let Ok((first, rest)) = frames.split(1) {
+                            drop(rest);
+                            assert!(is_stamped(&first, owner));
+                        }
+                    }
+                    assert!(kept.iter().all(|(owner, frames)| is_stamped(frames, *owner)));
+                });
+            }
+        });
+        all_free(&arena);
+    });
+}
+
+#[test]
+fn a_thread_that_ends_loses_nothing() {
+    both_locks(|lock| {
+        let arena = Arena::builder(64 * MIB).lock(lock).slots(2).build().unwrap();
+        let before = arena.frames(300).unwrap();
+        let cpu = arena.current_cpu().unwrap();
+        let mut left = thread::scope(|scope| {
+            let dying = scope.spawn(|| {
+                assert_ne!(arena.current_cpu().unwrap(), cpu);
+                assert_eq!(arena.stats().slots_taken, 2);
+                // Frees into another thread's blocks wait in a buffer of this one; frames of its own stay behind.
+                let (kept, gone) = before.split(100).unwrap();
+                drop(gone);
+                let mut mine = arena.frames(77).unwrap();
+                stamp(&mut mine, 5);
+                (kept, mine)
+            });
+            dying.join().unwrap()
+        });
+        // Scoped threads have only promised to have returned: wait until the slot is back.
+        while arena.stats().slots_taken != 1 {
+            thread::yield_now();
+        }
+        assert_eq!(arena.free_frames(), arena.stats().frames - 177);
+        assert!(is_stamped(&left.1, 5));
+        stamp(&mut left.0, 6);
+        assert!(is_stamped(&left.1, 5));
+        // The slot serves the next thread.
+        thread::scope(|scope| scope.spawn(|| drop(left)).join().unwrap());
+        all_free(&arena);
+    });
+}
+
+#[test]
+fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
+    both_locks(|lock| {
+        let arena = Arena::builder(64 * MIB).lock(lock).slots(2).shared_slots(2).build().unwrap();
+        const THREADS: usize = 8;
+        let (all, done) = (Barrier::new(THREADS), Barrier::new(THREADS));
+        thread::scope(|scope| {
+            for t in 0..THREADS {
+                let (arena, all, done) = (&arena, &all, &done);
+                scope.spawn(move || {
+                    let mut kept = Vec::new();
+                    for i in 0..500u64 {
+                        let mut frames = arena.frames(1 + i % 3).unwrap();
+                        stamp(&mut frames, (t as u64) << 16 | i);
+                        kept.push((i, frames));
+                        if i == 0 {
+                            all.wait();
+                            let stats = arena.stats();
+                            assert_eq!((stats.slots_taken, stats.threads_sharing), (2, THREADS as u64 - 2));
+                            done.wait();
+                        }
+                        if i % 3 == 2 {
+                            let (i, frames) = kept.swap_remove(i as usize % kept.len());
+                            assert!(is_stamped(&frames, (t as u64) << 16 | i));
+                        }
+                    }
+                    assert!(kept.iter().all(|(i, frames)| is_stamped(frames, (t as u64) << 16 | i)));
+                });
+            }
+        });
+        while arena.stats().slots_taken + arena.stats().threads_sharing != 0 {
+            thread::yield_now();
+        }
+        all_free(&arena);
+
+        // Two slots taken, a third thread shares; when one ends, the third moves up at its next call.
+        let (up, down) = (Barrier::new(3), Barrier::new(3));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                drop(arena.frames(1).unwrap());
+                up.wait();
+            });
+            scope.spawn(|| {
+                drop(arena.frames(1).unwrap());
+                up.wait();
+                down.wait();
+            });
+            scope.spawn(|| {
+                up.wait();
+                drop(arena.frames(1).unwrap());
+                let now = arena.current_cpu().unwrap();
+                down.wait();
+                // Shared at first, unless the first thread was gone by then.
+                assert!(now.get() < 4);
+                assert!(arena.current_cpu().unwrap().get() < 2, "it has a slot of its own by now");
+            });
+            first.join().unwrap();
+            while arena.stats().slots_taken == 2 && arena.stats().threads_sharing == 1 {
+                thread::yield_now();
+            }
+            down.wait();
+        });
+    });
+}
+
+#[test]
+fn an_arena_without_slots_of_their_own_shares_from_the_start() {
+    let arena = Arena::builder(64 * MIB).slots(0).shared_slots(1).build().unwrap();
+    thread::scope(|scope| {
+        for t in 0..4u64 {
+            let arena = &arena;
+            scope.spawn(move || {
+                for i in 0..2000 {
+                    let mut frames = arena.frames(1).unwrap();
+                    stamp(&mut frames, t << 20 | i);
+                    assert!(is_stamped(&frames, t << 20 | i));
+                }
+            });
+        }
+    });
+    assert_eq!(arena.stats().slots, 0);
+    all_free(&arena);
+}
+
+#[test]
+fn frames_dropped_by_the_destructor_of_thread_local_storage() {
+    struct AtTheEnd(std::cell::RefCell<Option<Frames>>);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let mut frames = self.0.take().unwrap();
+            let arena = *frames.arena();
+            stamp(&mut frames, 3);
+            drop(frames);
+            // Allocating works too, with or without a slot.
+            drop(arena.frames(2).unwrap());
+        }
+    }
+    thread_local! {
+        static LATE: AtTheEnd = const { AtTheEnd(std::cell::RefCell::new(None)) };
+    }
+    let arena = Arena::builder(64 * MIB).build().unwrap().leak();
+    for first in [true, false] {
+        // In both orders of the two destructors: this storage before and after the slot's.
+        thread::spawn(move || {
+            if first {
+                LATE.with(|late| late.0.replace(None));
+            }
+            let frames = arena.frames(9).unwrap();
+            LATE.with(|late| late.0.replace(Some(frames)));
+        })
+        .join()
+        .unwrap();
+    }
+    all_free(arena);
+}
+
+#[test]
+fn one_thread_in_many_arenas_and_arenas_that_come_and_go() {
+    let arenas: Vec<Arena> = (0..9).map(|_| Arena::builder(8 * MIB).build().unwrap()).collect();
+    let mut kept = Vec::new();
+    for round in 0..50u64 {
+        for (a, arena) in arenas.iter().enumerate() {
+            let mut frames = arena.frames(1 + round % 4).unwrap();
+            stamp(&mut frames, (a as u64) << 8 | round);
+            if round % 10 == 0 {
+                kept.push(((a as u64) << 8 | round, frames));
+            }
+        }
+    }
+    assert!(kept.iter().all(|(owner, frames)| is_stamped(frames, *owner)));
+    drop(kept);
+    arenas.iter().for_each(all_free);
+    for _ in 0..50 {
+        let short = Arena::builder(4 * MIB).build().unwrap();
+        drop(short.frames(3).unwrap());
+        // Another thread that has a slot in it and outlives it.
+        let short = Arc::new(short);
+        let theirs = Arc::clone(&short);
+        let (ready, wait) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            drop(Frames::new(theirs, 2).unwrap());
+            ready.send(()).unwrap();
+            let _ = ended.recv();
+            // Its next first use lets go of the arena that is gone.
+            drop(Arena::builder(2 * MIB).build().unwrap().frames(1).unwrap());
+        });
+        wait.recv().unwrap();
+        drop(short);
+        drop(end);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn raw_calls_from_both_sides_and_in_bulk() {
+    both_locks(|lock| {
+        let arena = Arena::builder(64 * MIB).lock(lock).build().unwrap();
+        let (send, receive) = mpsc::sync_channel::<Vec<Pfn>>(16);
+        thread::scope(|scope| {
+            let arena = &arena;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let mut pfns = vec![Pfn::default(); 64];
+                    assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut pfns).unwrap(), 64);
+                    pfns.push(arena.alloc(Order::ZERO, Migratetype::Unmovable).unwrap());
+                    for pfn in &pfns {
+                        // SAFETY: the frame is this thread's until it is sent.
+                        unsafe { arena.pointer(*pfn).unwrap().cast::<u64>().write(pfn.get()) };
+                    }
+                    send.send(pfns).unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for (n, pfns) in receive.into_iter().enumerate() {
+                    for pfn in &pfns {
+                        // SAFETY: the frame has been sent to this thread.
+                        let mark = unsafe { arena.pointer(*pfn).unwrap().cast::<u64>().read() };
+                        assert_eq!(mark, pfn.get());
+                    }
+                    // SAFETY: nobody uses them any more.
+                    unsafe {
+                        if n % 2 == 0 {
+                            arena.free_bulk(&pfns).unwrap();
+                        } else {
+                            pfns.iter().for_each(|&pfn| arena.free(pfn, Order::ZERO).unwrap());
+                        }
+                    }
+                }
+                arena.flush().unwrap();
+            });
+        });
+        all_free(&arena);
+    });
+}
