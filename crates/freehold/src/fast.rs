@@ -585,7 +585,7 @@ pub(crate) fn take_runs(mut word: u64, base: u64, out: &mut [Pfn]) -> (u64, usiz
         let start = word.trailing_zeros();
         let run = ((word >> start).trailing_ones() as usize).min(out.len() - done);
         let first = base + u64::from(start);
-        out[done..done + run].iter_mut().zip(first..).for_each(|(pfn, number)| *pfn = Pfn::new(number));
+        out[done..done + run].iter_mut().enumerate().for_each(|(i, pfn)| *pfn = Pfn::new(first + i as u64));
         word &= !mask(start, run as u32);
         done += run;
     }
@@ -597,11 +597,12 @@ pub(crate) fn take_runs(mut word: u64, base: u64, out: &mut [Pfn]) -> (u64, usiz
 pub(crate) fn ascending(frames: &[Pfn], most: usize) -> usize {
     if let (64, Some(all)) = (most, frames.first_chunk::<64>()) {
         let first = all[0].get();
-        let differ = all.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ (first + i as u64)));
+        let differ = all.iter().enumerate().fold(0, |d, (i, pfn)| d | (pfn.get() ^ first.wrapping_add(i as u64)));
         if differ == 0 {
             return 64;
         }
     }
-    let expected = frames.first().map_or(0, |pfn| pfn.get());
-    frames.iter().take(most).zip(expected..).take_while(|(pfn, number)| pfn.get() == *number).count()
+    // Wrapping: a frame number may be anything the caller makes up.
+    let first = frames.first().map_or(0, |pfn| pfn.get());
+    frames.iter().take(most).enumerate().take_while(|(i, pfn)| pfn.get() == first.wrapping_add(*i as u64)).count()
 }
