@@ -67,6 +67,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     }
                     at = to;
                 }
+                // What is alike and adjoins is one, so that batches of entries do not end where nothing does.
+                let mut at = start.saturating_sub(1);
+                while let Some(low) = vmas.next_from(at).filter(|low| low.end <= end) {
+                    at = low.end;
+                    let Some(high) = vmas.get(low.end).filter(|high| high.value == low.value) else { continue };
+                    vmas.remove(low.start);
+                    vmas.remove(high.start);
+                    vmas.insert(low.start, high.end, low.value).map_err(|_| VmError::NoNodes)?;
+                    at = low.start;
+                }
                 Ok(())
             },
         )
