@@ -99,8 +99,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Busy`] where a lazyfree folio that is mapped already would become writable in a second place: its
-    /// clean entry here could be dropped while it is written to there. Otherwise see [`VmError`]. Nothing has changed
+    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become writable in a second
+    /// place: its clean entry here could be dropped while it is written to there. Otherwise see [`VmError`]. Nothing has changed
     /// then.
     pub fn map(
         &self,
@@ -136,7 +136,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if first.checked_add(pages).is_none_or(|end| end > frame.pages()) {
             return Err(VmError::OutOfFolio { pages: frame.pages() });
         }
-        if access.is_writable() && frame.is_lazyfree() && frame.maps.get() > 0 {
+        let mut mine = (first..first + pages).map(|i| self.folios.frame(head + i));
+        if access.is_writable() && frame.is_lazyfree() && mine.any(|frame| frame.page_maps.get() > 0) {
             return Err(VmError::Busy { pfn: self.folios.pfn(head) });
         }
         let mut vpn = at;
