@@ -13,7 +13,7 @@ use freehold::Threads;
 use freehold_vm::{SoftMmu, UnmapPath};
 
 /// Steps of each actor: a few seconds on a small machine.
-const STEPS: u64 = 120_000;
+const STEPS: u64 = 1_000_000;
 
 fn run(path: UnmapPath) {
     const MIB_OF_MEMORY: u64 = 4;
@@ -31,7 +31,7 @@ fn run(path: UnmapPath) {
                 scope.spawn(move || {
                     for step in 0..STEPS {
                         actor.step();
-                        if step % 10_000 == 0 {
+                        if step % 50_000 == 0 {
                             actor.check_all();
                         }
                     }
