@@ -13,8 +13,8 @@
 use freehold::{FrameRange, Order, Pfn};
 
 use crate::lock::Spin;
-use crate::primitive::{AtomicU64, Plain, relax};
-use crate::stats::count;
+use crate::primitive::relax;
+use crate::stats::{Counter, count};
 use crate::{Access, Entry, Fault, Flush, MapError, Mmu, Slots, Space, SpaceId, Vpn, VpnRange};
 
 /// Translations in a modelled TLB. Each page has one place in it.
@@ -57,17 +57,17 @@ pub struct SoftStats {
 
 #[derive(Default)]
 struct Counters {
-    maps: AtomicU64,
-    pages_mapped: AtomicU64,
-    unmaps: AtomicU64,
-    flushes: AtomicU64,
-    ranges_flushed: AtomicU64,
-    pages_flushed: AtomicU64,
-    entry_maps: AtomicU64,
-    clears: AtomicU64,
-    entries_cleared: AtomicU64,
-    restores: AtomicU64,
-    tlb_hits: AtomicU64,
+    maps: Counter,
+    pages_mapped: Counter,
+    unmaps: Counter,
+    flushes: Counter,
+    ranges_flushed: Counter,
+    pages_flushed: Counter,
+    entry_maps: Counter,
+    clears: Counter,
+    entries_cleared: Counter,
+    restores: Counter,
+    tlb_hits: Counter,
 }
 
 /// The machine in software, with so many CPUs.

@@ -24,8 +24,9 @@ use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 use crate::area::{Layout, VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicBool, Plain};
 use crate::runs::{NoNode, RunArena, RunNode, Runs};
+use crate::stats::{Counter, count};
 use crate::{Access, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, SpaceId, Vpn, VpnRange};
 
 /// Frames asked for at a time when single frames are allocated in bulk (as in Linux).
@@ -59,21 +60,16 @@ struct State<'m> {
 
 #[derive(Default)]
 struct Counters {
-    areas: AtomicU64,
-    areas_freed: AtomicU64,
-    frames: AtomicU64,
-    frames_freed: AtomicU64,
-    large_allocs: AtomicU64,
-    large_failures: AtomicU64,
-    frees: AtomicU64,
-    maps: AtomicU64,
-    unmaps: AtomicU64,
-    flushes: AtomicU64,
-}
-
-fn count(counter: &AtomicU64, n: u64) {
-    // Relaxed: statistics.
-    counter.fetch_add(n, Ordering::Relaxed);
+    areas: Counter,
+    areas_freed: Counter,
+    frames: Counter,
+    frames_freed: Counter,
+    large_allocs: Counter,
+    large_failures: Counter,
+    frees: Counter,
+    maps: Counter,
+    unmaps: Counter,
+    flushes: Counter,
 }
 
 /// Virtual areas in a range of an address space. Any number of threads may call. See the
