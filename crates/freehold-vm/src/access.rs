@@ -147,11 +147,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let page = VpnRange { start: vpn, end: vpn.plus(1) };
         let result = self
             .unmap(frames, space, page)
-            .and_then(|_| self.map(folio, (0, 1), space, vpn, Access::ReadWrite))
-            .and_then(|()| match self.touch(space, vpn, true) {
-                Ok(_) | Err(VmError::Fault(_)) => Ok(WriteFault::Copied(folio.0)),
-                Err(error) => Err(error),
-            });
+            .and_then(|_| self.map_with(folio, (0, 1), space, vpn, Access::ReadWrite, Entry::HARDWARE))
+            .map(|()| WriteFault::Copied(folio.0));
         self.put(frames, folio.0)?;
         result
     }

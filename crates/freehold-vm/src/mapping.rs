@@ -110,17 +110,30 @@ impl<'m, M: Mmu> Vm<'m, M> {
         at: Vpn,
         access: Access,
     ) -> Result<(), VmError> {
+        self.map_with(folio, (first, pages), space, at, access, Entry::NONE)
+    }
+
+    /// [`Vm::map`]; `bits` are set in each entry, too.
+    pub(crate) fn map_with(
+        &self,
+        folio: Folio,
+        part: (u32, u32),
+        space: SpaceId,
+        at: Vpn,
+        access: Access,
+        bits: Entry,
+    ) -> Result<(), VmError> {
         let index = self.index(folio.0)?;
         if self.folios.head(index) != Some(index) {
             return Err(VmError::NotAFolio { pfn: folio.0 });
         }
         let head = self.folios.lock(index, || self.mmu.relax());
-        let result = self.map_locked(head, (first, pages), space, at, access, Entry::NONE);
+        let result = self.map_locked(head, part, space, at, access, bits);
         self.folios.frame(head).unlock();
         result
     }
 
-    /// [`Vm::map`] of a folio that the caller has locked. `bits` are set in each entry, too.
+    /// [`Vm::map_with`] of a folio that the caller has locked.
     fn map_locked(
         &self,
         head: u32,

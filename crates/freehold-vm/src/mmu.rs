@@ -1,22 +1,4 @@
-//! What changes translations and makes CPUs forget old ones: the seam between the mechanisms and the machine.
-//!
-//! Three kinds of implementation fit:
-//!
-//! | | where an entry's truth is | who sets young and dirty | what a flush is |
-//! |---|---|---|---|
-//! | [`SoftMmu`](crate::SoftMmu), for tests and models | the software entries | a software walk, by compare-and-swap | the modelled TLBs forget |
-//! | a host process on real memory | the software entries | the write-fault handler, by compare-and-swap (a clean page is write-protected underneath) | [`FlushKind::Unmapped`]: give the pages' memory back (`process_madvise`, one vector a range); [`FlushKind::Changed`]: write-protect them |
-//! | a kernel on x86-64 | the hardware's page tables | the hardware, behind our back | `invlpg` here, an inter-processor interrupt for the others |
-//!
-//! # What everything rests on
-//!
-//! 1. **Entries are read and cleared in one atomic step** ([`Mmu::get_and_clear`]). A write through an entry either
-//!    set its dirty bit before, and then the clearer sees the bit, or finds no entry, and faults.
-//! 2. **A cached translation that is clean cannot be written through without looking at the entry again.** x86-64 does
-//!    that (the walk that sets the dirty bit fails where the entry is gone); a host does by write-protecting clean
-//!    pages. So a page whose entry came out clean has no later writer, flushed or not.
-//! 3. **Frames are freed only after the flush.** Until then a CPU may still read through a translation that it cached.
-//!    Flushes are collected and done once for a batch; see [`FlushBatch`].
+//! What changes translations and makes CPUs forget old ones: the seam between the mechanisms and the machine. See [`Mmu`].
 
 use core::fmt;
 
@@ -48,7 +30,9 @@ impl core::error::Error for MapError {}
 /// What happened to the entries of a range that is to be flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushKind {
-    /// They are gone, and nobody wants what the pages held through them any more.
+    /// They are gone. What reclaim unmaps so, nobody wants any more, and a host may give the memory back right here.
+    /// What [`Vm::unmap`](crate::Vm::unmap) does may be pinned or mapped elsewhere: a host where a page's memory *is*
+    /// its frame, with no second way to it, must not pin or share what it unmaps.
     Unmapped,
     /// They are there still, but allow less, or are clean and old where they were dirty and young.
     Changed,
@@ -65,7 +49,27 @@ pub struct Flush {
     pub kind: FlushKind,
 }
 
-/// The machine. See the [module](self).
+/// The machine.
+///
+/// Three kinds of implementation fit:
+///
+/// | | where an entry's truth is | who sets young and dirty | what a flush is |
+/// |---|---|---|---|
+/// | [`SoftMmu`](crate::SoftMmu), for tests and models | the software entries | a software walk, by compare-and-swap | the modelled TLBs forget |
+/// | a host process on real memory | the software entries | the write-fault handler, by compare-and-swap (a clean page is write-protected underneath) | [`FlushKind::Unmapped`]: give the pages' memory back (`process_madvise`, one vector a range); [`FlushKind::Changed`]: write-protect them |
+/// | a kernel on x86-64 | the hardware's page tables | the hardware, behind our back | `invlpg` here, an inter-processor interrupt for the others |
+///
+/// # What everything rests on
+///
+/// 1. **Entries are read and cleared in one atomic step** ([`Mmu::get_and_clear`]). A write through an entry either
+///    set its dirty bit before, and then the clearer sees the bit, or finds no entry, and faults.
+/// 2. **A cached translation that is clean cannot be written through without looking at the entry again.** x86-64 does
+///    that (the walk that sets the dirty bit fails where the entry is gone); a host does by write-protecting clean
+///    pages. So a page whose entry came out clean has no later writer, flushed or not.
+/// 3. **Frames are freed only after the flush.** Until then a CPU may still read through a translation that it cached.
+///    Flushes are collected and done once for a batch; see [`FlushBatch`].
+///
+/// # Calls
 ///
 /// Methods may be called with locks of this crate held, so none may call back into it, nor block on anything that waits
 /// for it.

@@ -7,7 +7,7 @@ use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Ordering, Plain};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
-use crate::{Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
+use crate::{BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
 
 /// A folio, named by its first frame. A name only: it does not keep the folio alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -160,8 +160,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         space.table(vpn).0.with_lock(
             || self.mmu.relax(),
             || {
-                // Relaxed: reclaim sets the flag under this table's lock, where it clears entries of this table.
-                if space.pending.load(Ordering::Relaxed) {
+                // Acquire: pairs with the Release of `flush_now`: who finds the flag clear comes after the flush. That it
+                // is found set is up to this table's lock, under which reclaim clears entries and sets it.
+                if space.pending.load(Ordering::Acquire) {
                     self.flush_pending();
                 }
                 f()
@@ -185,13 +186,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     fn flush_now(&self, pending: &mut FlushBatch) {
-        let spaces = pending.ranges().iter().map(|flush| flush.space);
-        // Cleared while the list is locked, before new ranges can be added.
-        spaces.filter_map(|id| self.spaces.get(id.index())).for_each(|space| space.pending.set(false));
+        let mut flushed = [SpaceId::new(0); BATCH];
+        let n = pending.ranges().len();
+        flushed.iter_mut().zip(pending.ranges()).for_each(|(space, flush)| *space = flush.space);
         if pending.flush(&self.mmu) {
             count(&self.counters.flushes, 1);
             count(&self.counters.reclaim_flushes, 1);
         }
+        // Only now, or somebody would map while the flush is under way; and while the list is locked, before new ranges
+        // can be added.
+        let spaces = flushed[..n].iter().filter_map(|id| self.spaces.get(id.index()));
+        spaces.for_each(|space| space.pending.store(false, Ordering::Release));
     }
 
     /// Flushes what reclaim has cleared so far, its own and others'.
