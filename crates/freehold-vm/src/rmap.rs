@@ -23,7 +23,7 @@ const WORDS: usize = 8;
 #[cfg(loom)]
 const WORDS: usize = 1;
 
-/// A place for one mapping of a folio: 88 bytes. The caller hands over a slice of them: one for each folio that is
+/// A place for one mapping of a folio: 80 bytes. The caller hands over a slice of them: one for each folio that is
 /// mapped in one place, more for those in several.
 pub struct Mapping {
     base: AtomicU64,

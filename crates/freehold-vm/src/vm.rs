@@ -4,7 +4,7 @@ use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, Ordering, Plain};
+use crate::primitive::{AtomicBool, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
 use crate::{BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
@@ -350,11 +350,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let index = self.index(entry.pfn())?;
             if let Some(head) = self.folios.head(index) {
                 if self.folios.frame(head).try_get() {
-                    // SeqCst fence: pairs with the one in `Vm::take_batch`. There an entry is cleared and then the
+                    // SeqCst fence: pairs with the one in `Vm::verdict`. There an entry is cleared and then the
                     // references are counted; here a reference is taken and then the entry is looked at. Each has a
                     // full barrier between its store and its load, so that at least one of the two sees the other:
                     // reclaim counts this reference, or this sees that the entry is gone.
-                    crate::primitive::fence(Ordering::SeqCst);
+                    fence(Ordering::SeqCst);
                     let same =
                         self.mmu.load(slots).without(crate::Entry::HARDWARE) == entry.without(crate::Entry::HARDWARE);
                     if same && self.folios.head(index) == Some(head) {

@@ -185,6 +185,9 @@ impl Mmu for Hooked {
         self.0.unmap(space, range);
     }
     fn flush(&self, batch: &[Flush]) {
+        if batch.iter().any(|flush| flush.kind == FlushKind::Changed) {
+            meanwhile("about to flush a change");
+        }
         self.0.flush(batch);
         if batch.iter().any(|flush| flush.kind == FlushKind::Unmapped) {
             meanwhile("flushed");
@@ -522,4 +525,24 @@ fn mapping_over_a_pending_flush_flushes_first() {
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 2)), Ok(2));
     MEANWHILE.set(None);
+}
+
+/// An entry that no CPU can use sits in no TLB, unless whoever made it so has not flushed yet: then reclaim must flush
+/// before it frees the frame. Fails where `Space::needs_flush` looks at the entry only. Tried.
+#[test]
+fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
+    let (fh, vm) = hooked(4, 0);
+    let space = vm.space(SPACE).unwrap();
+    vm.mmu().0.access(0, space, vpn(0), false, |_| ()).unwrap();
+    MEANWHILE.set(Some(Box::new(move |what| {
+        if what == "about to flush a change" {
+            // Another CPU reclaims while this one has changed the entries and not flushed.
+            assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(16));
+            let read = vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn);
+            assert_eq!(read, Err(Fault::NotMapped), "a freed frame is still in a TLB");
+        }
+    })));
+    vm.protect(SPACE, pages(0, 16), Access::None).unwrap();
+    MEANWHILE.set(None);
+    assert_all_free(fh);
 }
