@@ -68,6 +68,7 @@ impl FrameAllocator for Memory {
 struct World {
     vm: Vm<'static, SoftMmu<1>>,
     memory: Memory,
+    pinned: AtomicU32,
 }
 
 fn leak<T>(n: usize, make: impl Fn() -> T) -> &'static mut [T] {
@@ -85,6 +86,7 @@ impl World {
                 contents: core::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
                 freed: core::array::from_fn(|_| AtomicU32::new(0)),
             },
+            pinned: AtomicU32::new(0),
         };
         let (vm, memory) = (&world.vm, &world.memory);
         let vma = Vma { access: Access::ReadWrite, droppable: false };
@@ -116,25 +118,44 @@ fn together(world: &Arc<World>, roles: Vec<fn(&World)>) {
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Reference against entry: whoever gets a pin has the frame until it unpins, and reclaim, if it frees the frame, frees
-/// it once and after that.
+/// Reference against entry: whoever gets a pin keeps the page, with the frame that it got.
 ///
-/// Fails without the fence in `Vm::get_at`, without the one in `Vm::verdict` (each lets reclaim miss the reference that
-/// the pin took while the pin misses that the entry is gone), and where `Frame::drop_refs` is relaxed (the frame is
-/// freed while it is in use). Tried.
+/// Fails without the fence in `Vm::get_at`, and without the one in `Vm::verdict`: each lets reclaim miss the reference
+/// that the pin took while the pin misses that the entry is gone. Tried.
 fn pin_against_reclaim(path: UnmapPath) {
     model(move || {
         let world = World::new(0, path);
         let pin = |w: &World| match w.vm.pin(&w.memory, SPACE, PAGE, true) {
             Ok(pfn) => {
                 w.memory.use_frame(pfn);
-                // Still the page's: reclaim must not have taken it away.
-                assert!(w.entry() == Entry::NONE || w.entry().pfn() == pfn);
-                w.vm.unpin(&w.memory, pfn, false).unwrap();
+                w.pinned.store(1, Ordering::Relaxed);
             }
             Err(error) => assert!(matches!(error, VmError::Fault(_))),
         };
         together(&world, std::vec![pin, World::reclaim]);
+        if world.pinned.load(Ordering::Relaxed) == 1 {
+            assert!(world.entry().is_present(), "pinned, but the page is gone");
+            assert_eq!(world.memory.freed()[0], 0);
+            world.vm.unpin(&world.memory, Pfn::new(0), false).unwrap();
+        }
+        world.reclaim();
+        assert_eq!((world.entry(), world.memory.freed()[0]), (Entry::NONE, 1), "the folio is stranded");
+    });
+}
+
+/// A pin ends while reclaim is at work: the frame is freed once, after its last use, whoever sees it off.
+///
+/// Fails where `Frame::drop_refs` is relaxed. Tried.
+#[test]
+fn loom_unpin_against_reclaim() {
+    model(|| {
+        let world = World::new(0, UnmapPath::Batched);
+        world.vm.pin(&world.memory, SPACE, PAGE, true).unwrap();
+        let unpin = |w: &World| {
+            w.memory.use_frame(Pfn::new(0));
+            w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
+        };
+        together(&world, std::vec![unpin, World::reclaim]);
         world.reclaim();
         assert_eq!((world.entry(), world.memory.freed()[0]), (Entry::NONE, 1), "the folio is stranded");
     });

@@ -115,6 +115,13 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
         }
     }
 
+    /// Whether any CPU has a translation to one of these frames: none may when they are freed.
+    #[must_use]
+    pub fn caches(&self, frames: FrameRange) -> bool {
+        let holds = |cached: &Option<Cached>| cached.is_some_and(|cached| frames.contains(cached.entry.pfn()));
+        self.tlbs.iter().any(|tlb| tlb.with(self.relax, |tlb| tlb.iter().any(holds)))
+    }
+
     /// What CPU `cpu` does to use a page: `f` runs with the frame that the CPU believes the page shows, and no flush of
     /// the page returns meanwhile. `f` must not call anything that flushes.
     ///

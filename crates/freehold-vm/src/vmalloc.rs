@@ -204,8 +204,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         });
         if let Err(error) = made {
             // What was allocated is this call's own, so that freeing it cannot fail.
-            let _ = self.free_runs(frames, runs);
-            self.unreserve(start);
+            let _ = self.free_runs(frames, runs, Some(start));
             return Err(error);
         }
         self.publish(start, Kind::Owned, runs);
@@ -309,16 +308,20 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         count(&self.counters.flushes, 1);
     }
 
-    /// Frees frames that no CPU can reach any more.
-    fn free_runs(&self, frames: &impl FrameAllocator, mut runs: Runs) -> Result<(), FreeError> {
+    /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that starts at `area`.
+    fn free_runs(&self, frames: &impl FrameAllocator, mut runs: Runs, mut area: Option<Vpn>) -> Result<(), FreeError> {
         let contig = self.contig_free.get();
-        if contig {
-            self.with(|state| state.runs.coalesce(&mut runs));
-        }
+        let mut in_order = !contig;
         let mut result = Ok(());
         loop {
             let mut some = [FrameRange::default(); POP];
             let n = self.with(|state| {
+                if let Some(area) = area.take() {
+                    state.areas.remove(area.get());
+                }
+                if !core::mem::replace(&mut in_order, true) {
+                    state.runs.coalesce(&mut runs);
+                }
                 let mut n = 0;
                 while n < POP {
                     let Some(run) = state.runs.pop(&mut runs) else { break };
@@ -329,7 +332,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             });
             for run in &some[..n] {
                 count(&self.counters.frames_freed, run.len());
-                if contig {
+                if contig && run.len() > 1 {
                     count(&self.counters.frees, 1);
                     result = result.and(frames.free_range(*run));
                 } else {
@@ -373,9 +376,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub fn vfree(&self, frames: &impl FrameAllocator, start: Vpn) -> Result<(), VmallocError> {
         let (range, runs) = self.claim(start, Kind::Owned)?;
         self.unmap_and_flush(range);
-        self.unreserve(start);
         count(&self.counters.areas_freed, 1);
-        self.free_runs(frames, runs).map_err(VmallocError::Free)
+        self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
     }
 
     /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of them: for what gathers
@@ -404,9 +406,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             }
             count(&self.counters.flushes, u64::from(batch.flush(&self.mmu)));
             for (start, runs) in &claimed[..n] {
-                self.unreserve(*start);
                 count(&self.counters.areas_freed, 1);
-                result = result.and(self.free_runs(frames, *runs).map_err(VmallocError::Free));
+                result = result.and(self.free_runs(frames, *runs, Some(*start)).map_err(VmallocError::Free));
             }
         }
         result
@@ -431,7 +432,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             self.unmap_and_flush(range);
         }
         self.publish(start, Kind::Owned, runs);
-        self.free_runs(frames, out?).map_err(VmallocError::Free)
+        self.free_runs(frames, out?, None).map_err(VmallocError::Free)
     }
 
     /// An area that shows the caller's frames, in the order given, each run of neighbours mapped with one call.

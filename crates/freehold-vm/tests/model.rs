@@ -4,7 +4,7 @@
 mod actor;
 mod common;
 
-use actor::{Actor, Contents};
+use actor::{Actor, Checked, Contents};
 use common::*;
 use freehold::SingleCpu;
 use freehold_vm::SoftMmu;
@@ -18,7 +18,7 @@ fn a_million_random_steps_lose_nothing() {
     let fh = frames(MIB_OF_MEMORY, 1, SingleCpu);
     let vm = vm(SoftMmu::new(), MIB_OF_MEMORY, 2, 1200, 4096);
     let contents = Contents::new(MIB_OF_MEMORY);
-    let mut actor = Actor::new(&vm, &fh, &contents, 0, 7, 1150);
+    let mut actor = Actor::new(&vm, Checked(&fh, &vm), &contents, 0, 7, 1150);
     for step in 0..STEPS {
         actor.step();
         if step % 50_000 == 0 {

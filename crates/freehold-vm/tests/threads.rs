@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use actor::{Actor, Contents};
+use actor::{Actor, Checked, Contents};
 use common::*;
 use freehold::Threads;
 use freehold_vm::{SoftMmu, UnmapPath};
@@ -26,7 +26,7 @@ fn run(path: UnmapPath) {
         // Pages of both actors share page tables: 7..507 and 507..1007 of tables of 512.
         let actors: Vec<_> = (0..2)
             .map(|cpu| {
-                let mut actor = Actor::new(&vm, &fh, &contents, cpu, 7 + cpu as u64 * 500, 500);
+                let mut actor = Actor::new(&vm, Checked(&fh, &vm), &contents, cpu, 7 + cpu as u64 * 500, 500);
                 actor.fixed_path = true;
                 scope.spawn(move || {
                     for step in 0..STEPS {
@@ -40,6 +40,7 @@ fn run(path: UnmapPath) {
             })
             .collect();
         scope.spawn(|| {
+            let fh = Checked(&fh, &vm);
             while !stop.load(Ordering::Relaxed) {
                 for id in 0..2 {
                     vm.madvise_pageout(&fh, space(id), pages(0, 1024)).unwrap();

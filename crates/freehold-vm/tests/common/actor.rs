@@ -10,11 +10,30 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::common::*;
-use freehold::Pfn;
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 use freehold_vm::{Access, FrameAllocator, Vm, Vpn};
 use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError, WriteFault};
 
 pub type Machine = Vm<'static, SoftMmu<4>>;
+
+/// A page allocator that does not take frames back that a CPU could still reach.
+pub struct Checked<'a, A>(pub A, pub &'a Machine);
+
+impl<A: FrameAllocator> FrameAllocator for Checked<'_, A> {
+    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.0.alloc(order, migratetype)
+    }
+    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.0.alloc_bulk(migratetype, out)
+    }
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_range(FrameRange::new(pfn, order.frames()).unwrap())
+    }
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        assert!(!self.1.mmu().caches(range), "{range} is freed, but in a TLB");
+        self.0.free_range(range)
+    }
+}
 
 /// What the frames hold.
 pub struct Contents(&'static [[AtomicU64; 2]]);
