@@ -251,7 +251,7 @@ impl<'m> Folios<'m> {
         frame.mapped_pages.set(0);
         frame.page_maps.set(0);
         frame.rmap.set(NIL);
-        // Release: pairs with `head` and `try_get`.
+        // Release, both: pairs with `head` and with `try_get`.
         frame.state.store(KIND_HEAD | u32::from(order.get()) << ORDER_SHIFT | flags, Ordering::Release);
         frame.refs.store(refs, Ordering::Release);
     }
@@ -262,6 +262,7 @@ impl<'m> Folios<'m> {
         let maps = frame.page_maps.get();
         frame.maps.set(maps);
         frame.mapped_pages.set(maps.min(1));
+        // Release: pairs with `try_get`. Nobody looks for references in a tail, so this may come before the state.
         frame.refs.store(refs, Ordering::Release);
         // Release: pairs with `head`: who finds the piece finds it complete.
         frame.state.store(KIND_HEAD | flags, Ordering::Release);

@@ -239,7 +239,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             left -= large.frames();
             large = cap.min(Order::fitting(left).unwrap_or(Order::ZERO));
         }
-        if base == Order::ZERO {
+        if base == Order::ZERO && left > 1 {
             let mut bulk = [Pfn::new(0); BULK];
             while left > 0 {
                 let want = left.min(BULK as u64) as usize;
@@ -257,7 +257,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             }
         }
         while left > 0 {
-            count(&self.counters.large_allocs, 1);
+            count(&self.counters.large_allocs, u64::from(base > Order::ZERO));
             let pfn = frames.alloc(base, Migratetype::Unmovable).map_err(VmallocError::Alloc)?;
             self.push(frames, runs, pfn, base.frames())?;
             left -= base.frames();

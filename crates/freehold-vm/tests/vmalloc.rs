@@ -262,7 +262,7 @@ proptest! {
 #[test]
 fn allocation_takes_the_largest_orders_first() {
     let table: [(u64, &[u8]); 8] =
-        [(1, &[]), (4, &[2]), (5, &[2]), (16, &[4]), (64, &[6]), (100, &[6, 5, 2]), (256, &[8]), (512, &[9])];
+        [(1, &[0]), (4, &[2]), (5, &[2, 0]), (16, &[4]), (64, &[6]), (100, &[6, 5, 2]), (256, &[8]), (512, &[9])];
     for (pages, orders) in table {
         let world = World::default();
         let fh = frames(16, 1, SingleCpu);
