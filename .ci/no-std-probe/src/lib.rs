@@ -3,6 +3,7 @@
 #![no_std]
 
 use freehold::{Order, Pfn};
+use freehold_vm::{Access, Entry, Flush, FlushKind, Mmu, SoftMmu, SpaceId, Vpn, VpnRange};
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -13,4 +14,14 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 pub extern "C" fn probe(pfn: u64) -> u64 {
     Pfn::new(pfn).buddy(Order::ZERO).get()
+}
+
+/// Something of the virtual memory crate, too.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_vm(pfn: u64) -> u64 {
+    let mmu = SoftMmu::<1>::new();
+    let space = SpaceId::new(0);
+    let range = VpnRange { start: Vpn::new(pfn), end: Vpn::new(pfn + 1) };
+    mmu.flush(&[Flush { space, range, kind: FlushKind::Unmapped }]);
+    mmu.stats().pages_flushed + Entry::new(Pfn::new(pfn), Access::Read).bits()
 }

@@ -1,0 +1,154 @@
+//! Virtual memory on top of [Freehold](freehold): vmalloc, folios in address spaces, and reclaim of lazyfree folios in
+//! batches, all over one trait, [`Mmu`], that says how translations are changed and forgotten.
+//!
+//! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had been allocated in large
+//! chunks; and reclaim took the entries of a large folio away one by one, with a TLB flush and a change of state for
+//! each, so that the folio looked partly mapped to everybody who cared. In both the answer is to **see the run**: frames
+//! that are neighbours are mapped, unmapped, flushed and freed together. The work is in what that may not break.
+//!
+//! ```text
+//!            Vmalloc                        Vm
+//!    areas in an interval tree     folios, reverse map, lists     Space: VMAs, page tables
+//!    frames as runs                madvise_free, reclaim, split
+//!          |        \                /        |
+//!          |         Mmu: map, unmap, flush,  |
+//!          |              get-and-clear       |
+//!          +---------- FrameAllocator --------+
+//!                        (freehold)
+//! ```
+//!
+//! No heap: the caller hands over slices of records, whose sizes bound everything, and no unsafe code but a lock.
+//!
+//! # vmalloc
+//!
+//! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with one call, and
+//! [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees each run with one call.
+//! [`Vmalloc::set_contig_free`] turns that off, for comparison.
+//!
+//! ```
+//! use freehold::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+//! use freehold_vm::{IntervalNode, Layout, RunNode, SoftMmu, SpaceId, Vmalloc, Vpn, VpnRange};
+//!
+//! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 14).unwrap()];
+//! let frames = Freehold::leaked(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu)?;
+//!
+//! let (mut areas, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 64]);
+//! let range = VpnRange::new(Vpn::new(0x10_0000), 1 << 20).unwrap();
+//! let vmalloc = Vmalloc::new(SoftMmu::<1>::new(), SpaceId::new(0), range, &mut areas, &mut runs);
+//!
+//! let area = vmalloc.vmalloc(&frames, Layout::pages(512))?;
+//! vmalloc.vfree(&frames, area)?;
+//! // 512 frames: one call to map them, one flush, one call to free them.
+//! let stats = vmalloc.stats();
+//! assert_eq!((stats.maps, stats.flushes, stats.frees, stats.frames_freed), (1, 1, 1, 512));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Lazyfree folios
+//!
+//! `madvise_free` says of pages that their contents may be dropped, unless somebody writes to them again. Reclaim later
+//! takes the folio's entries away, and only then can it know whether somebody wrote, or holds a pin: if so, it puts them
+//! back exactly as they were. [`UnmapPath`] is the switch between the two ways.
+//!
+//! ```
+//! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};
+//! use freehold_vm::{
+//!     Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, Vm, Vma, Vpn, VpnRange,
+//! };
+//!
+//! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 14).unwrap()];
+//! # let frames = Freehold::leaked(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu)?;
+//! // Records for 16384 frames, 64 mappings, and an address space of 4 MiB with room for 8 VMAs.
+//! let records: Vec<Frame> = (0..1 << 14).map(|_| Frame::new()).collect();
+//! let mappings: Vec<Mapping> = (0..64).map(|_| Mapping::new()).collect();
+//! let tables = [PageTable::new(), PageTable::new()];
+//! let mut vmas = [IntervalNode::new(); 8];
+//! let spaces = [Space::new(SpaceId::new(0), Vpn::new(0), &tables, &mut vmas)];
+//! let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(0x1000), &records, &mappings, &spaces);
+//!
+//! let (space, all) = (SpaceId::new(0), VpnRange::new(Vpn::new(0), 1024).unwrap());
+//! vm.add_vma(space, all, Vma { access: Access::ReadWrite, droppable: false })?;
+//! for i in 0..4 {
+//!     vm.map_new(&frames, space, Vpn::new(i * 16), Order::new(4).unwrap(), Access::ReadWrite)?;
+//! }
+//! assert_eq!(vm.madvise_free(&frames, space, all)?, 64);
+//! // Somebody writes to one page of the second folio: that folio stays.
+//! vm.touch(space, Vpn::new(20), true)?;
+//! assert_eq!(vm.madvise_pageout(&frames, space, all)?, 48);
+//! let stats = vm.stats();
+//! assert_eq!((stats.reclaimed_folios, stats.redirtied, stats.reclaim_flushes, stats.deferred_queued), (3, 1, 1, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What holds
+//!
+//! - **Not a byte is lost.** What was written after `madvise_free` has returned, through an entry or through a pin, stays
+//!   until the page is unmapped or advised again. That rests on three properties of the machine, spelt out at [`Mmu`],
+//!   and on the order of four steps (clear, full barrier, count references, look at the dirty flag).
+//! - **No frame is freed while a CPU may reach it.** Flushes are collected, several ranges of several folios of several
+//!   address spaces, and done once, before the frames go. Whoever maps, unmaps or protects in an address space where
+//!   reclaim has a flush outstanding does that flush first.
+//! - **No half-way state.** A folio that one batch or several take apart is mapped until the last, then unmapped; the
+//!   deferred-split queue never sees it, unless somebody wrote to it in the middle of it.
+//! - **Restored entries have their own rights**, since entries that are cleared together agree on them.
+//!
+//! # What is not here
+//!
+//! There is no swap: folios whose contents matter are left. Page tables are one level deep and as many as the caller
+//! gives; hardware tables are an [`Mmu`] implementation's. Lazyfree folios of a whole 2 MiB are mapped by 512 entries,
+//! not by one.
+//!
+//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for the heart of reclaim; `vmalloc.rs`.
+
+#![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod access;
+mod area;
+mod entry;
+mod error;
+mod folio;
+mod frames;
+mod interval;
+mod lock;
+mod madvise;
+mod mapping;
+mod mmu;
+mod page;
+mod primitive;
+mod reclaim;
+mod rmap;
+mod runs;
+mod soft;
+mod space;
+mod split;
+mod stats;
+mod table;
+mod unmap;
+mod vm;
+mod vmalloc;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use access::WriteFault;
+pub use area::{Layout, VmallocError, VmallocStats};
+pub use entry::Entry;
+pub use error::VmError;
+pub use folio::Frame;
+pub use frames::{FrameAllocator, free_array};
+pub use interval::IntervalNode;
+pub use mmu::{BATCH, Flush, FlushBatch, FlushKind, MapError, Mmu};
+pub use page::{Access, SpaceId, Vpn, VpnRange};
+pub use rmap::Mapping;
+pub use runs::RunNode;
+pub use soft::{SoftMmu, SoftStats};
+pub use space::{Fault, Space, Vma};
+pub use stats::VmStats;
+pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
+pub use vm::{Folio, FolioState, UnmapPath, Vm};
+pub use vmalloc::{Area, Vmalloc};

@@ -1,0 +1,553 @@
+//! Putting folios into address spaces and taking them out: map, unmap, remap, share; VMAs and protection.
+//!
+//! Unmapping goes as the kernel's `mmu_gather` does: entries are cleared under their table's lock and noted; then, with
+//! no table locked, the folios' counts are brought up to date; then one flush; then the references go, and with the
+//! last ones the folios. What of a folio is cleared but not yet taken off its counts still holds references, so nobody
+//! can take the folio for unused meanwhile.
+
+use freehold::{Order, Pfn};
+
+use crate::folio::flag;
+use crate::interval::InsertError;
+use crate::primitive::{Ordering, Plain};
+use crate::rmap::NoMapping;
+use crate::{
+    Access, Entry, Flush, FlushBatch, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vma, Vpn,
+    VpnRange,
+};
+
+/// Pieces of folios unmapped between two flushes.
+const GATHER: usize = 64;
+
+/// Entries that were cleared together.
+#[derive(Clone, Copy)]
+struct Gathered {
+    vpn: Vpn,
+    pfn: Pfn,
+    len: u32,
+    dirty: bool,
+}
+
+impl<'m, M: Mmu> Vm<'m, M> {
+    /// Makes a VMA: pages that folios may be mapped at.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`], [`VmError::NoSpace`].
+    pub fn add_vma(&self, space: SpaceId, range: VpnRange, vma: Vma) -> Result<(), VmError> {
+        let space = self.space_with(space, range)?;
+        let inserted =
+            space.vmas.with(|| self.mmu.relax(), |vmas| vmas.insert(range.start.get(), range.end.get(), vma));
+        inserted.map_err(|error| match error {
+            InsertError::NoNode => VmError::NoNodes,
+            InsertError::Overlap => VmError::VmaOverlap { range },
+        })
+    }
+
+    /// Replaces what VMAs there are in a range by others made of them, or nothing; those at the ends are split.
+    fn change_vmas(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Vma) -> Option<Vma>) -> Result<(), VmError> {
+        let (start, end) = (range.start.get(), range.end.get());
+        space.vmas.with(
+            || self.mmu.relax(),
+            |vmas| {
+                // At most the two at the ends become two each.
+                if vmas.room() < 2 {
+                    return Err(VmError::NoNodes);
+                }
+                let mut at = start;
+                while let Some(old) = vmas.next_from(at).filter(|old| old.start < end) {
+                    vmas.remove(old.start);
+                    let (from, to) = (old.start.max(start), old.end.min(end));
+                    let pieces =
+                        [(old.start, from, Some(old.value)), (from, to, f(old.value)), (to, old.end, Some(old.value))];
+                    for (from, to, value) in pieces {
+                        if let (Some(value), true) = (value, from < to) {
+                            vmas.insert(from, to, value).map_err(|_| VmError::NoNodes)?;
+                        }
+                    }
+                    at = to;
+                }
+                // What is alike and adjoins is one, so that batches of entries do not end where nothing does.
+                let mut at = start.saturating_sub(1);
+                while let Some(low) = vmas.next_from(at).filter(|low| low.end <= end) {
+                    at = low.end;
+                    let Some(high) = vmas.get(low.end).filter(|high| high.value == low.value) else { continue };
+                    vmas.remove(low.start);
+                    vmas.remove(high.start);
+                    vmas.insert(low.start, high.end, low.value).map_err(|_| VmError::NoNodes)?;
+                    at = low.start;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Unmaps a range and takes its VMAs away (`munmap`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Vm::unmap`], and [`VmError::NoNodes`] where a VMA would have to be split.
+    pub fn remove_vma(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
+        self.change_vmas(self.space_with(space, range)?, range, |_| None)?;
+        self.unmap(frames, space, range).map(|_| ())
+    }
+
+    /// Shows `pages` frames of a folio, from its frame number `first` on, at the pages from `at` on. The caller must
+    /// have a reference to the folio. Entries come out clean and old; writable where `access` and the VMA say so.
+    ///
+    /// One [`Mmu::map_entries`] for each page table.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become writable in a second
+    /// place: its clean entry here could be dropped while it is written to there. Otherwise see [`VmError`]. Nothing has changed
+    /// then.
+    pub fn map(
+        &self,
+        folio: Folio,
+        (first, pages): (u32, u32),
+        space: SpaceId,
+        at: Vpn,
+        access: Access,
+    ) -> Result<(), VmError> {
+        self.map_with(folio, (first, pages), space, at, access, Entry::NONE)
+    }
+
+    /// [`Vm::map`]; `bits` are set in each entry, too.
+    pub(crate) fn map_with(
+        &self,
+        folio: Folio,
+        part: (u32, u32),
+        space: SpaceId,
+        at: Vpn,
+        access: Access,
+        bits: Entry,
+    ) -> Result<(), VmError> {
+        let index = self.index(folio.0)?;
+        if self.folios.head(index) != Some(index) {
+            return Err(VmError::NotAFolio { pfn: folio.0 });
+        }
+        let head = self.folios.lock(index, || self.mmu.relax());
+        let result = self.map_locked(head, part, space, at, access, bits);
+        self.folios.frame(head).unlock();
+        result
+    }
+
+    /// [`Vm::map_with`] of a folio that the caller has locked.
+    fn map_locked(
+        &self,
+        head: u32,
+        (first, pages): (u32, u32),
+        space: SpaceId,
+        at: Vpn,
+        access: Access,
+        bits: Entry,
+    ) -> Result<(), VmError> {
+        let frame = self.folios.frame(head);
+        let range = VpnRange::new(at, u64::from(pages)).unwrap_or_default();
+        let space = self.space_with(space, range)?;
+        if first.checked_add(pages).is_none_or(|end| end > frame.pages()) {
+            return Err(VmError::OutOfFolio { pages: frame.pages() });
+        }
+        let mut mine = (first..first + pages).map(|i| self.folios.frame(head + i));
+        if access.is_writable() && frame.is_lazyfree() && mine.any(|frame| frame.page_maps.get() > 0) {
+            return Err(VmError::Busy { pfn: self.folios.pfn(head) });
+        }
+        let mut vpn = at;
+        while vpn < range.end {
+            let vma = self.vma(space, vpn)?;
+            if access > vma.1.access {
+                return Err(VmError::Fault(crate::Fault::AccessDenied));
+            }
+            vpn = vma.0;
+        }
+        let base = Vpn::new(at.get().wrapping_sub(u64::from(first)));
+        let place = (first, pages);
+        let noted = self.mappings.add(&frame.rmap, space.id(), base, place, || self.mmu.relax());
+        noted.map_err(|NoMapping| VmError::NoNodes)?;
+        self.folios.add_maps(head, first, pages);
+        frame.get(pages);
+        // References and counts come first: whoever finds an entry finds a folio that knows of it.
+        let mut done = 0;
+        let result = loop {
+            if done == pages {
+                return Ok(());
+            }
+            let vpn = at.plus(u64::from(done));
+            let len = (space.table_end(vpn).get() - vpn.get()).min(u64::from(pages - done));
+            let slots = space.slots(vpn, len);
+            let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
+            let mapped = self.with_table(space, vpn, || {
+                for i in 0..len {
+                    if self.mmu.load(space.slots(vpn.plus(i), 1)).is_mapped() {
+                        return Err(VmError::Occupied { vpn: vpn.plus(i) });
+                    }
+                }
+                self.mmu.map_entries(slots, entry).map_err(VmError::Map)
+            });
+            match mapped {
+                Ok(()) => done += len as u32,
+                Err(error) => break Err(error),
+            }
+        };
+        self.unmap_locked(head, space, (at, first), done);
+        // What was never mapped at all.
+        let rest = pages - done;
+        self.mappings.remove(&frame.rmap, space.id(), base, (first + done, rest), || self.mmu.relax());
+        let gone = self.folios.remove_page_maps(head, first + done, rest);
+        self.folios.settle_maps(head, rest, gone);
+        // Not the last: the caller has one.
+        let _ = frame.drop_refs(rest);
+        result
+    }
+
+    /// Undoes the part of [`Vm::map_locked`] that was done. Whatever others have unmapped since is theirs.
+    fn unmap_locked(&self, head: u32, space: &Space<'m>, (at, first): (Vpn, u32), done: u32) {
+        let frame = self.folios.frame(head);
+        let base = Vpn::new(at.get().wrapping_sub(u64::from(first)));
+        let mut batch = FlushBatch::new();
+        let mut removed = 0;
+        for i in 0..done {
+            let vpn = at.plus(u64::from(i));
+            let slots = space.slots(vpn, 1);
+            let ours = self.with_table(space, vpn, || {
+                let entry = self.mmu.load(slots);
+                let ours = entry.is_mapped() && entry.pfn() == self.folios.pfn(head + first + i);
+                if ours && self.mmu.get_and_clear(slots).is_dirty() {
+                    frame.set_flags(flag::DIRTY);
+                }
+                ours
+            });
+            if ours {
+                self.add_flush(
+                    &mut batch,
+                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
+                );
+                self.mappings.remove(&frame.rmap, space.id(), base, (first + i, 1), || self.mmu.relax());
+                let gone = self.folios.remove_page_maps(head, first + i, 1);
+                self.folios.settle_maps(head, 1, gone);
+                removed += 1;
+            }
+        }
+        self.flush(&mut batch);
+        // Not the last: the caller has one.
+        let _ = frame.drop_refs(removed);
+    }
+
+    /// The end and the properties of the VMA that covers a page.
+    fn vma(&self, space: &Space<'m>, vpn: Vpn) -> Result<(Vpn, Vma), VmError> {
+        let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
+        Ok((Vpn::new(vma.end), vma.value))
+    }
+
+    /// A fresh folio, mapped as a whole, with the entries' references only.
+    ///
+    /// # Errors
+    ///
+    /// See [`VmError`]; nothing has changed then.
+    pub fn map_new(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        at: Vpn,
+        order: Order,
+        access: Access,
+    ) -> Result<Folio, VmError> {
+        let folio = self.folio_alloc(frames, order)?;
+        let result = self.map(folio, (0, order.frames() as u32), space, at, access);
+        self.put(frames, folio.0)?;
+        result.map(|()| folio)
+    }
+
+    /// Takes away whatever is mapped in a range; frees what nobody else uses. Returns how many pages there were.
+    ///
+    /// One flush for every 64 pieces of folios.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has freed the frames of a
+    /// folio.
+    pub fn unmap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange) -> Result<u64, VmError> {
+        let space = self.space_with(space, range)?;
+        // AcqRel: comes before the entries are changed, for whoever finds one changed; see `Space::needs_flush`.
+        space.changing.fetch_add(1, Ordering::AcqRel);
+        let mut result = Ok(0);
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let mut gathered = [Gathered { vpn, pfn: Pfn::new(0), len: 0, dirty: false }; GATHER];
+            let mut n = 0;
+            let mut batch = FlushBatch::new();
+            while vpn < range.end && n < GATHER {
+                let end = space.table_end(vpn).min(range.end);
+                vpn = self.with_table(space, vpn, || self.clear_table(space, vpn, end, &mut gathered, &mut n));
+            }
+            for piece in &gathered[..n] {
+                let flushed = VpnRange { start: piece.vpn, end: piece.vpn.plus(u64::from(piece.len)) };
+                // As many ranges fit as pieces.
+                let _ = batch.add(Flush { space: space.id(), range: flushed, kind: FlushKind::Unmapped });
+                self.forget(space, piece);
+            }
+            self.flush(&mut batch);
+            for piece in &gathered[..n] {
+                let put = self.put_piece(frames, piece);
+                result = result.and_then(|pages| put.map(|()| pages + u64::from(piece.len)));
+            }
+        }
+        // AcqRel: comes after the flush.
+        space.changing.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    /// Clears the entries of `vpn..end`, within one table that is locked, until there is no room to note more; where it
+    /// stopped.
+    fn clear_table(
+        &self,
+        space: &Space<'m>,
+        mut vpn: Vpn,
+        end: Vpn,
+        gathered: &mut [Gathered; GATHER],
+        n: &mut usize,
+    ) -> Vpn {
+        while vpn < end && *n < GATHER {
+            let entry = self.mmu.load(space.slots(vpn, 1));
+            if !entry.is_mapped() {
+                vpn = vpn.plus(1);
+                continue;
+            }
+            let len = self.batch_len(space, vpn, entry, end.get() - vpn.get());
+            let merged = self.mmu.get_and_clear(space.slots(vpn, len));
+            gathered[*n] = Gathered { vpn, pfn: entry.pfn(), len: len as u32, dirty: merged.is_dirty() };
+            *n += 1;
+            vpn = vpn.plus(len);
+        }
+        vpn
+    }
+
+    /// How many entries from a page on go together with its own, at most `limit`, which must not pass the table's end.
+    pub(crate) fn batch_len(&self, space: &Space<'m>, vpn: Vpn, entry: Entry, limit: u64) -> u64 {
+        let alike = |i: &u64| entry.batches_with(self.mmu.load(space.slots(vpn.plus(*i), 1)), *i);
+        1 + (1..limit).take_while(alike).count() as u64
+    }
+
+    /// Takes cleared entries off the counts of their folios.
+    fn forget(&self, space: &Space<'m>, piece: &Gathered) {
+        let Some(start) = self.folios.index(piece.pfn) else { return };
+        let mut i = 0;
+        while i < piece.len {
+            // The entries' references are still there, so there is a folio; it may have been split meanwhile.
+            let head = self.folios.lock(start + i, || self.mmu.relax());
+            let frame = self.folios.frame(head);
+            let first = start + i - head;
+            let n = (frame.pages() - first).min(piece.len - i);
+            if piece.dirty {
+                frame.set_flags(flag::DIRTY);
+            }
+            let base = Vpn::new((piece.vpn.get() + u64::from(i)).wrapping_sub(u64::from(first)));
+            self.mappings.remove(&frame.rmap, space.id(), base, (first, n), || self.mmu.relax());
+            let gone = self.folios.remove_page_maps(head, first, n);
+            self.folios.settle_maps(head, n, gone);
+            if gone > 0 && frame.mapped_pages.get() > 0 {
+                self.note_partly_mapped(head);
+            }
+            frame.unlock();
+            i += n;
+        }
+    }
+
+    fn put_piece(&self, frames: &impl FrameAllocator, piece: &Gathered) -> Result<(), VmError> {
+        let start = self.index(piece.pfn)?;
+        let mut result = Ok(());
+        let mut i = 0;
+        while i < piece.len {
+            let pfn = self.folios.pfn(start + i);
+            // No lock: a folio with more references than mappings and one cannot be split.
+            let head = self.folios.head(start + i).ok_or(VmError::NotAFolio { pfn })?;
+            let n = (head + self.folios.frame(head).pages() - (start + i)).min(piece.len - i);
+            result = result.and(self.put_refs(frames, head, n));
+            i += n;
+        }
+        result
+    }
+
+    /// Moves what is mapped in a range to the pages from `to` on, as far as there is anything (`mremap`). Entries come
+    /// out clean there; what was written before is noted in the folios.
+    ///
+    /// # Errors
+    ///
+    /// See [`VmError`]. What was moved before stays moved; what could not be mapped at its new place is unmapped.
+    pub fn remap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange, to: Vpn) -> Result<(), VmError> {
+        let found = self.space_with(space, range)?;
+        self.space_with(space, VpnRange::new(to, range.len()).unwrap_or_default())?;
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let Some((head, first, entry)) = self.get_at(frames, found, vpn)? else {
+                vpn = vpn.plus(1);
+                continue;
+            };
+            let most = u64::from(self.folios.frame(head).pages() - first).min(range.end.get() - vpn.get());
+            let most = most.min(found.table_end(vpn).get() - vpn.get());
+            let pages = self.batch_len(found, vpn, entry, most);
+            let access = match (entry.is_present(), entry.is_writable()) {
+                (false, _) => Access::None,
+                (true, false) => Access::Read,
+                (true, true) => Access::ReadWrite,
+            };
+            let folio = Folio(self.folios.pfn(head));
+            let at = to.plus(vpn.get() - range.start.get());
+            let moved = self
+                .unmap(frames, space, VpnRange { start: vpn, end: vpn.plus(pages) })
+                .and_then(|_| self.map(folio, (first, pages as u32), space, at, access));
+            self.put_refs(frames, head, 1)?;
+            moved?;
+            vpn = vpn.plus(pages);
+        }
+        Ok(())
+    }
+
+    /// Shows what is mapped in a range at the pages from `at` on in another address space, too, as `fork` does: both
+    /// are read-only from now on, and whoever writes first gets a copy ([`Vm::write_fault`]). Dirty bits are inherited.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Busy`] where a folio is pinned: whoever pinned it would keep seeing what only one of the two will see.
+    /// Otherwise see [`VmError`]. What was shared before stays shared.
+    pub fn share(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+        to: SpaceId,
+        at: Vpn,
+    ) -> Result<(), VmError> {
+        let from = self.space_with(space, range)?;
+        self.space_with(to, VpnRange::new(at, range.len()).unwrap_or_default())?;
+        let mut batch = FlushBatch::new();
+        let mut result = Ok(());
+        let mut vpn = range.start;
+        // AcqRel: as in `unmap`.
+        from.changing.fetch_add(1, Ordering::AcqRel);
+        while vpn < range.end && result.is_ok() {
+            match self.get_at(frames, from, vpn) {
+                Ok(None) => vpn = vpn.plus(1),
+                Ok(Some((head, first, entry))) => {
+                    let locked = self.folios.lock(head + first, || self.mmu.relax());
+                    let most = (self.folios.frame(locked).pages() - (head + first - locked)).into();
+                    let most = (range.end.get() - vpn.get()).min(most);
+                    let most = most.min(from.table_end(vpn).get() - vpn.get());
+                    let there = at.plus(vpn.get() - range.start.get());
+                    result = self.share_locked(locked, from, (vpn, entry, most), to, there, &mut batch).map(|pages| {
+                        vpn = vpn.plus(pages);
+                    });
+                    self.folios.frame(locked).unlock();
+                    let put = self.put_refs(frames, locked, 1);
+                    result = result.and(put);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        self.flush(&mut batch);
+        // AcqRel: as in `unmap`.
+        from.changing.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    fn share_locked(
+        &self,
+        head: u32,
+        from: &Space<'m>,
+        (vpn, entry, most): (Vpn, Entry, u64),
+        to: SpaceId,
+        at: Vpn,
+        batch: &mut FlushBatch,
+    ) -> Result<u64, VmError> {
+        let frame = self.folios.frame(head);
+        // This call's own reference is the one above the mappings. Relaxed: who pins from now on finds the entry
+        // read-only, and does not get to write through it.
+        if frame.refs.get() != frame.maps.get() + 1 {
+            return Err(VmError::Busy { pfn: self.folios.pfn(head) });
+        }
+        let shared = self.with_table(from, vpn, || {
+            let now = self.mmu.load(from.slots(vpn, 1));
+            if !now.is_mapped() || now.pfn() != entry.pfn() {
+                return None;
+            }
+            let len = self.batch_len(from, vpn, now, most);
+            let slots = from.slots(vpn, len);
+            if now.is_writable() {
+                self.mmu.clear_bits(slots, Entry::WRITABLE);
+                self.add_flush(batch, Flush { space: from.id(), range: slots.range(), kind: FlushKind::Changed });
+            }
+            let all = (0..len).map(|i| self.mmu.load(from.slots(vpn.plus(i), 1)));
+            Some((len, now, all.fold(Entry::NONE, |bits, entry| bits.with(entry.only(Entry::DIRTY)))))
+        });
+        // Changed under our eyes: look again.
+        let Some((len, now, bits)) = shared else { return Ok(0) };
+        let Some(index) = self.folios.index(now.pfn()) else { return Ok(len) };
+        let access = if now.is_present() { Access::Read } else { Access::None };
+        self.map_locked(head, (index - head, len as u32), to, at, access, bits)?;
+        Ok(len)
+    }
+
+    /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any more at once, with one
+    /// flush; what they gain they gain by faulting ([`Vm::write_fault`]), but for reading, which they gain at once.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    pub fn protect(&self, space: SpaceId, range: VpnRange, access: Access) -> Result<(), VmError> {
+        let found = self.space_with(space, range)?;
+        self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;
+        self.change_entries(found, range, |entry| match access {
+            Access::None => entry.without(Entry::PRESENT.with(Entry::WRITABLE)).with(Entry::PROT_NONE),
+            Access::Read => entry.without(Entry::PROT_NONE.with(Entry::WRITABLE)).with(Entry::PRESENT),
+            Access::ReadWrite => entry.without(Entry::PROT_NONE).with(Entry::PRESENT),
+        });
+        Ok(())
+    }
+
+    /// Clears the soft-dirty bits of a range and write-protects it, so that the next write to each page faults and sets
+    /// its bit again (`/proc/self/clear_refs`). One flush.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    pub fn clear_soft_dirty(&self, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
+        let found = self.space_with(space, range)?;
+        self.change_entries(found, range, |entry| entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE)));
+        Ok(())
+    }
+
+    fn change_entries(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Entry) -> Entry) {
+        // AcqRel: as in `unmap`.
+        space.changing.fetch_add(1, Ordering::AcqRel);
+        let mut batch = FlushBatch::new();
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let end = space.table_end(vpn).min(range.end);
+            self.with_table(space, vpn, || {
+                while vpn < end {
+                    let slots = space.slots(vpn, 1);
+                    let mut entry = self.mmu.load(slots);
+                    while entry.is_mapped() && f(entry) != entry {
+                        // Against hardware, which may be setting bits.
+                        match self.mmu.replace(slots, entry, f(entry)) {
+                            Ok(()) => break,
+                            Err(now) => entry = now,
+                        }
+                    }
+                    let lost = entry.without(f(entry)).only(Entry::PRESENT.with(Entry::WRITABLE));
+                    if entry.is_mapped() && lost != Entry::NONE {
+                        self.add_flush(
+                            &mut batch,
+                            Flush { space: space.id(), range: slots.range(), kind: FlushKind::Changed },
+                        );
+                    }
+                    vpn = vpn.plus(1);
+                }
+            });
+        }
+        self.flush(&mut batch);
+        // AcqRel: as in `unmap`.
+        space.changing.fetch_sub(1, Ordering::AcqRel);
+    }
+}

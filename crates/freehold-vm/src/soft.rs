@@ -1,0 +1,222 @@
+//! An [`Mmu`] of nothing but software: it counts, and it models what a CPU's TLB does.
+//!
+//! ```text
+//!   CPU 0: TLB of 64 translations --- miss, or a write through a clean one ---> walk of the software entries
+//!   CPU 1: TLB of 64 translations ---                ...
+//! ```
+//!
+//! An access ([`SoftMmu::access`]) uses what its CPU's TLB holds, **even where the entry has changed since**, unless it
+//! is a write and the cached translation is not dirty: then hardware has to set the entry's dirty bit and walks. So a
+//! flush that is forgotten shows: somebody reads or writes a frame that is not theirs any more. A flush waits for an
+//! access that is under way on another CPU, as the answer to an inter-processor interrupt does.
+
+use freehold::{FrameRange, Order, Pfn};
+
+use crate::lock::Spin;
+use crate::primitive::relax;
+use crate::stats::{Counter, count};
+use crate::{Access, Entry, Fault, Flush, MapError, Mmu, Slots, Space, SpaceId, Vpn, VpnRange};
+
+/// Translations in a modelled TLB. Each page has one place in it.
+const TLB: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Cached {
+    space: SpaceId,
+    vpn: Vpn,
+    entry: Entry,
+}
+
+/// What a [`SoftMmu`] has been asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SoftStats {
+    /// Calls of [`Mmu::map`].
+    pub maps: u64,
+    /// Pages they mapped.
+    pub pages_mapped: u64,
+    /// Calls of [`Mmu::unmap`].
+    pub unmaps: u64,
+    /// Calls of [`Mmu::flush`].
+    pub flushes: u64,
+    /// Ranges they were given.
+    pub ranges_flushed: u64,
+    /// Pages in those.
+    pub pages_flushed: u64,
+    /// Calls of [`Mmu::map_entries`].
+    pub entry_maps: u64,
+    /// Calls of [`Mmu::get_and_clear`].
+    pub clears: u64,
+    /// Entries that they cleared.
+    pub entries_cleared: u64,
+    /// Calls of [`Mmu::restore`].
+    pub restores: u64,
+    /// Accesses served from a modelled TLB.
+    pub tlb_hits: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    maps: Counter,
+    pages_mapped: Counter,
+    unmaps: Counter,
+    flushes: Counter,
+    ranges_flushed: Counter,
+    pages_flushed: Counter,
+    entry_maps: Counter,
+    clears: Counter,
+    entries_cleared: Counter,
+    restores: Counter,
+    tlb_hits: Counter,
+}
+
+/// The machine in software, with so many CPUs.
+pub struct SoftMmu<const CPUS: usize = 1> {
+    tlbs: [Spin<[Option<Cached>; TLB]>; CPUS],
+    counters: Counters,
+    relax: fn(),
+}
+
+impl<const CPUS: usize> Default for SoftMmu<CPUS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const CPUS: usize> SoftMmu<CPUS> {
+    /// Empty TLBs, nothing counted.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_relax(relax)
+    }
+
+    /// As [`SoftMmu::new`]; `relax` is called in every turn of a wait: for threads, something that yields.
+    #[must_use]
+    pub fn with_relax(relax: fn()) -> Self {
+        Self { tlbs: core::array::from_fn(|_| Spin::new([None; TLB])), counters: Counters::default(), relax }
+    }
+
+    /// What has been counted so far. Takes no lock.
+    #[must_use]
+    pub fn stats(&self) -> SoftStats {
+        let c = &self.counters;
+        SoftStats {
+            maps: c.maps.get(),
+            pages_mapped: c.pages_mapped.get(),
+            unmaps: c.unmaps.get(),
+            flushes: c.flushes.get(),
+            ranges_flushed: c.ranges_flushed.get(),
+            pages_flushed: c.pages_flushed.get(),
+            entry_maps: c.entry_maps.get(),
+            clears: c.clears.get(),
+            entries_cleared: c.entries_cleared.get(),
+            restores: c.restores.get(),
+            tlb_hits: c.tlb_hits.get(),
+        }
+    }
+
+    /// Whether any CPU has a translation to one of these frames: none may when they are freed.
+    #[must_use]
+    pub fn caches(&self, frames: FrameRange) -> bool {
+        let holds = |cached: &Option<Cached>| cached.is_some_and(|cached| frames.contains(cached.entry.pfn()));
+        self.tlbs.iter().any(|tlb| tlb.with(self.relax, |tlb| tlb.iter().any(holds)))
+    }
+
+    /// What CPU `cpu` does to use a page: `f` runs with the frame that the CPU believes the page shows, and no flush of
+    /// the page returns meanwhile. `f` must not call anything that flushes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Fault`]; `f` has not run then. What the entry says at this moment may be half of what reclaim is doing:
+    /// [`Vm::touch`](crate::Vm::touch) waits for the other half; then try again.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such CPU.
+    pub fn access<R>(
+        &self,
+        cpu: usize,
+        space: &Space<'_>,
+        vpn: Vpn,
+        write: bool,
+        f: impl FnOnce(Pfn) -> R,
+    ) -> Result<R, Fault> {
+        self.tlbs[cpu].with(self.relax, |tlb| {
+            let place = &mut tlb[(vpn.get() as usize).wrapping_add(space.id().index() * 7) % TLB];
+            let hit = place.filter(|cached| {
+                let usable = !write || (cached.entry.is_writable() && cached.entry.is_dirty());
+                cached.space == space.id() && cached.vpn == vpn && usable
+            });
+            if let Some(cached) = hit {
+                count(&self.counters.tlb_hits, 1);
+                return Ok(f(cached.entry.pfn()));
+            }
+            let (pfn, entry) = space.walk(vpn, write)?;
+            *place = Some(Cached { space: space.id(), vpn, entry });
+            Ok(f(pfn))
+        })
+    }
+}
+
+impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
+    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+        // Nobody walks what vmalloc maps: there are no software entries for it.
+        let _ = (space, at, access, leaf);
+        count(&self.counters.maps, 1);
+        count(&self.counters.pages_mapped, frames.len());
+        Ok(())
+    }
+
+    fn unmap(&self, space: SpaceId, range: VpnRange) {
+        let _ = (space, range);
+        count(&self.counters.unmaps, 1);
+    }
+
+    fn flush(&self, batch: &[Flush]) {
+        count(&self.counters.flushes, 1);
+        count(&self.counters.ranges_flushed, batch.len() as u64);
+        count(&self.counters.pages_flushed, batch.iter().map(|flush| flush.range.len()).sum());
+        for tlb in &self.tlbs {
+            tlb.with(self.relax, |tlb| {
+                for place in tlb.iter_mut() {
+                    let old = |cached: &Cached| {
+                        batch.iter().any(|flush| flush.space == cached.space && flush.range.contains(cached.vpn))
+                    };
+                    if place.as_ref().is_some_and(old) {
+                        *place = None;
+                    }
+                }
+            });
+        }
+    }
+
+    fn relax(&self) {
+        (self.relax)();
+    }
+
+    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
+        count(&self.counters.entry_maps, 1);
+        for (i, entry) in slots.entries().iter().enumerate() {
+            entry.store(first.advance(i as u64));
+        }
+        Ok(())
+    }
+
+    fn restore(&self, slots: Slots<'_>, first: Entry) {
+        count(&self.counters.restores, 1);
+        for (i, entry) in slots.entries().iter().enumerate() {
+            entry.store(first.advance(i as u64));
+        }
+    }
+
+    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
+        count(&self.counters.clears, 1);
+        count(&self.counters.entries_cleared, slots.len());
+        let mut merged = Entry::NONE;
+        for (i, entry) in slots.entries().iter().enumerate() {
+            let old = entry.take();
+            merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
+        }
+        merged
+    }
+}

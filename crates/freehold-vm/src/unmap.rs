@@ -1,0 +1,273 @@
+//! Taking all of a lazyfree folio's entries away, if nothing was written to it and nobody else uses it: both ways.
+//!
+//! ```text
+//!   page by page (baseline)                     batched
+//!   for each entry:                             for each batch of entries that agree, within a table, a VMA, the folio:
+//!     clear it                                    clear them, merging dirty and young
+//!     flush                                       full barrier; references == 1 + mappings?  not dirty?
+//!     full barrier; unused, not dirty?              no: put them back, each with its own rights; stop
+//!     take it off the folio's counts              note the range for a later flush
+//!       -> the folio is partly mapped:          once, at the end: take all off the folio's counts
+//!          queued for a split                     -> it goes from mapped to unmapped in one step
+//! ```
+//!
+//! # The question
+//!
+//! May the contents be dropped? Not where somebody wrote since `madvise_free`: through an entry (its dirty bit), or
+//! through a pin (the folio's dirty flag, set before the pin goes). And not while somebody holds a pin, since they may
+//! still write. All of this is asked **after** the entries have been cleared, when no new write through them and no new
+//! pin can begin:
+//!
+//! | | clears / takes | then, after a full barrier | |
+//! |---|---|---|---|
+//! | reclaim | clears the entry | reads the references | sees the pin's reference: puts the entry back |
+//! | pin | takes a reference | reads the entry again | sees it gone: gives the reference back |
+//!
+//! Reading the references before the folio's dirty flag matters as much: a pin sets the flag before its reference goes,
+//! so that a count without the pin's reference comes with the flag.
+//!
+//! # A folio that takes more than one batch
+//!
+//! That lies across a table's end, is mapped in several places or has entries that disagree. While the counts stay as
+//! they were until the end, nobody sees it partly mapped. Before the first batch is cleared all entries are looked at
+//! without clearing, so that a folio that was written to is left alone as a whole; only a write or a pin *during* the
+//! walk can make a later batch fail. Then the pages of the batches before it are gone, as they may be, the folio
+//! really is partly mapped, and is queued once.
+
+use crate::folio::{Frame, flag};
+use crate::primitive::{Ordering, Plain, fence};
+use crate::rmap::Mapping;
+use crate::stats::count;
+use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, UnmapPath, Vm, Vpn};
+
+/// Why a folio was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// It was written to. It is swap-backed again.
+    Dirty,
+    /// Somebody else uses it.
+    Busy,
+}
+
+/// What a walk over a folio's entries has taken off so far, and not yet settled with the folio's counts.
+#[derive(Default)]
+struct Removed {
+    entries: u32,
+    /// Frames that no entry shows any more.
+    gone: u32,
+}
+
+/// One table's part of a mapping: what to do after its lock is given back.
+enum Step {
+    /// Go on with this frame of the folio.
+    Next(u32),
+    /// All entries have to be looked at first.
+    Look,
+    Kept(Kept),
+}
+
+impl<'m, M: Mmu> Vm<'m, M> {
+    /// Takes all entries of a locked lazyfree folio away. The caller has one reference. On failure some may be gone,
+    /// and have been flushed.
+    pub(crate) fn unmap_folio(&self, head: u32) -> Result<(), Kept> {
+        let frame = self.folios.frame(head);
+        let mut removed = Removed::default();
+        let batched = self.unmap_path() == UnmapPath::Batched;
+        let mut result = if frame.has(flag::POISONED) { Err(Kept::Busy) } else { Ok(()) };
+        // Where one batch takes everything there is no need to look first.
+        let mut looked = false;
+        for mapping in self.mappings.iter(&frame.rmap) {
+            let mut i = 0;
+            while result.is_ok() {
+                let Some(live) = mapping.next_live(i) else { break };
+                let vpn = mapping.page(live);
+                let Ok(space) = self.space(mapping.space()) else { break };
+                // Not `with_table`: flushing what this very walk has cleared in the space can wait.
+                let step = space.table(vpn).0.with_lock(
+                    || self.mmu.relax(),
+                    || {
+                        if batched {
+                            self.take_table(head, mapping, space, live, looked, &mut removed)
+                        } else {
+                            self.take_table_by_page(head, mapping, space, live)
+                        }
+                    },
+                );
+                match step {
+                    Step::Next(next) => i = next,
+                    Step::Look => {
+                        result = self.look(head);
+                        looked = true;
+                    }
+                    Step::Kept(kept) => result = Err(kept),
+                }
+            }
+        }
+        if removed.entries > 0 {
+            if removed.entries < frame.maps.get() {
+                // Really partly mapped. What is gone must be out of the TLBs before its references go, since a split
+                // of the folio may free its frames.
+                self.flush_pending();
+            }
+            self.folios.settle_maps(head, removed.entries, removed.gone);
+            if frame.mapped_pages.get() > 0 && removed.gone > 0 {
+                self.note_partly_mapped(head);
+            }
+            // Not the last: the caller has one.
+            let _ = frame.drop_refs(removed.entries);
+        }
+        self.mappings.sweep(&frame.rmap, || self.mmu.relax());
+        if result.is_ok() && frame.maps.get() > 0 {
+            // Entries that somebody is just unmapping, and has not taken off the counts yet.
+            return Err(Kept::Busy);
+        }
+        result
+    }
+
+    /// Whether an entry shows that frame of the folio.
+    fn shows(&self, entry: Entry, head: u32, i: u32) -> bool {
+        entry.is_mapped() && entry.pfn() == self.folios.pfn(head + i)
+    }
+
+    /// Looks at all entries without clearing any.
+    fn look(&self, head: u32) -> Result<(), Kept> {
+        let frame = self.folios.frame(head);
+        for mapping in self.mappings.iter(&frame.rmap) {
+            let Ok(space) = self.space(mapping.space()) else { continue };
+            let droppable = |vpn| space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
+            let mut i = 0;
+            while let Some(live) = mapping.next_live(i) {
+                let vpn = mapping.page(live);
+                let entry = self.mmu.load(space.slots(vpn, 1));
+                if self.shows(entry, head, live) && entry.is_dirty() && !droppable(vpn) {
+                    frame.set_flags(flag::DIRTY | flag::SWAP_BACKED);
+                    return Err(Kept::Dirty);
+                }
+                i = live + 1;
+            }
+        }
+        // Relaxed: a first look only; what decides is `verdict`.
+        if frame.refs.load(Ordering::Relaxed) == 1 + frame.maps.get() { Ok(()) } else { Err(Kept::Busy) }
+    }
+
+    /// Takes the batches of one table, from frame `i` of the folio on.
+    fn take_table(
+        &self,
+        head: u32,
+        mapping: &Mapping,
+        space: &Space<'m>,
+        mut i: u32,
+        looked: bool,
+        removed: &mut Removed,
+    ) -> Step {
+        let frame = self.folios.frame(head);
+        let table_end = space.table_end(mapping.page(i));
+        while let Some(live) = mapping.next_live(i) {
+            let vpn = mapping.page(live);
+            if vpn >= table_end {
+                return Step::Next(live);
+            }
+            let entry = self.mmu.load(space.slots(vpn, 1));
+            if !self.shows(entry, head, live) {
+                i = live + 1;
+                continue;
+            }
+            let vma = space.vma(vpn, || self.mmu.relax());
+            // The end of the table, of the VMA, of the folio.
+            let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+            let limit =
+                (table_end.get() - vpn.get()).min(vma_end.get() - vpn.get()).min(u64::from(frame.pages() - live));
+            let len = self.batch_len(space, vpn, entry, limit);
+            if !looked && len < u64::from(frame.maps.get()) {
+                return Step::Look;
+            }
+            let slots = space.slots(vpn, len);
+            let merged = self.mmu.get_and_clear(slots);
+            let droppable = vma.is_some_and(|vma| vma.value.droppable);
+            if let Err(kept) = self.verdict(frame, merged, droppable) {
+                self.put_back(slots, merged);
+                return Step::Kept(kept);
+            }
+            // One answer for the whole batch, whose entries agree.
+            if space.needs_flush(merged) {
+                self.flush_later(space, Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped });
+            }
+            count(&self.counters.batches_cleared, 1);
+            let len = len as u32;
+            mapping.unmark(live, len);
+            removed.entries += len;
+            removed.gone += self.folios.remove_page_maps(head, live, len);
+            i = live + len;
+        }
+        Step::Next(i)
+    }
+
+    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baseline.
+    fn take_table_by_page(&self, head: u32, mapping: &Mapping, space: &Space<'m>, mut i: u32) -> Step {
+        let frame = self.folios.frame(head);
+        let table_end = space.table_end(mapping.page(i));
+        while let Some(live) = mapping.next_live(i) {
+            let vpn = mapping.page(live);
+            if vpn >= table_end {
+                return Step::Next(live);
+            }
+            i = live + 1;
+            let slots = space.slots(vpn, 1);
+            if !self.shows(self.mmu.load(slots), head, live) {
+                continue;
+            }
+            let entry = self.mmu.get_and_clear(slots);
+            // Not before the verdict: a host drops the page's contents when it flushes.
+            let droppable = space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
+            if let Err(kept) = self.verdict(frame, entry, droppable) {
+                self.put_back(slots, entry);
+                return Step::Kept(kept);
+            }
+            if space.needs_flush(entry) {
+                self.mmu.flush(&[Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped }]);
+                count(&self.counters.flushes, 1);
+                count(&self.counters.reclaim_flushes, 1);
+            }
+            count(&self.counters.batches_cleared, 1);
+            mapping.unmark(live, 1);
+            let gone = self.folios.remove_page_maps(head, live, 1);
+            self.folios.settle_maps(head, 1, gone);
+            // Not the last: the caller of `unmap_folio` has one.
+            let _ = frame.drop_refs(1);
+            if gone > 0 && frame.mapped_pages.get() > 0 {
+                self.note_partly_mapped(head);
+            }
+        }
+        Step::Next(i)
+    }
+
+    /// Whether what has just been cleared may stay so.
+    fn verdict(&self, frame: &Frame, merged: Entry, droppable: bool) -> Result<(), Kept> {
+        if merged.is_dirty() {
+            frame.set_flags(flag::DIRTY);
+        }
+        // SeqCst fence: pairs with the one in `Vm::get_at`. The entries are cleared before the references are read.
+        fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fences around it.
+        let refs = frame.refs.load(Ordering::Relaxed);
+        // Acquire fence: pairs with the Release of `Frame::drop_refs` in `Vm::unpin`, which sets the dirty flag first.
+        // Who is not counted any more has said what they wrote.
+        fence(Ordering::Acquire);
+        if frame.has(flag::DIRTY) && !droppable {
+            frame.set_flags(flag::SWAP_BACKED);
+            return Err(Kept::Dirty);
+        }
+        // One for each mapping, the caller's own, and nobody else's. The mappings are counted under the folio lock,
+        // which the caller has, and have their references until after they are uncounted: a reference may be there for
+        // a moment without its mapping, but never the other way round.
+        if refs != 1 + frame.maps.get() { Err(Kept::Busy) } else { Ok(()) }
+    }
+
+    /// Puts cleared entries back: each with the rights it had, since the batch agreed on them, and as dirty and young
+    /// as any of them. Nothing has been flushed, nor need be: what TLBs still hold is what the entries say again.
+    fn put_back(&self, slots: Slots<'_>, merged: Entry) {
+        self.mmu.restore(slots, merged);
+        count(&self.counters.batches_restored, 1);
+        count(&self.counters.entries_restored, slots.len());
+    }
+}

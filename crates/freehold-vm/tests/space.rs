@@ -1,0 +1,176 @@
+//! Address spaces and mappings: what is refused, what is undone, what is counted.
+
+mod common;
+
+use common::*;
+use freehold::{FrameRange, Order, Pfn};
+use freehold_vm::{
+    Access, Entry, Fault, Flush, Folio, Frame, MapError, Mapping, Mmu, Slots, SoftMmu, SpaceId, Vm, VmError, Vma, Vpn,
+    VpnRange, WriteFault,
+};
+
+const SPACE: SpaceId = SpaceId::new(0);
+
+#[test]
+fn the_records_are_as_small_as_the_documentation_says() {
+    assert_eq!(size_of::<Frame>(), 44);
+    assert_eq!(size_of::<Mapping>(), 80);
+}
+
+/// Refuses to map in the second page table.
+#[derive(Default)]
+struct Refusing(SoftMmu<1>);
+
+impl Mmu for Refusing {
+    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+        self.0.map(space, at, frames, access, leaf)
+    }
+    fn unmap(&self, space: SpaceId, range: VpnRange) {
+        self.0.unmap(space, range);
+    }
+    fn flush(&self, batch: &[Flush]) {
+        self.0.flush(batch);
+    }
+    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
+        if slots.first() >= vpn(512) { Err(MapError::Host(12)) } else { self.0.map_entries(slots, first) }
+    }
+}
+
+fn nothing_is_mapped<M: Mmu>(vm: &Vm<'_, M>, folio: Folio, except: Option<u64>) {
+    for page in 0..1024 {
+        assert_eq!(vm.space(SPACE).unwrap().entry_at(vpn(page)).is_mapped(), except == Some(page), "page {page}");
+    }
+    let state = vm.folio_state(folio.pfn()).unwrap();
+    assert_eq!((state.references, state.maps, state.mapped_pages, state.deferred), (1, 0, 0, false));
+}
+
+#[test]
+fn a_mapping_that_fails_half_way_is_undone() {
+    let (fh, vm) = machine(Refusing::default(), 8, 1);
+    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    let folio = vm.folio_alloc(&fh, order(4)).unwrap();
+    let mapped = vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite);
+    assert_eq!(mapped, Err(VmError::Map(MapError::Host(12))));
+    nothing_is_mapped(&vm, folio, None);
+    vm.put(&fh, folio.pfn()).unwrap();
+    assert_all_free(&fh);
+
+    // The same, where the second table has something already.
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
+    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(515), Order::ZERO, Access::ReadWrite).unwrap();
+    let folio = vm.folio_alloc(&fh, order(4)).unwrap();
+    let mapped = vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite);
+    assert_eq!(mapped, Err(VmError::Occupied { vpn: vpn(515) }));
+    nothing_is_mapped(&vm, folio, Some(515));
+    // One call for each page table.
+    let before = vm.mmu().stats().entry_maps;
+    vm.unmap(&fh, SPACE, pages(515, 1)).unwrap();
+    vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite).unwrap();
+    assert_eq!(vm.mmu().stats().entry_maps - before, 2);
+    vm.put(&fh, folio.pfn()).unwrap();
+    // One flush, though two tables.
+    let before = vm.mmu().stats();
+    assert_eq!(vm.unmap(&fh, SPACE, pages(0, 1024)), Ok(16));
+    assert_eq!(vm.mmu().stats().flushes - before.flushes, 1);
+    assert_eq!(vm.mmu().stats().ranges_flushed - before.ranges_flushed, 1);
+    assert_all_free(&fh);
+}
+
+#[test]
+fn wrong_calls_are_refused_and_say_why() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
+    let far = VpnRange::new(Vpn::new(0), 4).unwrap();
+    assert_eq!(vm.add_vma(SpaceId::new(7), pages(0, 1), RW), Err(VmError::NoSpace { space: SpaceId::new(7) }));
+    assert_eq!(vm.add_vma(SPACE, far, RW), Err(VmError::OutOfSpace { range: far }));
+    assert_eq!(vm.unmap(&fh, SPACE, pages(5, 0)), Err(VmError::OutOfSpace { range: pages(5, 0) }));
+    vm.add_vma(SPACE, pages(0, 100), Vma { access: Access::Read, ..RW }).unwrap();
+    assert_eq!(vm.add_vma(SPACE, pages(99, 3), RW), Err(VmError::VmaOverlap { range: pages(99, 3) }));
+    assert_eq!(vm.folio_alloc(&fh, order(10)), Err(VmError::OrderTooLarge { order: order(10) }));
+    let folio = vm.folio_alloc(&fh, order(2)).unwrap();
+    let map = |part, page, access| vm.map(folio, part, SPACE, vpn(page), access);
+    assert_eq!(map((0, 4), 0, Access::ReadWrite), Err(VmError::Fault(Fault::AccessDenied)));
+    assert_eq!(map((2, 4), 0, Access::Read), Err(VmError::OutOfFolio { pages: 4 }));
+    assert_eq!(map((0, 4), 98, Access::Read), Err(VmError::NoVma { vpn: vpn(100) }));
+    let tail = Folio::clone(&folio);
+    assert_eq!(vm.touch(SPACE, vpn(0), false), Err(VmError::Fault(Fault::NotMapped)));
+    assert_eq!(vm.touch(SPACE, Vpn::new(1), false), Err(VmError::Fault(Fault::OutOfSpace)));
+    assert_eq!(vm.pin(&fh, SPACE, vpn(3), false), Err(VmError::Fault(Fault::NotMapped)));
+    map((0, 4), 0, Access::Read).unwrap();
+    assert_eq!(vm.write_fault(&fh, SPACE, vpn(0), |_, _| ()), Err(VmError::Fault(Fault::AccessDenied)));
+    assert_eq!(vm.pin(&fh, SPACE, vpn(0), true), Err(VmError::Fault(Fault::WriteProtected)));
+    assert_eq!(vm.split(&fh, folio), Ok(()), "the caller's reference and the mappings' only");
+    assert_eq!(vm.split(&fh, folio), Err(VmError::Busy { pfn: tail.pfn() }), "one frame cannot be split");
+    vm.put(&fh, folio.pfn()).unwrap();
+    vm.unmap(&fh, SPACE, pages(0, 100)).unwrap();
+    assert_eq!(vm.put(&fh, folio.pfn()), Err(VmError::NotAFolio { pfn: folio.pfn() }));
+    assert_eq!(vm.put(&fh, Pfn::new(1)), Err(VmError::NotAFolio { pfn: Pfn::new(1) }));
+    assert_all_free(&fh);
+}
+
+#[test]
+fn mappings_run_out_without_anything_being_lost() {
+    let fh = frames(4, 1, freehold::SingleCpu);
+    let vm = vm(SoftMmu::<1>::new(), 4, 1, 1024, 4);
+    vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(0), order(2), Access::ReadWrite).unwrap();
+    vm.map_new(&fh, SPACE, vpn(16), order(2), Access::ReadWrite).unwrap();
+    vm.map_new(&fh, SPACE, vpn(32), order(2), Access::ReadWrite).unwrap();
+    vm.map_new(&fh, SPACE, vpn(40), order(2), Access::ReadWrite).unwrap();
+    assert_eq!(vm.map_new(&fh, SPACE, vpn(48), order(2), Access::ReadWrite), Err(VmError::NoNodes));
+    // Splitting would take a record for each entry: the folio stays whole, and stays queued.
+    assert_eq!(vm.unmap(&fh, SPACE, pages(1, 1)), Ok(1));
+    assert_eq!((vm.stats().deferred_queued, vm.split_deferred(&fh, 10)), (1, Ok(0)));
+    assert_eq!(vm.queued(), (0, 1));
+    vm.unmap(&fh, SPACE, pages(16, 32)).unwrap();
+    assert_eq!(vm.split_deferred(&fh, 10), Ok(1));
+    assert_eq!(vm.stats().deferred_split, 1);
+    vm.unmap(&fh, SPACE, pages(0, 512)).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn writing_to_write_protected_pages_reuses_or_copies_and_marks_them() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 2);
+    vm.add_vma(space(0), pages(0, 64), RW).unwrap();
+    vm.add_vma(space(1), pages(0, 64), RW).unwrap();
+    let folio = vm.map_new(&fh, space(0), vpn(0), order(2), Access::ReadWrite).unwrap();
+    vm.clear_soft_dirty(space(0), pages(0, 4)).unwrap();
+    let entry = |id: u16, page| vm.space(space(id)).unwrap().entry_at(vpn(page));
+    assert!(!entry(0, 1).has(Entry::SOFT_DIRTY) && !entry(0, 1).is_writable());
+    assert_eq!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Reused(entry(0, 1).pfn())));
+    assert!(entry(0, 1).has(Entry::SOFT_DIRTY.with(Entry::DIRTY).with(Entry::WRITABLE)));
+    assert_eq!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Spurious));
+    // Pinned folios are not shared: the pin's owner would see what only one of the two sees.
+    let pin = vm.pin(&fh, space(0), vpn(1), true).unwrap();
+    let busy = VmError::Busy { pfn: folio.pfn() };
+    assert_eq!(vm.share(&fh, space(0), pages(0, 4), space(1), vpn(8)), Err(busy));
+    vm.unpin(&fh, pin, true).unwrap();
+    vm.share(&fh, space(0), pages(0, 4), space(1), vpn(8)).unwrap();
+    assert!(entry(1, 9).is_dirty() && !entry(1, 9).is_writable() && !entry(0, 1).is_writable());
+    let mut copied = None;
+    let fault = vm.write_fault(&fh, space(1), vpn(9), |from, to| copied = Some((from, to)));
+    let (from, to) = copied.unwrap();
+    assert_eq!((fault, from, entry(1, 9).pfn()), (Ok(WriteFault::Copied(to)), entry(0, 1).pfn(), to));
+    assert!(entry(1, 9).has(Entry::HARDWARE.with(Entry::WRITABLE)));
+    // Alone again: the frame is reused.
+    assert!(matches!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Reused(_))));
+    vm.unmap(&fh, space(0), pages(0, 64)).unwrap();
+    vm.unmap(&fh, space(1), pages(0, 64)).unwrap();
+    assert_all_free(&fh);
+}
+
+/// 512 pages at a place that no table starts at: two tables, one flush, one frame run.
+#[test]
+fn the_largest_folio_across_two_tables() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
+    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(100), order(9), Access::ReadWrite).unwrap();
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, 1024)), Ok(512));
+    let before = vm.mmu().stats();
+    assert_eq!(vm.reclaim(&fh, 1), Ok(512));
+    let after = vm.mmu().stats();
+    assert_eq!((after.clears - before.clears, after.flushes - before.flushes), (2, 1));
+    assert_eq!((vm.stats().frees, vm.stats().deferred_queued), (1, 0));
+    assert_all_free(&fh);
+}
