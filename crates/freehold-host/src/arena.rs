@@ -307,6 +307,10 @@ impl Arena {
         self.range().contains(pfn).then_some(pfn)
     }
 
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
     /// All frames there are.
     #[inline]
     #[must_use]

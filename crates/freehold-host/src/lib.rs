@@ -58,6 +58,38 @@
 //! # Ok::<(), freehold_host::Error>(())
 //! ```
 //!
+//! # Virtual memory
+//!
+//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings underneath:
+//!
+//! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are given back many at a
+//!   time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`, whoever makes them.
+//! - [`HostAreas`]: addresses for [`Vmalloc`](freehold_vm::Vmalloc), at which an arena's frames are shown, one `mmap` for
+//!   each run of neighbours.
+//!
+//! [`Arena::frame_allocator`] is the page allocator for both.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use freehold_host::freehold_vm::{IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
+//! use freehold_host::{Arena, Backing, HostAreas};
+//!
+//! let arena = Arc::new(Arena::builder(64 << 20).backing(Backing::Memfd).build()?);
+//! // SAFETY: nobody else uses this arena.
+//! let frames = unsafe { arena.frame_allocator() };
+//! let areas = HostAreas::new(Arc::clone(&arena), 1 << 16)?;
+//! let range = areas.range();
+//! let (mut nodes, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 256]);
+//! let vmalloc = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
+//!
+//! let area = vmalloc.vmalloc(&frames, Layout::pages(100))?;
+//! let at = vmalloc.mmu().pointer(area).unwrap();
+//! // SAFETY: 100 pages from here on are the area's, which nobody else knows.
+//! unsafe { at.add(99 * 4096).write(1) };
+//! vmalloc.vfree(&frames, area)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # fork
 //!
 //! A child of `fork` has a copy of the thread that forked and of no other: a lock that another thread held stays locked
@@ -78,14 +110,18 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("freehold-host is for Linux: it is made of its memory and thread calls");
 
+mod areas;
 mod arena;
 mod background;
 mod builder;
 mod core;
 mod error;
+mod faults;
+mod frame_allocator;
 mod frames;
 mod host;
 mod memory;
+mod mmu;
 mod notes;
 mod numa;
 mod release;
@@ -95,15 +131,20 @@ mod stamp;
 mod stats;
 mod sys;
 mod thread;
+mod userfault;
 
+pub use areas::{AreaStats, HostAreas};
 pub use arena::{Arena, Handle};
 pub use builder::{Builder, Lock};
 pub use error::Error;
+pub use frame_allocator::ArenaFrames;
 pub use frames::Frames;
 pub use memory::{Backing, OnFork};
+pub use mmu::{HostMmu, HostStats, Stored};
 pub use numa::{Numa, Topology};
 pub use release::Released;
 pub use request::FrameRequest;
 pub use stats::Stats;
 
 pub use freehold;
+pub use freehold_vm;

@@ -1,8 +1,8 @@
 //! The system calls that rustix does not have, each behind a function that can be read in one sitting, and mappings
 //! that unmap themselves.
 //!
-//! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these three (and no
-//! others) go through `libc`.
+//! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these three go through `libc`
+//! here; so do the requests of `userfaultfd(2)`, in their own module.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -180,7 +180,7 @@ pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
     Ok(pages)
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     Errno::from_raw_os_error(raw)
 }

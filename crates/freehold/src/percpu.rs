@@ -89,11 +89,7 @@ pub(crate) struct Active {
 
 impl Active {
     fn new() -> Self {
-        Self {
-            block: AtomicU32::new(NONE),
-            word: AtomicU32::new(0),
-            base: AtomicU64::new(0),
-        }
+        Self { block: AtomicU32::new(NONE), word: AtomicU32::new(0), base: AtomicU64::new(0) }
     }
 
     /// Makes `w` the word of `block`, the active one, that allocations come from.

@@ -1,0 +1,111 @@
+//! The thread that lets writers through: reads write faults from the userfaultfd and decides each by the page's entry.
+//!
+//! ```text
+//!   entry                       what happens to the writer
+//!   mapped, writable            dirty bit set, protection off: goes on
+//!   mapped, not writable        SIGSEGV
+//!   taken or being dropped      waits until reclaim has decided
+//!   nothing                     protection off: writes to a page that nothing is mapped at
+//! ```
+//!
+//! A thread of its own, not a signal handler: it works for faults that the kernel takes inside system calls, and leaves
+//! the program's signals alone.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use freehold_vm::Entry;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid};
+
+use crate::Error;
+use crate::mmu::{DROPPING, Pages, TAKEN, count};
+use crate::userfault::Fault;
+
+/// The thread, ended by dropping this.
+pub(crate) struct Handler {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// A forked child has this value, but not the thread.
+    process: Pid,
+}
+
+impl Handler {
+    pub(crate) fn start(pages: Arc<Pages>) -> Result<Self, Error> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)
+            .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
+        let stop = Arc::new(stop);
+        let theirs = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("freehold-faults".to_owned()).spawn(move || run(&pages, &theirs));
+        let thread = thread.map_err(|error| {
+            let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EAGAIN));
+            Error::os("clone", errno, 0, "raise the limit of threads (ulimit -u)")
+        })?;
+        Ok(Self { stop, thread: Some(thread), process: getpid() })
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take().filter(|_| getpid() == self.process) else { return };
+        // It cannot fail: the counter is far from full.
+        if rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_ok() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(pages: &Pages, stop: &OwnedFd) {
+    loop {
+        let mut fds =
+            [PollFd::new(&pages.userfault, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Nothing that could be waited for any more.
+            Err(_) => return,
+        }
+        if !fds[1].revents().is_empty() {
+            return;
+        }
+        while let Ok(Some(fault)) = pages.userfault.next() {
+            handle(pages, fault);
+        }
+    }
+}
+
+fn handle(pages: &Pages, fault: Fault) {
+    let Some(index) = pages.index_of(fault.address) else { return };
+    let counters = &pages.counters;
+    let mut waited = false;
+    loop {
+        // Acquire: as `AtomicEntry::load`.
+        let bits = pages.entries[index].load(Ordering::Acquire);
+        if bits & (TAKEN | DROPPING) != 0 && !Entry::from_bits(bits).is_mapped() {
+            count(&counters.waits, u64::from(!std::mem::replace(&mut waited, true)));
+            std::thread::yield_now();
+            continue;
+        }
+        let entry = Entry::from_bits(bits);
+        if entry.is_mapped() && !(entry.is_present() && entry.is_writable()) {
+            count(&counters.refused_writes, 1);
+            pages.userfault.refuse(fault);
+            return;
+        }
+        let one = pages.lock();
+        let new = if entry.is_mapped() { entry.with(Entry::HARDWARE).bits() } else { bits };
+        // AcqRel, Acquire: as `AtomicEntry::replace`.
+        if pages.entries[index].compare_exchange(bits, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            continue;
+        }
+        if pages.protect(index, 1, false).is_err() {
+            // The range is not registered any more.
+            pages.wake(index);
+        }
+        drop(one);
+        count(if entry.is_mapped() { &counters.write_faults } else { &counters.late_writes }, 1);
+        return;
+    }
+}

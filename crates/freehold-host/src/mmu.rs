@@ -1,0 +1,569 @@
+//! Address spaces of real memory for [`freehold_vm::Vm`]: private anonymous pages, given back by the batch, and writes
+//! seen by the kernel.
+//!
+//! ```text
+//!   Vm        folios, reverse map, reclaim              decides
+//!   HostMmu   one entry a page, beside the memory       entry: frame, rights, young, dirty   or   being dropped
+//!   kernel    |page|page|page|page| ...                 plain loads and stores by any thread
+//!
+//!   flush(Unmapped)   process_madvise(DONTNEED), one vector a range, one TLB flush for all     pages gone, read as zero
+//!   flush(Changed)    UFFDIO_WRITEPROTECT, one call a range                                    the next write faults
+//!   write fault       a thread reads it from the userfaultfd: entry dirty, protection off      the writer goes on
+//! ```
+//!
+//! # Whose memory
+//!
+//! A page's memory is its frame: there is no second way to it. [`HostMmu::new`] brings pages of its own, at which frames
+//! of any allocator may be mapped; frames are then what is counted, and the memory is the page's. With
+//! [`HostMmu::over`] an arena's frames are the pages, each at its own place. In both, a folio is mapped once: pages that
+//! are moved or shared do not take their contents along.
+//!
+//! # How writes are seen
+//!
+//! One rule: **a page that can be written to without a fault has a dirty entry.** Fresh pages come dirty.
+//! `madvise_free` makes entries clean and then, before it returns, protects their pages. The first write to such a page
+//! stops its thread; the handler sets the entry's dirty bit by compare-and-swap, and only where that worked takes the
+//! protection away. Reclaim clears entries by atomic exchange. So either the writer is first, and reclaim finds the bit;
+//! or reclaim is, the handler finds the entry taken, and the writer waits until it is restored or the page is gone.
+//! Nothing can be written in between. The handler's two steps and the protecting of a range exclude each other, or an
+//! old "take it off" could undo a newer "put it on".
+//!
+//! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two cores; ns, other core
+//! idle / busy in the same process):
+//!
+//! | | first write | protect | |
+//! |---|---|---|---|
+//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 | sees writes by system calls, too |
+//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same | `read(2)` into a protected page fails with `EFAULT`; takes the process's signal |
+//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 | `read(2)` as above; a mapping for every written page, of which a process has 65,530 |
+//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much | nothing stops a write between the scan and the dropping: bytes can be lost |
+//!
+//! Only the first promises what is needed without asking the whole program to play along. The write after
+//! `madvise_free` is the rare case; what is dropped was not written to.
+//!
+//! # What a page is while it goes away
+//!
+//! ```text
+//!   mapped --get_and_clear--> taken --flush--> dropping --> nothing
+//!      ^                        |
+//!      +--------- restore ------+
+//! ```
+//!
+//! A flush drops only what is still taken. That matters where [`Vm::unmap`](freehold_vm::Vm::unmap) has cleared a page
+//! and somebody maps another folio there before the flush: a TLB may be flushed once too often, memory may not.
+//!
+//! # Limits
+//!
+//! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
+//!   again.
+//! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
+//! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
+//!   protected page fails with `EFAULT`.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use freehold::{FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
+use rustix::io::Errno;
+
+use crate::faults::Handler;
+use crate::memory::{Backing, Memory, OnFork};
+use crate::userfault::Userfault;
+use crate::{Arena, Error};
+
+/// Taken by `get_and_clear`; its memory is there and protected as before. A bit that no entry has.
+pub(crate) const TAKEN: u64 = 1 << 9;
+/// A flush is giving its memory back.
+pub(crate) const DROPPING: u64 = 1 << 10;
+
+/// Runs of pages given back with one call at most.
+const RUNS: usize = 256;
+
+enum Home {
+    Own(Memory),
+    Arena(Arc<Arena>),
+}
+
+/// What the handler of write faults needs, too.
+pub(crate) struct Pages {
+    home: Home,
+    spaces: u64,
+    range: VpnRange,
+    /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
+    pub(crate) entries: Box<[AtomicU64]>,
+    pub(crate) userfault: Userfault,
+    protection: Mutex<()>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    release_calls: AtomicU64,
+    pages_released: AtomicU64,
+    release_refused: AtomicU64,
+    protect_calls: AtomicU64,
+    pages_protected: AtomicU64,
+    pub(crate) write_faults: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) late_writes: AtomicU64,
+    pub(crate) refused_writes: AtomicU64,
+}
+
+/// What a [`HostMmu`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HostStats {
+    /// System calls that gave memory back.
+    pub release_calls: u64,
+    /// Pages that they gave back.
+    pub pages_released: u64,
+    /// Runs of pages that the kernel would not take (locked memory): they stay the process's.
+    pub release_refused: u64,
+    /// System calls that write-protected ranges.
+    pub protect_calls: u64,
+    /// Pages in those.
+    pub pages_protected: u64,
+    /// Writes to protected pages that were let through.
+    pub write_faults: u64,
+    /// Those of them that had to wait for reclaim to decide.
+    pub waits: u64,
+    /// Writes that came when their page was gone, and went to memory that nothing is mapped at.
+    pub late_writes: u64,
+    /// Writes that were not allowed.
+    pub refused_writes: u64,
+}
+
+/// What became of a plain store. See [`HostMmu::stored`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// It stays until the page is unmapped or advised again.
+    Kept,
+    /// It happened while the page was being advised, and may be dropped: store again.
+    Again,
+    /// The page is not mapped; it was reclaimed before the store.
+    Gone,
+}
+
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    // Relaxed: statistics.
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Pages {
+    fn memory(&self) -> &Memory {
+        match &self.home {
+            Home::Own(memory) => memory,
+            Home::Arena(arena) => arena.memory(),
+        }
+    }
+
+    /// The place of a page among all; `None` for pages that are not here.
+    fn index(&self, space: SpaceId, vpn: Vpn) -> Option<usize> {
+        let here = u64::from(space.get()) < self.spaces && self.range.contains(vpn);
+        here.then(|| (u64::from(space.get()) * self.range.len() + vpn.get() - self.range.start.get()) as usize)
+    }
+
+    /// The place of a byte's page.
+    pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
+        let index = (address / FRAME_SIZE).checked_sub(self.memory().first().get())? as usize;
+        (index < self.entries.len()).then_some(index)
+    }
+
+    /// The pages as the memory knows them: address divided by 4096.
+    fn addresses(&self, index: usize, pages: u64) -> FrameRange {
+        let start = self.memory().first().get() + index as u64;
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
+    }
+
+    /// Protection is changed by one thread at a time; see the module's documentation.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.protection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
+        self.userfault.protect(self.memory().bytes(self.addresses(index, pages)), on)
+    }
+
+    pub(crate) fn wake(&self, index: usize) {
+        self.userfault.wake(self.memory().bytes(self.addresses(index, 1)));
+    }
+
+    fn slots(&self, slots: Slots<'_>) -> (usize, &[AtomicU64]) {
+        let index = self.index(slots.space(), slots.first());
+        let end = self.index(slots.space(), Vpn::new(slots.first().get() + slots.len() - 1));
+        match (index, end) {
+            (Some(index), Some(end)) => (index, &self.entries[index..=end]),
+            _ => panic!("{} of {} is not among this machine's pages", slots.range(), slots.space()),
+        }
+    }
+
+    /// Write-protects entries that have lost their dirty bit or a right.
+    fn protect_changed(&self, index: usize, pages: u64) {
+        let _one = self.lock();
+        count(&self.counters.protect_calls, 1);
+        count(&self.counters.pages_protected, pages);
+        if self.protect(index, pages, true).is_ok() {
+            return;
+        }
+        // No memory for the kernel's own tables. What cannot be watched counts as written to: that loses nothing.
+        for entry in &self.entries[index..index + pages as usize] {
+            let dirty =
+                |bits| Entry::from_bits(bits).is_mapped().then(|| Entry::from_bits(bits).with(Entry::DIRTY).bits());
+            // AcqRel, Acquire: as `AtomicEntry::replace`.
+            let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Acquire, dirty);
+        }
+    }
+
+    /// Gives back those of the pages that are still taken.
+    fn drop_taken(&self, index: usize, pages: usize, runs: &mut Runs) {
+        let mut start = None;
+        for i in index..index + pages {
+            // AcqRel: the page's contents are given up after whoever took it has decided; and whoever maps it anew finds
+            // either this, and waits, or comes first, and keeps its page. Acquire where it failed: as `load`.
+            let mine = self.entries[i].compare_exchange(TAKEN, DROPPING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            match (mine, start) {
+                (true, None) => start = Some(i),
+                (false, Some(first)) => {
+                    self.add_run(runs, first, i - first);
+                    start = None;
+                }
+                _ => {}
+            }
+        }
+        if let Some(first) = start {
+            self.add_run(runs, first, index + pages - first);
+        }
+    }
+
+    fn add_run(&self, runs: &mut Runs, index: usize, pages: usize) {
+        let run = self.addresses(index, pages as u64);
+        if let Some(last) = runs.ranges[..runs.len].last_mut().filter(|last| last.end == run.start) {
+            last.end = run.end;
+            return;
+        }
+        if runs.len == RUNS {
+            self.release(runs);
+        }
+        runs.ranges[runs.len] = run;
+        runs.len += 1;
+    }
+
+    /// One call, then nothing is there any more.
+    fn release(&self, runs: &mut Runs) {
+        let ranges = &runs.ranges[..runs.len];
+        runs.len = 0;
+        if ranges.is_empty() {
+            return;
+        }
+        let (mut calls, mut done) = (0, 0);
+        // SAFETY: these pages' entries have been cleared, and their owners want them no more; the entries keep anybody
+        // from mapping something there before this returns.
+        let released = unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) };
+        count(&self.counters.release_calls, calls);
+        count(&self.counters.pages_released, done);
+        count(&self.counters.release_refused, u64::from(released.is_err()));
+        let first = self.memory().first().get();
+        for range in ranges {
+            for entry in &self.entries[(range.start.get() - first) as usize..(range.end.get() - first) as usize] {
+                // Release: pairs with the Acquire of whoever maps here next.
+                entry.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+struct Runs {
+    ranges: [FrameRange; RUNS],
+    len: usize,
+}
+
+/// Real pages for a [`Vm`](freehold_vm::Vm). See the [module's story](crate#virtual-memory).
+///
+/// Its entries are its own: those of the [`PageTable`](freehold_vm::PageTable)s stay empty, so
+/// [`Vm::touch`](freehold_vm::Vm::touch) finds nothing. Pages are used through [`words`](Self::words) or
+/// [`pointer`](Self::pointer), by plain loads and stores.
+pub struct HostMmu {
+    // Before the pages: the handler's thread ends first.
+    _handler: Handler,
+    pages: Arc<Pages>,
+}
+
+impl HostMmu {
+    /// Address spaces 0, 1, ... `spaces - 1`, each with pages of its own at `range`. Costs address space, and 8 bytes a
+    /// page; memory comes with the first touch of a page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`]; [`Error::Knob`] for no
+    /// spaces or no pages.
+    pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
+        check_page_size()?;
+        let pages = u64::from(spaces).checked_mul(range.len()).filter(|&pages| pages > 0 && pages < 1 << 36);
+        let pages =
+            pages.ok_or(Error::Knob { knob: "pages", value: range.len(), allowed: "between 1 and 2^36 in all" })?;
+        let memory = Memory::reserve(pages.div_ceil(PAGEBLOCK_FRAMES), Backing::Private, OnFork::Copy)?;
+        Self::with(Home::Own(memory), u64::from(spaces), range)
+    }
+
+    /// Address space 0, whose pages from `first` on are the frames of an arena in their order. A folio can be mapped at
+    /// its own frames' pages only ([`HostMmu::page_of`]). If `first` is not a multiple of 512, folios lie across the ends
+    /// of page tables.
+    ///
+    /// # Safety
+    ///
+    /// While this lives, the arena's frames are used by nobody but through it: no [`Frames`](crate::Frames) handle, no
+    /// pointer. A write to a page that has been reclaimed goes to a free frame.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostMmu::new`]; [`Error::Knob`] where the arena's memory is not [`Backing::Private`].
+    pub unsafe fn over(arena: Arc<Arena>, first: Vpn) -> Result<Self, Error> {
+        let pages = arena.range().len();
+        let range = VpnRange::new(first, pages).filter(|_| arena.backing() == Backing::Private);
+        let range =
+            range.ok_or(Error::Knob { knob: "backing", value: pages, allowed: "an arena of Backing::Private" })?;
+        Self::with(Home::Arena(arena), 1, range)
+    }
+
+    fn with(home: Home, spaces: u64, range: VpnRange) -> Result<Self, Error> {
+        let pages = Arc::new(Pages {
+            home,
+            spaces,
+            range,
+            entries: (0..spaces * range.len()).map(|_| AtomicU64::new(0)).collect(),
+            userfault: Userfault::new()?,
+            protection: Mutex::new(()),
+            counters: Counters::default(),
+        });
+        // A huge page could be given back only as a whole.
+        pages.memory().no_huge_pages();
+        pages.userfault.register(pages.memory().bytes(pages.memory().range()))?;
+        Ok(Self { _handler: Handler::start(Arc::clone(&pages))?, pages })
+    }
+
+    /// The pages of each address space.
+    #[must_use]
+    pub fn range(&self) -> VpnRange {
+        self.pages.range
+    }
+
+    /// Whether a write that the kernel makes for a thread, as in `read(2)`, is seen as one of the thread's own is.
+    /// Otherwise it fails with `EFAULT` where the page is protected. Needs `CAP_SYS_PTRACE`, or
+    /// `vm.unprivileged_userfaultfd = 1`.
+    #[must_use]
+    pub fn sees_system_calls(&self) -> bool {
+        self.pages.userfault.sees_kernel_faults()
+    }
+
+    /// The page that a frame is, with [`HostMmu::over`]; `None` for frames of other arenas.
+    #[must_use]
+    pub fn page_of(&self, pfn: Pfn) -> Option<Vpn> {
+        let range = self.pages.memory().range();
+        let arena = matches!(self.pages.home, Home::Arena(_)) && range.contains(pfn);
+        arena.then(|| Vpn::new(self.pages.range.start.get() + pfn.get() - range.start.get()))
+    }
+
+    /// Where a page is; `None` for pages that are not here. Reading there is always allowed; where nothing is mapped it
+    /// finds whatever.
+    #[must_use]
+    pub fn pointer(&self, space: SpaceId, vpn: Vpn) -> Option<NonNull<u8>> {
+        let index = self.pages.index(space, vpn)?;
+        NonNull::new(self.pages.memory().pointer(self.pages.addresses(index, 1).start))
+    }
+
+    /// A page's memory; relaxed loads and stores of these words are plain ones. `None` for pages that are not here.
+    ///
+    /// A store to a page whose entry does not allow it is a `SIGSEGV`, as anywhere.
+    #[must_use]
+    pub fn words(&self, space: SpaceId, vpn: Vpn) -> Option<&[AtomicU64; 512]> {
+        // SAFETY: the page is mapped as long as this lives, and is used by atomic accesses only: safe code has no other
+        // way to it, and `over` has its caller's promise.
+        self.pointer(space, vpn).map(|page| unsafe { page.cast::<[AtomicU64; 512]>().as_ref() })
+    }
+
+    /// The entry of a page at this moment.
+    ///
+    /// A load that is followed by this and finds the page mapped has read what the page holds, unless the page was
+    /// unmapped and mapped anew meanwhile.
+    #[must_use]
+    pub fn entry(&self, space: SpaceId, vpn: Vpn) -> Entry {
+        // SeqCst fence: what the caller loaded or stored comes before the look at the entry.
+        fence(Ordering::SeqCst);
+        // Acquire: as `AtomicEntry::load`.
+        let bits = self.pages.index(space, vpn).map_or(0, |index| self.pages.entries[index].load(Ordering::Acquire));
+        visible(bits)
+    }
+
+    /// What became of a store that this thread has just made: for threads that write to pages which somebody else may
+    /// reclaim. Waits while reclaim is deciding about the page.
+    ///
+    /// It says [`Stored::Kept`] where the entry is dirty: then no reclaim that begins later drops the page, and none that
+    /// came before the store has.
+    #[must_use]
+    pub fn stored(&self, space: SpaceId, vpn: Vpn) -> Stored {
+        let Some(index) = self.pages.index(space, vpn) else { return Stored::Gone };
+        loop {
+            // SeqCst fence: as in `entry`.
+            fence(Ordering::SeqCst);
+            // Acquire: as `AtomicEntry::load`.
+            let bits = self.pages.entries[index].load(Ordering::Acquire);
+            let entry = Entry::from_bits(bits);
+            return match entry.is_mapped() {
+                true if entry.is_dirty() => Stored::Kept,
+                true => Stored::Again,
+                false if bits & (TAKEN | DROPPING) != 0 => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                false => Stored::Gone,
+            };
+        }
+    }
+
+    /// How many pages of a range the kernel has in memory. Takes time proportional to the range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`]; [`Error::Knob`] for pages that are not here.
+    pub fn pages_in_memory(&self, space: SpaceId, range: VpnRange) -> Result<u64, Error> {
+        let last = Vpn::new(range.end.get().wrapping_sub(1));
+        match (self.pages.index(space, range.start), self.pages.index(space, last)) {
+            (Some(first), Some(_)) => self.pages.memory().in_memory(self.pages.addresses(first, range.len())),
+            _ => Err(Error::Knob { knob: "range", value: range.start.get(), allowed: "among the machine's pages" }),
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn stats(&self) -> HostStats {
+        // Relaxed: statistics.
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.pages.counters;
+        HostStats {
+            release_calls: get(&c.release_calls),
+            pages_released: get(&c.pages_released),
+            release_refused: get(&c.release_refused),
+            protect_calls: get(&c.protect_calls),
+            pages_protected: get(&c.pages_protected),
+            write_faults: get(&c.write_faults),
+            waits: get(&c.waits),
+            late_writes: get(&c.late_writes),
+            refused_writes: get(&c.refused_writes),
+        }
+    }
+}
+
+fn check_page_size() -> Result<(), Error> {
+    match rustix::param::page_size() {
+        4096 => Ok(()),
+        bytes => Err(Error::PageSize { bytes }),
+    }
+}
+
+/// What the mechanisms see of an entry: nothing where it is on its way out.
+fn visible(bits: u64) -> Entry {
+    let entry = Entry::from_bits(bits);
+    if entry.is_mapped() { entry } else { Entry::NONE }
+}
+
+impl Mmu for HostMmu {
+    /// Not here: virtual areas are [`HostAreas`](crate::HostAreas)' affair.
+    fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
+        Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()))
+    }
+
+    fn unmap(&self, _: SpaceId, _: VpnRange) {}
+
+    fn flush(&self, batch: &[Flush]) {
+        let mut runs = Runs { ranges: [FrameRange::default(); RUNS], len: 0 };
+        for flush in batch {
+            let Some(index) = self.pages.index(flush.space, flush.range.start) else { continue };
+            match flush.kind {
+                FlushKind::Unmapped => self.pages.drop_taken(index, flush.range.len() as usize, &mut runs),
+                FlushKind::Changed => self.pages.protect_changed(index, flush.range.len()),
+            }
+        }
+        self.pages.release(&mut runs);
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
+    fn load(&self, slots: Slots<'_>) -> Entry {
+        // Acquire: as `AtomicEntry::load`.
+        visible(self.pages.slots(slots).1[0].load(Ordering::Acquire))
+    }
+
+    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
+        let (index, entries) = self.pages.slots(slots);
+        if matches!(self.pages.home, Home::Arena(_)) && first.pfn() != self.pages.addresses(index, 1).start {
+            // A frame of an arena has one place.
+            return Err(MapError::Host(Errno::INVAL.raw_os_error()));
+        }
+        for entry in entries {
+            // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is mapped here now.
+            while let Err(DROPPING) = entry.compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Acquire) {
+                self.relax();
+            }
+        }
+        let mut fresh = first.with(Entry::HARDWARE);
+        if !first.is_writable() {
+            // Nothing to see: nobody may write.
+            fresh = first;
+            let _one = self.pages.lock();
+            self.pages.protect(index, slots.len(), true).map_err(|errno| MapError::Host(errno.raw_os_error()))?;
+        }
+        self.restore(slots, fresh);
+        Ok(())
+    }
+
+    fn restore(&self, slots: Slots<'_>, first: Entry) {
+        for (i, entry) in self.pages.slots(slots).1.iter().enumerate() {
+            // Release: as `AtomicEntry::store`.
+            entry.store(first.advance(i as u64).bits(), Ordering::Release);
+        }
+    }
+
+    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
+        let mut merged = Entry::NONE;
+        for (i, entry) in self.pages.slots(slots).1.iter().enumerate() {
+            // Acquire: as `AtomicEntry::load`. Where a present entry goes, its memory is to be dropped or restored; the
+            // rights of the entries that are cleared together agree, and the table's lock keeps them as they are.
+            let present = Entry::from_bits(entry.load(Ordering::Acquire)).is_present();
+            // AcqRel: as `AtomicEntry::take`.
+            let old = visible(entry.swap(if present { TAKEN } else { 0 }, Ordering::AcqRel));
+            merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
+        }
+        merged
+    }
+
+    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
+        let mut merged = Entry::NONE;
+        for entry in self.pages.slots(slots).1 {
+            // Acquire, AcqRel: as `AtomicEntry`'s. The read first, as the default does.
+            let now = visible(entry.load(Ordering::Acquire));
+            if now.only(bits) != Entry::NONE {
+                let old = Entry::from_bits(entry.fetch_and(!bits.bits(), Ordering::AcqRel));
+                merged = merged.with(old.only(bits));
+            }
+        }
+        merged
+    }
+
+    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
+        let entry = &self.pages.slots(slots).1[0];
+        // AcqRel, Acquire: as `AtomicEntry::replace`.
+        let replaced = entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
+        replaced.map(|_| ()).map_err(visible)
+    }
+}
+
+impl Drop for HostMmu {
+    fn drop(&mut self) {
+        // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.
+        self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
+    }
+}
