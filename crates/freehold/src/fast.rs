@@ -354,7 +354,13 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     #[inline(never)]
     fn free_not_hot(&self, pfn: Pfn) -> Fast {
         let CpuState { lock, owner, .. } = self.state;
-        if owner.remote_key.get() != pfn.get() >> 6 {
+        let key = pfn.get() >> 6;
+        if owner.remote_key.get() != key {
+            let lone = owner.last_key.get() != key && owner.holds_frame();
+            if lone && self.free_lone(pfn) {
+                owner.last_key.set(key);
+                return self.counted();
+            }
             return self.free_in_other_word(pfn);
         }
         let (entry, remote) = self.known.remote.get();
@@ -367,12 +373,35 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
         self.fh.poisoned(pfn, 1);
         entry.mask.set(before | mask);
-        owner.remote_frees.add(1);
+        entry.frees.add(1);
         if taken | mask == !0 {
             self.publish_full(entry);
         }
         lock.leave_owner();
         Fast::Done
+    }
+
+    /// The first frame of its word in a while: into a block of which nothing is known but that it is this CPU's own,
+    /// with no list to change. `false` where it is not so simple.
+    #[inline(always)]
+    fn free_lone(&self, pfn: Pfn) -> bool {
+        let Some(index) = self.fh.map.locate(pfn.get()) else { return false };
+        let Some(block) = self.fh.map.blocks.get(index as usize) else { return false };
+        let tag = block.tag();
+        let (w, mask) = ((pfn.get() >> 6) as usize % WORDS, 1u64 << (pfn.get() % 64));
+        let now = block.free_word(w) | mask;
+        let simple = tag.lower() == self.mine
+            && tag.class() == CLASS_DIRTY
+            && !block.is_queued()
+            && block.hint.get() == HINT_NONE
+            && block.virgin_words.get() == 0
+            && block.free_word(w) & mask == 0
+            && now != !0;
+        if simple {
+            self.fh.poisoned(pfn, 1);
+            block.set_free_word(w, now);
+        }
+        simple
     }
 
     /// Nothing more can come into an entry of the combining buffer.
@@ -390,7 +419,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         let key = pfn.get() >> 6;
         let (w, mask) = (key as usize % WORDS, 1u64 << (pfn.get() % 64));
         let entry = &self.state.combine[key as usize % COMBINE];
-        if entry.key.get() == key {
+        if entry.key.get() == key && entry.mask.get() != 0 {
             self.know_remote(key, entry);
             return self.free_not_hot(pfn);
         }
@@ -474,16 +503,26 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         if known & mask != 0 || odd {
             return self.refused();
         }
-        if entry.key.get() != NO_KEY {
-            self.fh.flush_entry(self.state, slot);
+        if entry.key.get() == key {
+            // The second one in a short time: more will follow, and go together.
+            self.fh.poisoned_mask(block, w, mask);
+            entry.mask.set(mask);
+            entry.known.set(known);
+            entry.block.set(index);
+            self.state.combining.set(self.state.combining.get() | 1 << slot);
+            self.know_remote(key, entry);
+        } else {
+            // On its own so far: buffering it would cost as much as publishing it. The entry only remembers the word.
+            if entry.mask.get() != 0 {
+                self.fh.flush_entry(self.state, slot);
+            }
+            self.fh.poisoned_mask(block, w, mask);
+            if self.fh.publish(index, w, mask) != 0 {
+                // Somebody else was faster; the long way says so.
+                return self.refused();
+            }
+            entry.key.set(key);
         }
-        self.fh.poisoned_mask(block, w, mask);
-        entry.key.set(key);
-        entry.mask.set(mask);
-        entry.known.set(known);
-        entry.block.set(index);
-        self.state.combining.set(self.state.combining.get() | 1 << slot);
-        self.know_remote(key, entry);
         self.state.owner.remote_frees.add(1);
         self.state.lock.leave_owner();
         Fast::Done

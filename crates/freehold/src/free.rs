@@ -83,7 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let key = (block.base() >> 6) + w as u64;
         let slot = key as usize % COMBINE;
         let entry = &guard.state.combine[slot];
-        if entry.key.get() == key {
+        if entry.key.get() == key && entry.mask.get() != 0 {
             let before = entry.mask.get();
             // `known` spares reading the holder's line: a frame not free then may have been freed by somebody else since,
             // which the flush will see; one that was free then may be in use by now, which the check reads.
@@ -107,7 +107,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // So that later frees of this word look closer.
             known |= !self.map.present(block)[w];
         }
-        if entry.key.get() != NO_KEY {
+        if entry.mask.get() != 0 {
             self.flush_entry(guard.state, slot);
         }
         self.poisoned_mask(block, w, mask);
@@ -127,7 +127,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Frees frames into a block that the caller does not hold; returns those that were free already.
     #[inline]
-    fn publish(&self, index: u32, w: usize, mask: u64) -> u64 {
+    pub(crate) fn publish(&self, index: u32, w: usize, mask: u64) -> u64 {
         let block = &self.map.blocks[index as usize];
         if may_hold(block.hint.get(), w) {
             self.revoke(block, w, mask);
@@ -156,6 +156,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let entry: &Combine = &state.combine[slot];
         let (key, mut mask, index) = (entry.key.get(), entry.mask.get(), entry.block.get());
         entry.key.set(NO_KEY);
+        entry.mask.set(0);
+        state.counters.remote_frees.add(u64::from(entry.frees.get()));
+        entry.frees.set(0);
         state.combining.set(state.combining.get() & !(1 << slot));
         let block = &self.map.blocks[index as usize];
         let w = (key % 8) as usize;

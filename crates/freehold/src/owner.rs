@@ -67,6 +67,8 @@ pub(crate) struct OwnerState {
 
     /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
     pub(crate) cached: AtomicU8,
+    /// The word that a single frame was freed into last, by the way for frames that come alone.
+    pub(crate) last_key: AtomicU64,
     /// The word of the combining buffer that the owner freed into last, or [`NO_KEY`].
     pub(crate) remote_key: AtomicU64,
     /// Single frames freed into blocks that others hold, since the state was settled.
@@ -100,6 +102,7 @@ impl OwnerState {
             allocs: core::array::from_fn(|_| AtomicU64::new(0)),
             budget: AtomicU64::new(1),
             cached: AtomicU8::new(0),
+            last_key: AtomicU64::new(NO_KEY),
             remote_key: AtomicU64::new(NO_KEY),
             remote_frees: AtomicU64::new(0),
             granted: AtomicU64::new(1),
