@@ -375,7 +375,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         entry.mask.set(before | mask);
         entry.frees.add(1);
         if taken | mask == !0 {
-            self.publish_full(entry);
+            self.fh.flush_entry(self.state, key as usize % COMBINE);
         }
         lock.leave_owner();
         Fast::Done
@@ -402,14 +402,6 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             block.set_free_word(w, now);
         }
         simple
-    }
-
-    /// Nothing more can come into an entry of the combining buffer.
-    #[cold]
-    #[inline(never)]
-    fn publish_full(&self, entry: &Combine) {
-        self.state.owner.remote_key.set(NO_KEY);
-        self.fh.flush_entry(self.state, entry.key.get() as usize % COMBINE);
     }
 
     /// The same where the combining buffer did not come last either. Leaves.
@@ -522,6 +514,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
                 return self.refused();
             }
             entry.key.set(key);
+            entry.block.set(index);
         }
         self.state.owner.remote_frees.add(1);
         self.state.lock.leave_owner();

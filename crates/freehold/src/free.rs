@@ -157,6 +157,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (key, mut mask, index) = (entry.key.get(), entry.mask.get(), entry.block.get());
         entry.key.set(NO_KEY);
         entry.mask.set(0);
+        // The owner must not go on adding to it.
+        state.owner.remote_key.set(NO_KEY);
         state.counters.remote_frees.add(u64::from(entry.frees.get()));
         entry.frees.set(0);
         state.combining.set(state.combining.get() & !(1 << slot));
