@@ -9,7 +9,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
 use crate::percpu::{Active, CMA, Pcp};
 use crate::primitive::{Count, Plain};
@@ -246,8 +246,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (index, offset) = pcp.find_partial(blocks, migratetype, order)?;
         if active == NONE {
             pcp.activate(blocks, index);
+            return Some(self.take_from(pcp, index, offset, order));
         }
-        Some(self.take_from(pcp, index, offset, order))
+        let pfn = self.take_from(pcp, index, offset, order);
+        pcp.reclassify(blocks, index);
+        Some(pfn)
     }
 
     /// From a wholly free block in hand, which takes the type of the request.
@@ -257,13 +260,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if blocks[index as usize].migratetype() != migratetype {
             pcp.retype(blocks, index, migratetype);
         }
-        if order == 9 {
-            pcp.shelf.unlink(blocks, index);
-            pcp.shelf.link(blocks, index, CLASS_FULL);
-        } else {
+        // What is left of it is the active block's successor, but only once that one has nothing left: otherwise every
+        // chunk that did not fit would leave a block behind that is hardly begun.
+        let active = blocks.get(pcp.active[migratetype as usize].block.get() as usize);
+        if order < 9 && active.is_none_or(|active| !active.has_free()) {
             pcp.activate(blocks, index);
+            return Some(self.take_from(pcp, index, 0, order));
         }
-        Some(self.take_from(pcp, index, 0, order))
+        let pfn = self.take_from(pcp, index, 0, order);
+        pcp.reclassify(blocks, index);
+        Some(pfn)
     }
 
     /// Hands out a free run of a block in hand.

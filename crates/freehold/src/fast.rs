@@ -20,9 +20,9 @@ use crate::bits::mask;
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, CLASS_FULL, CLASS_WHOLE, FRAMES, WORDS};
 use crate::handle::Owned;
 use crate::holder::Holder;
+use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
 use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{AtomicBool, AtomicU64, Count, Plain, rarely};
-use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
 use crate::{Order, Pfn, Platform};
 
 /// What the fast path of a free came to.

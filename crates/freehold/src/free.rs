@@ -7,9 +7,9 @@ use crate::block::{Block, CLASS_ACTIVE, CLASS_DIRTY, FLAG_HOLES, FRAMES};
 use crate::fast::ascending;
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
+use crate::owner::{HINT_NONE, may_hold};
 use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{Count, Ordering, Plain};
-use crate::owner::{HINT_NONE, may_hold};
 use crate::remote;
 use crate::{BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 

@@ -15,7 +15,9 @@ use crate::freehold::Freehold;
 use crate::holder::Holder;
 use crate::percpu::{CpuState, Pcp};
 use crate::primitive::Plain;
-use crate::{AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request};
+use crate::{
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request,
+};
 
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach into another CPU.
 pub(crate) struct CpuGuard<'a, 'm, P: Platform> {

@@ -20,11 +20,11 @@
 //! must find a held frame to be free already, so the block says in [`Block::hint`] that it is worth a look; and the
 //! statistics add it up.
 
+use crate::Order;
 use crate::block::{Block, CLASS_ACTIVE, FRAMES, NONE, WORDS};
 use crate::percpu::{NO_KEY, Pcp};
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 use crate::stats::CpuCounters;
-use crate::Order;
 
 /// Instead of a migratetype: what is remembered is in use, or nothing is remembered.
 pub(crate) const NOT_HELD: u8 = u8::MAX;

@@ -93,11 +93,7 @@ pub(crate) struct Active {
 
 impl Active {
     fn new() -> Self {
-        Self {
-            block: AtomicU32::new(NONE),
-            word: AtomicU32::new(0),
-            base: AtomicU64::new(0),
-        }
+        Self { block: AtomicU32::new(NONE), word: AtomicU32::new(0), base: AtomicU64::new(0) }
     }
 
     /// Makes `w` the word of `block`, the active one, that allocations come from.
@@ -256,6 +252,16 @@ impl Pcp {
         if class != now {
             self.shelf.unlink(blocks, index);
             self.shelf.link(blocks, index, now);
+        }
+    }
+
+    /// A chunk was taken from a block on the shelf: its list shall say what is left, or small requests would not find it
+    /// and break up a better one.
+    pub(crate) fn reclassify(&self, blocks: &[Block], index: u32) {
+        let class = blocks[index as usize].exact_class();
+        if class != blocks[index as usize].class() {
+            self.shelf.unlink(blocks, index);
+            self.shelf.link(blocks, index, class);
         }
     }
 

@@ -15,9 +15,9 @@ use core::fmt;
 
 use crate::block::{Block, CLASS_ACTIVE, CLASS_DETACHED, CLASS_FULL, CLASS_WHOLE, CLASSES, FLAG_ISOLATED, NONE};
 use crate::holder::Holder;
+use crate::owner::HINT_NONE;
 use crate::percpu::{CMA, NO_KEY};
 use crate::primitive::Plain;
-use crate::owner::HINT_NONE;
 use crate::shelf::{Shelf, TYPES};
 use crate::zone::{HIGH_ATOMIC, Zone};
 use crate::{Freehold, Pfn, Platform};
