@@ -88,7 +88,7 @@ def main():
     assert (frames.count, rest.count, rest.pfn) == (2, 3, frames.pfn + 2)
 
     # Each part goes home on its own, from any thread.
-    twin = Frames(frames.memory, frames.pfn, frames.count)
+    twin = Frames(rest.memory, rest.pfn, rest.count)
     thread = threading.Thread(target=call, args=("freehold_arena_free_frames", arena, byref(frames)))
     thread.start()
     thread.join()

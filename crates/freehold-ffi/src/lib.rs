@@ -51,8 +51,9 @@
 //!
 //! With `--no-default-features --features panic-handler` this is the bare allocator alone, as a static library that needs
 //! no C library, no heap and no threads: `make freestanding`. Define `FREEHOLD_FREESTANDING` before including the header
-//! to hide what is not there. The program brings `memcpy`, `memmove`, `memset`, `memcmp` (as GCC demands of any
-//! freestanding program) and `freehold_panic`, which does not return.
+//! to hide what is not there. The program brings `memcpy`, `memmove`, `memset`, `memcmp` and `bcmp` (GCC demands all but
+//! the last of any freestanding program) and `freehold_panic`, which does not return. Code generation is `RUSTFLAGS`'
+//! business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a kernel in the upper half on x86-64.
 //!
 //! # Versions
 //!

@@ -79,6 +79,9 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
 /// Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
 /// lock.
 ///
+/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+/// the platform's `late_double_free` is told when it comes home.
+///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety

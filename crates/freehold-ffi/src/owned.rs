@@ -211,6 +211,9 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 /// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
 /// lock.
 ///
+/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+/// the platform's `late_double_free` is told when it comes home.
+///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
 ///
 /// # Safety

@@ -7,7 +7,7 @@
 #error "the arena is not in a library without std"
 #endif
 
-/* What GCC and the library demand of every freestanding program. */
+/* What GCC and Rust's own library demand of every freestanding program. */
 void *memcpy(void *restrict to, const void *restrict from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -37,6 +37,11 @@ int memcmp(const void *a, const void *b, size_t n)
         if (((const unsigned char *)a)[i] != ((const unsigned char *)b)[i])
             return ((const unsigned char *)a)[i] < ((const unsigned char *)b)[i] ? -1 : 1;
     return 0;
+}
+
+int bcmp(const void *a, const void *b, size_t n)
+{
+    return memcmp(a, b, n);
 }
 
 static long system_call(long number, long a, long b, long c)
@@ -88,6 +93,8 @@ __attribute__((used)) static _Noreturn void start(void)
     for (request.order = 0; request.order <= 9; request.order++) {
         CHECK(freehold_alloc(allocator, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
         CHECK(freehold_on_free(allocator, 1, pfn, request.order, &error) == FREEHOLD_STATUS_OK);
+        /* Single frames wait in the other CPU's combining buffer, where a second free cannot see them. */
+        CHECK(freehold_on_flush(allocator, 1, &error) == FREEHOLD_STATUS_OK);
         CHECK(freehold_free(allocator, pfn, request.order, &error) != FREEHOLD_STATUS_OK);
         CHECK(error.status == FREEHOLD_STATUS_DOUBLE_FREE && error.pfn == pfn && error.message[0] == 'd');
     }

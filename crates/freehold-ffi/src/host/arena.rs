@@ -129,6 +129,9 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 
 /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
 ///
+/// Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
+/// counted in `late_double_frees` of the statistics.
+///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
