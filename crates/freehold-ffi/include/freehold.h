@@ -1296,6 +1296,9 @@ enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *alloca
  * Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
  *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
+ *
  * Thread safety: any thread, at any time but inside a callback.
  *
  * # Safety
@@ -1435,6 +1438,9 @@ enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *aren
 #if defined(FREEHOLD_HOSTED)
 /**
  * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+ *
+ * Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
+ * counted in `late_double_frees` of the statistics.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  *
@@ -2282,6 +2288,9 @@ enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *all
  * Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
  *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
+ *
  * Thread safety: any thread, at any time but inside a callback.
  *
  * # Safety
@@ -2467,6 +2476,9 @@ enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *
 /**
  * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
+ *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
  *
