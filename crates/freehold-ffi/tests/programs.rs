@@ -10,7 +10,7 @@ use std::process::Command;
 use build::{Installed, Link, fresh, have, root, run, skipped};
 
 const C_TESTS: [&str; 3] = ["bare", "threads", "arena"];
-const C_EXAMPLES: [&str; 2] = ["boot", "arena"];
+const C_EXAMPLES: [&str; 2] = ["boot", "messages"];
 
 /// An installation, unless there is no make or no compiler of that name.
 fn installed(compiler: &str, name: &str) -> Option<Installed> {
@@ -185,7 +185,7 @@ fn installed_as_a_distribution_would() {
     let flags = pkg_config(&["--cflags", "--libs"]);
     let mut command = Command::new("gcc");
     command
-        .arg(root().join("examples/arena.c"))
+        .arg(root().join("examples/messages.c"))
         .args(flags.split_whitespace())
         .arg("-lpthread")
         .arg("-o")

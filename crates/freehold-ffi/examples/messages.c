@@ -1,7 +1,7 @@
 /* A ring of messages of any length: one thread makes them in page frames, another reads them and gives the frames back.
  *
  *   make -C crates/freehold-ffi check     builds and runs it, or after an installation:
- *   cc arena.c $(pkg-config --cflags --libs freehold) -lpthread -o arena && ./arena
+ *   cc messages.c $(pkg-config --cflags --libs freehold) -lpthread -o messages && ./messages
  */
 #include <freehold.h>
 #include <pthread.h>
