@@ -29,7 +29,7 @@ pub struct Allocator {
     pub(crate) owned: &'static [OwnedCpu],
 }
 
-/// Bytes in front of the engine's metadata, at a region of the best and of the worst alignment.
+/// Where things start, in bytes behind the pad.
 struct Front {
     handles: usize,
     engine: usize,

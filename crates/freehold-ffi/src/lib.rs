@@ -1,6 +1,6 @@
 //! Freehold for C, and for every language that speaks C.
 //!
-//! Two things, in one header ([`include/freehold.h`](../../../crates/freehold-ffi/include/freehold.h)):
+//! Two things, in one header (`include/freehold.h`):
 //!
 //! | | functions | what the caller brings |
 //! |---|---|---|
@@ -46,6 +46,12 @@
 //! None crosses the boundary. A panic would be a defect of the allocator found while its locks are held, so there is
 //! nothing to go on with: every function is `extern "C"`, in which Rust turns a panic into an abort, with a message on
 //! standard error. Callbacks must not throw or longjmp either: they run with the allocator's own frames below them.
+//!
+//! # Threads
+//!
+//! Every function says under "Thread safety" who may call it. In short: an allocator and an arena are everybody's, at any
+//! time; a CPU handle, a builder and a `freehold_frames` are one thread's at a time; nothing is for signal handlers. A frame
+//! may be freed by any thread, whoever allocated it.
 //!
 //! # Without std
 //!

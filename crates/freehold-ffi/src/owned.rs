@@ -1,4 +1,4 @@
-//! CPUs that somebody has for himself: the fastest way in.
+//! CPUs that one party has for itself: the fastest way in.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;

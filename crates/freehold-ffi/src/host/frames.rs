@@ -1,7 +1,6 @@
 //! Neighbouring frames as memory, with their number kept beside them.
 
 use core::ffi::c_void;
-
 use core::ptr;
 
 use freehold::FRAME_SIZE;
@@ -131,8 +130,13 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
         answer(error, || {
             let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
             if these.count > 0 {
-                let end = these.pfn.wrapping_add(these.count);
-                shared(arena, "arena")?.0.free_range(self::frames(these.pfn, end))?;
+                let arena = &shared(arena, "arena")?.0;
+                // A single frame takes the allocator's fast path.
+                if these.count == 1 {
+                    arena.free(freehold::Pfn::new(these.pfn), freehold::Order::ZERO)?;
+                } else {
+                    arena.free_range(self::frames(these.pfn, these.pfn.wrapping_add(these.count)))?;
+                }
                 *these = NONE;
             }
             Ok(())
