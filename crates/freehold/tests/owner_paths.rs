@@ -910,3 +910,112 @@ fn the_last_number_there_is_is_no_frame() {
         }
     });
 }
+
+#[test]
+fn a_kept_block_freed_by_another_cpu_is_not_the_owners_to_free() {
+    written(|p| {
+        for part in [false, true] {
+            let block = p.block(OWNER);
+            p.free_block(OWNER, block, false);
+            assert_eq!(p.block(OWNER), block);
+            if part {
+                p.free_one(OTHER, block + 100);
+                p.flush(OTHER);
+                p.is_double(OWNER, block, Order::PAGEBLOCK, block + 100);
+            } else {
+                p.free_block(OTHER, block, true);
+                p.is_double(OWNER, block, Order::PAGEBLOCK, block);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_block_freed_whole_takes_its_kept_frame_along() {
+    written(|p| {
+        // A kept block that is held, so that the next one has its bits set.
+        let (first, second) = (p.block(OWNER), p.block(OWNER));
+        p.free_one(OWNER, second + 3);
+        while !p.is_used(second + 3) {
+            p.single(OWNER);
+        }
+        p.free_block(OWNER, first, false);
+        p.free_block(OWNER, second, false);
+        p.check();
+        p.is_double(OWNER, second + 3, Order::ZERO, second + 3);
+        p.is_double(OWNER, second, Order::PAGEBLOCK, second);
+        p.fh.validate().unwrap();
+    });
+}
+
+#[test]
+fn the_active_block_freed_whole_is_allocated_from_its_first_word() {
+    written(|p| {
+        let mut frames = vec![Pfn::default(); 1100];
+        let got = p.owners[0].as_ref().unwrap().alloc_bulk(movable(0), &mut frames).unwrap();
+        frames[..got].iter().for_each(|pfn| p.took(Some(OWNER), 1, 0, pfn.get(), 1));
+        let last = frames[got - 1].get() & !511;
+        while p.is_used(last) && !p.is_used(last + 511) {
+            p.single(OWNER);
+        }
+        // Another one is kept aside already.
+        let other = p.block(OWNER);
+        p.free_block(OWNER, other, false);
+        p.free_block(OWNER, last, false);
+        p.fh.validate().unwrap();
+        let kept = p.block(OWNER);
+        p.free_block(OWNER, kept, false);
+        // A word of the block freed whole was the one freed into last.
+        (0..3).for_each(|i| p.free_one(OWNER, frames[i].get()));
+    });
+}
+
+#[test]
+fn what_is_kept_aside_is_found_by_whoever_asks_for_that_very_frame() {
+    for limited in [false, true] {
+        written(|p| {
+            let block = p.block(OWNER);
+            let pfn = p.single(OWNER);
+            p.free_one(OWNER, pfn);
+            p.free_block(OWNER, block, false);
+            let (from, len) = (block as u16, 512);
+            if limited {
+                p.step(&Step::Limited { on: OTHER, order: 9, from, len });
+                p.step(&Step::Limited { on: OTHER, order: 0, from: pfn as u16, len: 1 });
+            } else {
+                p.step(&Step::Contig { from, len, anywhere: false });
+                p.step(&Step::Contig { from: pfn as u16, len: 1, anywhere: false });
+            }
+            assert!(p.is_used(block + 511) && p.is_used(pfn));
+        });
+    }
+}
+
+/// Frames beside existing ones of one block that do not exist themselves, freed by its holder and by others.
+#[test]
+fn holes_are_no_frames_to_any_owner() {
+    let host = Host { barrier: true, late: AtomicU64::new(0) };
+    let memory = [range(512, 40 * 512 + 70)];
+    let zone = ZoneConfig { span: range(512, 60 * 512), ..nothing_back(&memory) };
+    let fh = build(&Config::new(CPUS, &[zone]), &host);
+    let mut p = Player::new(&fh, &host, std::slice::from_ref(&zone));
+    while p.free > 0 {
+        p.single(OWNER);
+    }
+    let end = memory[0].end.get();
+    for on in [OTHER, OWNER, On { cpu: 2, owner: true }] {
+        for pfn in [end - 1, end - 2] {
+            p.free_one(on, pfn);
+            for hole in [end, end + 1, end + 100] {
+                let result = through!(p, on, free(Pfn::new(hole), Order::ZERO));
+                assert_eq!(result, Err(FreeError::Hole { pfn: Pfn::new(hole) }));
+            }
+        }
+        p.flush(on);
+        p.check();
+        while p.free > 0 {
+            p.single(OWNER);
+        }
+    }
+    p.finish();
+}
