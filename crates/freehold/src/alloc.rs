@@ -345,22 +345,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
-        if let Some(guard) = CpuGuard::try_enter(self, state, id, owner) {
-            for z in self.zonelist(id.index(), request.node) {
-                if let Some(pfn) = self.take_in_hand(&guard, self.pcp(id.index(), z), request) {
-                    state.counters.allocs[request.migratetype as usize][request.order.index()].add(1);
-                    return Ok(pfn);
-                }
+        // Kept until the end: only who is inside may count.
+        let guard = CpuGuard::try_enter(self, state, id, owner);
+        let in_hand = guard.as_ref().and_then(|guard| {
+            self.zonelist(id.index(), request.node)
+                .find_map(|z| self.take_in_hand(guard, self.pcp(id.index(), z), request))
+        });
+        let taken = in_hand.or_else(|| {
+            self.zonelist(id.index(), request.node).find_map(|z| {
+                let zone = &self.zones[z];
+                let lock = zone.try_lock(&self.map)?;
+                self.take_in_zone(&lock, request, zone.min_mark(request.flags))
+            })
+        });
+        if let Some(guard) = &guard {
+            let counters = &guard.state.counters;
+            match taken {
+                Some(_) => counters.allocs[request.migratetype as usize][request.order.index()].add(1),
+                None => counters.failed.add(1),
             }
         }
-        for z in self.zonelist(id.index(), request.node) {
-            let zone = &self.zones[z];
-            let Some(lock) = zone.try_lock(&self.map) else { continue };
-            if let Some(pfn) = self.take_in_zone(&lock, request, zone.min_mark(request.flags)) {
-                return Ok(pfn);
-            }
+        drop(guard);
+        if let Some(pfn) = taken {
+            self.handed_out(pfn, request.order);
         }
-        Err(AllocError::WouldBlock)
+        taken.ok_or(AllocError::WouldBlock)
     }
 
     /// Single frames into a slice; see [`On::alloc_bulk`](crate::On::alloc_bulk).

@@ -428,7 +428,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
         let hint = block.hint.get();
         if hint == HINT_BLOCK {
-            if owner.block_held.get() != NOT_HELD {
+            if owner.holds_block() {
                 return self.refused();
             }
             // Part of it goes its own way from now on.
@@ -437,8 +437,16 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         self.fh.poisoned(pfn, 1);
         let active = tag.class() == CLASS_ACTIVE;
         let virgins = if block.virgin_words.get() == 0 { 0 } else { self.note_use_of_word(block, w, word) };
-        if virgins != 0 && active {
-            // Frames of this word may be handed out for the first time without a word about it: look at each free.
+        let keep = !owner.holds_frame() && !queued && hint == HINT_NONE;
+        // A frame kept aside changes no list and does not lower the active word. The next one of its word sets a bit, so it
+        // must, unless everything is already as after a free.
+        let settled = match active {
+            true => w >= pcp.active[usize::from(tag.migratetype())].word.get() as usize,
+            false => tag.class() == CLASS_DIRTY,
+        };
+        if (virgins != 0 && active) || (keep && !settled) {
+            // Nor can frames of a word of which some were never handed out be freed without a look: each is noted when it
+            // is freed first.
             owner.hot_key.set(NO_KEY);
         } else {
             owner.hot_key.set(key);
@@ -447,7 +455,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             self.known.hot.set(block.free_cell(w));
             self.known.hot_queued.set(block.queued_cell());
         }
-        if !owner.holds_frame() && !queued && hint == HINT_NONE {
+        if keep {
             // Kept aside: the next allocation takes just this one.
             owner.put_back_frame(pcp, blocks);
             owner.keep_frame(pfn.get(), index, tag.migratetype());
@@ -560,7 +568,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             // The next free of a part of it must look at everything.
             owner.hot_key.set(NO_KEY);
         }
-        if owner.block_held.get() == NOT_HELD {
+        if !owner.holds_block() {
             // Kept aside: the next allocation of a block takes just this one.
             owner.put_back_block(pcp, blocks);
             owner.keep_block(pfn.get(), index, tag.migratetype());
