@@ -203,6 +203,8 @@ fn no_colour_where_nobody_sees_it() {
 
 #[test]
 fn help_has_examples() {
-    freehold().arg("--help").assert().code(0).stdout(contains("Examples:").and(contains("trace-cmd record")));
-    freehold().args(["replay", "--help"]).assert().code(0).stdout(contains("Examples:"));
+    freehold().arg("--help").assert().code(0).stdout(contains("Examples:").and(contains("freehold record")));
+    for command in ["replay", "bench", "record"] {
+        freehold().args([command, "--help"]).assert().code(0).stdout(contains("Examples:"));
+    }
 }

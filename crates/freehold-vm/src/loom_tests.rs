@@ -30,10 +30,11 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// Two frames that can be allocated once.
+/// Two frames, handed out once each.
 struct Memory {
     contents: [loom::cell::UnsafeCell<u8>; 2],
     freed: [AtomicU32; 2],
+    next: AtomicU32,
 }
 
 impl Memory {
@@ -47,7 +48,7 @@ impl Memory {
 
 impl FrameAllocator for Memory {
     fn alloc(&self, _: Order, _: Migratetype) -> Result<Pfn, AllocError> {
-        Ok(Pfn::new(0))
+        Ok(Pfn::new(self.next.fetch_add(1, Ordering::Relaxed).into()))
     }
     fn alloc_bulk(&self, _: Migratetype, _: &mut [Pfn]) -> Result<usize, AllocError> {
         unreachable!("folios are allocated in one piece")
@@ -85,6 +86,7 @@ impl World {
             memory: Memory {
                 contents: core::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
                 freed: core::array::from_fn(|_| AtomicU32::new(0)),
+                next: AtomicU32::new(0),
             },
             pinned: AtomicU32::new(0),
         };
@@ -251,5 +253,35 @@ fn loom_unmap_against_split() {
         };
         together(&world, std::vec![unmap, split]);
         assert_eq!((world.entry(), world.memory.freed()), (Entry::NONE, [1, 1]));
+    });
+}
+
+/// Something new is mapped where reclaim has just cleared: no CPU may still see the old frame there.
+///
+/// Fails where `Vm::flush_now` clears the space's mark before it flushes, and where `Vm::with_table` does not look at the
+/// mark. Tried.
+#[test]
+fn loom_map_against_reclaim() {
+    model(|| {
+        let world = World::new(0, UnmapPath::Batched);
+        let new = world.vm.folio_alloc(&world.memory, Order::ZERO).unwrap();
+        let space = world.vm.space(SPACE).unwrap();
+        // In the TLB.
+        world.vm.mmu().access(0, space, PAGE, false, |_| ()).unwrap();
+        let map = |w: &World| {
+            let new = crate::Folio(Pfn::new(1));
+            match w.vm.map(new, (0, 1), SPACE, PAGE, Access::ReadWrite) {
+                Ok(()) => {
+                    let seen = w.vm.mmu().access(0, w.vm.space(SPACE).unwrap(), PAGE, false, |pfn| pfn);
+                    assert_eq!(seen, Ok(new.pfn()), "an old translation hides what is mapped now");
+                }
+                Err(error) => assert_eq!(error, VmError::Occupied { vpn: PAGE }),
+            }
+        };
+        let pageout = |w: &World| {
+            w.vm.madvise_pageout(&w.memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        };
+        together(&world, std::vec![pageout, map]);
+        world.vm.put(&world.memory, new.pfn()).unwrap();
     });
 }

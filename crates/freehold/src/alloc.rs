@@ -9,7 +9,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, CLASS_FULL, FRAMES, NONE, WORDS};
+use crate::block::{Block, CLASS_DETACHED, CLASS_DIRTY, FRAMES, NONE, WORDS};
 use crate::handle::CpuGuard;
 use crate::percpu::{Active, CMA, Pcp};
 use crate::primitive::{Count, Plain};
@@ -246,8 +246,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (index, offset) = pcp.find_partial(blocks, migratetype, order)?;
         if active == NONE {
             pcp.activate(blocks, index);
+            return Some(self.take_from(pcp, index, offset, order));
         }
-        Some(self.take_from(pcp, index, offset, order))
+        let pfn = self.take_from(pcp, index, offset, order);
+        pcp.reclassify(blocks, index);
+        Some(pfn)
     }
 
     /// From a wholly free block in hand, which takes the type of the request.
@@ -257,13 +260,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if blocks[index as usize].migratetype() != migratetype {
             pcp.retype(blocks, index, migratetype);
         }
-        if order == 9 {
-            pcp.shelf.unlink(blocks, index);
-            pcp.shelf.link(blocks, index, CLASS_FULL);
-        } else {
+        // What is left of it is the active block's successor, but only once that one has nothing left: otherwise every
+        // chunk that did not fit would leave a block behind that is hardly begun.
+        let active = blocks.get(pcp.active[migratetype as usize].block.get() as usize);
+        if order < 9 && active.is_none_or(|active| !active.has_free()) {
             pcp.activate(blocks, index);
+            return Some(self.take_from(pcp, index, 0, order));
         }
-        Some(self.take_from(pcp, index, 0, order))
+        let pfn = self.take_from(pcp, index, 0, order);
+        pcp.reclassify(blocks, index);
+        Some(pfn)
     }
 
     /// Hands out a free run of a block in hand.
@@ -339,22 +345,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
-        if let Some(guard) = CpuGuard::try_enter(self, state, id, owner) {
-            for z in self.zonelist(id.index(), request.node) {
-                if let Some(pfn) = self.take_in_hand(&guard, self.pcp(id.index(), z), request) {
-                    state.counters.allocs[request.migratetype as usize][request.order.index()].add(1);
-                    return Ok(pfn);
-                }
+        // Kept until the end: only who is inside may count.
+        let guard = CpuGuard::try_enter(self, state, id, owner);
+        let in_hand = guard.as_ref().and_then(|guard| {
+            self.zonelist(id.index(), request.node)
+                .find_map(|z| self.take_in_hand(guard, self.pcp(id.index(), z), request))
+        });
+        let taken = in_hand.or_else(|| {
+            self.zonelist(id.index(), request.node).find_map(|z| {
+                let zone = &self.zones[z];
+                let lock = zone.try_lock(&self.map)?;
+                self.take_in_zone(&lock, request, zone.min_mark(request.flags))
+            })
+        });
+        if let Some(guard) = &guard {
+            let counters = &guard.state.counters;
+            match taken {
+                Some(_) => counters.allocs[request.migratetype as usize][request.order.index()].add(1),
+                None => counters.failed.add(1),
             }
         }
-        for z in self.zonelist(id.index(), request.node) {
-            let zone = &self.zones[z];
-            let Some(lock) = zone.try_lock(&self.map) else { continue };
-            if let Some(pfn) = self.take_in_zone(&lock, request, zone.min_mark(request.flags)) {
-                return Ok(pfn);
-            }
+        drop(guard);
+        if let Some(pfn) = taken {
+            self.handed_out(pfn, request.order);
         }
-        Err(AllocError::WouldBlock)
+        taken.ok_or(AllocError::WouldBlock)
     }
 
     /// Single frames into a slice; see [`On::alloc_bulk`](crate::On::alloc_bulk).

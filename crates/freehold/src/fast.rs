@@ -354,7 +354,13 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     #[inline(never)]
     fn free_not_hot(&self, pfn: Pfn) -> Fast {
         let CpuState { lock, owner, .. } = self.state;
-        if owner.remote_key.get() != pfn.get() >> 6 {
+        let key = pfn.get() >> 6;
+        if owner.remote_key.get() != key {
+            let lone = owner.last_key.get() != key && owner.holds_frame();
+            if lone && self.free_lone(pfn) {
+                owner.last_key.set(key);
+                return self.counted();
+            }
             return self.free_in_other_word(pfn);
         }
         let (entry, remote) = self.known.remote.get();
@@ -367,20 +373,35 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
         self.fh.poisoned(pfn, 1);
         entry.mask.set(before | mask);
-        owner.remote_frees.add(1);
+        entry.frees.add(1);
         if taken | mask == !0 {
-            self.publish_full(entry);
+            self.fh.flush_entry(self.state, key as usize % COMBINE);
         }
         lock.leave_owner();
         Fast::Done
     }
 
-    /// Nothing more can come into an entry of the combining buffer.
-    #[cold]
-    #[inline(never)]
-    fn publish_full(&self, entry: &Combine) {
-        self.state.owner.remote_key.set(NO_KEY);
-        self.fh.flush_entry(self.state, entry.key.get() as usize % COMBINE);
+    /// The first frame of its word in a while: into a block of which nothing is known but that it is this CPU's own,
+    /// with no list to change. `false` where it is not so simple.
+    #[inline(always)]
+    fn free_lone(&self, pfn: Pfn) -> bool {
+        let Some(index) = self.fh.map.locate(pfn.get()) else { return false };
+        let Some(block) = self.fh.map.blocks.get(index as usize) else { return false };
+        let tag = block.tag();
+        let (w, mask) = ((pfn.get() >> 6) as usize % WORDS, 1u64 << (pfn.get() % 64));
+        let now = block.free_word(w) | mask;
+        let simple = tag.lower() == self.mine
+            && tag.class() == CLASS_DIRTY
+            && !block.is_queued()
+            && block.hint.get() == HINT_NONE
+            && block.virgin_words.get() == 0
+            && block.free_word(w) & mask == 0
+            && now != !0;
+        if simple {
+            self.fh.poisoned(pfn, 1);
+            block.set_free_word(w, now);
+        }
+        simple
     }
 
     /// The same where the combining buffer did not come last either. Leaves.
@@ -390,7 +411,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         let key = pfn.get() >> 6;
         let (w, mask) = (key as usize % WORDS, 1u64 << (pfn.get() % 64));
         let entry = &self.state.combine[key as usize % COMBINE];
-        if entry.key.get() == key {
+        if entry.key.get() == key && entry.mask.get() != 0 {
             self.know_remote(key, entry);
             return self.free_not_hot(pfn);
         }
@@ -407,7 +428,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
         let hint = block.hint.get();
         if hint == HINT_BLOCK {
-            if owner.block_held.get() != NOT_HELD {
+            if owner.holds_block() {
                 return self.refused();
             }
             // Part of it goes its own way from now on.
@@ -416,8 +437,16 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         self.fh.poisoned(pfn, 1);
         let active = tag.class() == CLASS_ACTIVE;
         let virgins = if block.virgin_words.get() == 0 { 0 } else { self.note_use_of_word(block, w, word) };
-        if virgins != 0 && active {
-            // Frames of this word may be handed out for the first time without a word about it: look at each free.
+        let keep = !owner.holds_frame() && !queued && hint == HINT_NONE;
+        // A frame kept aside changes no list and does not lower the active word. The next one of its word sets a bit, so it
+        // must, unless everything is already as after a free.
+        let settled = match active {
+            true => w >= pcp.active[usize::from(tag.migratetype())].word.get() as usize,
+            false => tag.class() == CLASS_DIRTY,
+        };
+        if (virgins != 0 && active) || (keep && !settled) {
+            // Nor can frames of a word of which some were never handed out be freed without a look: each is noted when it
+            // is freed first.
             owner.hot_key.set(NO_KEY);
         } else {
             owner.hot_key.set(key);
@@ -426,7 +455,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             self.known.hot.set(block.free_cell(w));
             self.known.hot_queued.set(block.queued_cell());
         }
-        if !owner.holds_frame() && !queued && hint == HINT_NONE {
+        if keep {
             // Kept aside: the next allocation takes just this one.
             owner.put_back_frame(pcp, blocks);
             owner.keep_frame(pfn.get(), index, tag.migratetype());
@@ -474,16 +503,27 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         if known & mask != 0 || odd {
             return self.refused();
         }
-        if entry.key.get() != NO_KEY {
-            self.fh.flush_entry(self.state, slot);
+        if entry.key.get() == key {
+            // The second one in a short time: more will follow, and go together.
+            self.fh.poisoned_mask(block, w, mask);
+            entry.mask.set(mask);
+            entry.known.set(known);
+            entry.block.set(index);
+            self.state.combining.set(self.state.combining.get() | 1 << slot);
+            self.know_remote(key, entry);
+        } else {
+            // On its own so far: buffering it would cost as much as publishing it. The entry only remembers the word.
+            if entry.mask.get() != 0 {
+                self.fh.flush_entry(self.state, slot);
+            }
+            self.fh.poisoned_mask(block, w, mask);
+            if self.fh.publish(index, w, mask) != 0 {
+                // Somebody else was faster; the long way says so.
+                return self.refused();
+            }
+            entry.key.set(key);
+            entry.block.set(index);
         }
-        self.fh.poisoned_mask(block, w, mask);
-        entry.key.set(key);
-        entry.mask.set(mask);
-        entry.known.set(known);
-        entry.block.set(index);
-        self.state.combining.set(self.state.combining.get() | 1 << slot);
-        self.know_remote(key, entry);
         self.state.owner.remote_frees.add(1);
         self.state.lock.leave_owner();
         Fast::Done
@@ -528,7 +568,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             // The next free of a part of it must look at everything.
             owner.hot_key.set(NO_KEY);
         }
-        if owner.block_held.get() == NOT_HELD {
+        if !owner.holds_block() {
             // Kept aside: the next allocation of a block takes just this one.
             owner.put_back_block(pcp, blocks);
             owner.keep_block(pfn.get(), index, tag.migratetype());

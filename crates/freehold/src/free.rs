@@ -60,9 +60,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         w: usize,
         mask: u64,
     ) -> Result<(), FreeError> {
-        self.free_foreign(guard.as_ref(), index, w, mask)
+        self.free_foreign(guard.as_ref(), index, w, mask, u64::from(mask.count_ones()))
     }
 
+    /// The same; counts as so many frees.
     #[inline]
     fn free_foreign(
         &self,
@@ -70,20 +71,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         index: u32,
         w: usize,
         mask: u64,
+        frees: u64,
     ) -> Result<(), FreeError> {
         let block = &self.map.blocks[index as usize];
         let Some(guard) = guard.filter(|g| g.state.online.get()) else {
             self.check_word(None, block, w, mask)?;
             self.poisoned_mask(block, w, mask);
             // Relaxed: a statistic.
-            self.unattributed_frees.fetch_add(u64::from(mask.count_ones()), Ordering::Relaxed);
+            self.unattributed_frees.fetch_add(frees, Ordering::Relaxed);
             let lost = self.publish(index, w, mask);
             return self.told(block, w, lost);
         };
         let key = (block.base() >> 6) + w as u64;
         let slot = key as usize % COMBINE;
         let entry = &guard.state.combine[slot];
-        if entry.key.get() == key {
+        if entry.key.get() == key && entry.mask.get() != 0 {
             let before = entry.mask.get();
             // `known` spares reading the holder's line: a frame not free then may have been freed by somebody else since,
             // which the flush will see; one that was free then may be in use by now, which the check reads.
@@ -92,7 +94,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             self.poisoned_mask(block, w, mask);
             entry.mask.set(before | mask);
-            guard.state.counters.remote_frees.add(u64::from(mask.count_ones()));
+            guard.state.counters.remote_frees.add(frees);
             if before | mask | entry.known.get() == !0 {
                 // Nothing more can come.
                 self.flush_entry(guard.state, slot);
@@ -107,11 +109,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // So that later frees of this word look closer.
             known |= !self.map.present(block)[w];
         }
-        if entry.key.get() != NO_KEY {
+        if entry.mask.get() != 0 {
             self.flush_entry(guard.state, slot);
         }
         self.poisoned_mask(block, w, mask);
-        guard.state.counters.remote_frees.add(u64::from(mask.count_ones()));
+        guard.state.counters.remote_frees.add(frees);
         if mask == !0 {
             let lost = self.publish(index, w, mask);
             return self.told(block, w, lost);
@@ -127,7 +129,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Frees frames into a block that the caller does not hold; returns those that were free already.
     #[inline]
-    fn publish(&self, index: u32, w: usize, mask: u64) -> u64 {
+    pub(crate) fn publish(&self, index: u32, w: usize, mask: u64) -> u64 {
         let block = &self.map.blocks[index as usize];
         if may_hold(block.hint.get(), w) {
             self.revoke(block, w, mask);
@@ -156,11 +158,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let entry: &Combine = &state.combine[slot];
         let (key, mut mask, index) = (entry.key.get(), entry.mask.get(), entry.block.get());
         entry.key.set(NO_KEY);
+        entry.mask.set(0);
+        // The owner must not go on adding to it.
+        state.owner.remote_key.set(NO_KEY);
+        state.counters.remote_frees.add(u64::from(entry.frees.get()));
+        entry.frees.set(0);
         state.combining.set(state.combining.get() & !(1 << slot));
         let block = &self.map.blocks[index as usize];
         let w = (key % 8) as usize;
-        // Frames that became free since the entry was opened: somebody freed them twice.
-        let mut late = block.free_word(w) & mask;
+        // Frames that became free since the entry was opened: somebody freed them twice. Also where the holder keeps them
+        // aside: it would hand them out once more, and collect them while they are in use.
+        let mut late = self.free_or_held(block, w) & mask;
         mask &= !late;
         if mask != 0 {
             late |= self.publish(index, w, mask);
@@ -351,7 +359,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             if len < 64 && offset / 64 == (offset + len - 1) / 64 {
                 let m = crate::bits::mask((offset % 64) as u32, len as u32);
-                return self.free_foreign_checked(guard, index, offset / 64, m);
+                return self.free_foreign(Some(guard), index, offset / 64, m, 1);
             }
             guard.state.counters.remote_frees.add(1);
         } else {
@@ -365,23 +373,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             None => Ok(()),
             Some((w, lost)) => self.told(block, w, lost),
         }
-    }
-
-    /// A piece within one word, through the combining buffer. Counts as one free.
-    fn free_foreign_checked(
-        &self,
-        guard: &CpuGuard<'_, 'm, P>,
-        index: u32,
-        w: usize,
-        mask: u64,
-    ) -> Result<(), FreeError> {
-        let counter = &guard.state.counters.remote_frees;
-        let before = counter.get();
-        let result = self.free_foreign(Some(guard), index, w, mask);
-        if counter.get() != before {
-            counter.set(before + 1);
-        }
-        result
     }
 
     /// Frames of a block in hand have been set free: counts them and puts the block where it belongs.
@@ -478,10 +469,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Ok(());
             }
         }
-        match guard {
-            Some(guard) if frees == 1 => self.free_foreign_checked(guard, index, w, mask),
-            _ => self.free_foreign(guard, index, w, mask),
-        }
+        self.free_foreign(guard, index, w, mask, frees)
     }
 
     #[inline(always)]

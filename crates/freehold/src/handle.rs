@@ -300,8 +300,8 @@ impl<'a, 'm, P: Platform> On<'a, 'm, P> {
 impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// Allocates one chunk.
     ///
-    /// A single frame from the block in use takes about 30 instructions and no atomic read-modify-write, where the
-    /// platform has a heavy barrier. See [`On::alloc`] for the rest.
+    /// A single frame takes about 15 instructions where it is the one freed last and 20 where it comes from the block in use,
+    /// and no atomic read-modify-write, where the platform has a heavy barrier. See [`On::alloc`] for the rest.
     ///
     /// # Errors
     ///

@@ -298,7 +298,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let mut blocked = None;
             for (w, m) in crate::bits::spans((start - base) as usize, (end - start) as usize) {
                 debug_assert!(w < WORDS);
-                let free = block.free_word(w) | block.remote_word(w);
+                let free = self.free_or_held(block, w) | block.remote_word(w);
                 let bad = m & if movable { !present[w] } else { !free | !present[w] };
                 if bad != 0 {
                     blocked = Some(base + w as u64 * 64 + 63 - u64::from(bad.leading_zeros()));

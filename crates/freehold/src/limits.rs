@@ -6,6 +6,7 @@
 use crate::block::{Block, CLASS_DIRTY, CLASS_WHOLE, FLAG_ISOLATED, FRAMES, WORDS};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
+use crate::owner::HINT_NONE;
 use crate::primitive::Plain;
 use crate::refill::Stage;
 use crate::zone::HIGH_ATOMIC;
@@ -80,7 +81,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for number in first..end {
             let Some(index) = self.map.locate_block(number) else { continue };
             let block = &self.map.blocks[index as usize];
-            if block.zone() as usize == z && self.fits(block, request, kind) {
+            // What its holder keeps aside shows when its state is entered.
+            let worth_a_look = || block.hint.get() != HINT_NONE || self.fits(block, request, kind);
+            if block.zone() as usize == z && worth_a_look() {
                 if let Some(pfn) = self.take_there(z, index, request, kind) {
                     return Some(pfn);
                 }

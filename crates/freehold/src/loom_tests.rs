@@ -15,9 +15,11 @@ use crate::biased::{Barrier, BiasedLock};
 use crate::block::{Block, CLASS_DETACHED};
 use crate::holder::Holder;
 use crate::inbox::Inbox;
+use crate::owner::{OwnerState, may_hold};
 use crate::percpu::Pcp;
 use crate::primitive::{AtomicU64, Ordering, Plain};
 use crate::remote::{self, Inboxes};
+use crate::stats::CpuCounters;
 
 const PREEMPTIONS: usize = 3;
 
@@ -448,5 +450,114 @@ fn a_block_is_handed_over_with_its_frames() {
                 },
             ],
         );
+    });
+}
+
+/// A CPU whose owner had frame 0 kept aside and has handed it out.
+struct Keeper {
+    world: World,
+    owner: OwnerState,
+    counters: CpuCounters,
+    /// The other CPU's free is over, and the owner may know.
+    freed: AtomicU64,
+    /// The owner's free was refused.
+    told: AtomicU64,
+    /// Double frees that only a collection saw; under the lock of CPU 0.
+    late: AtomicU64,
+}
+
+impl Keeper {
+    fn new() -> Self {
+        let keeper = Self {
+            world: World::new(1),
+            owner: OwnerState::new(),
+            counters: CpuCounters::new(),
+            freed: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+        };
+        let (world, owner) = (&keeper.world, &keeper.owner);
+        let block = &world.blocks[0];
+        block.set_holder(CPU0);
+        block.set_class(CLASS_DETACHED);
+        world.pcps[0].insert(&world.blocks, 0);
+        owner.set_budget(10);
+        owner.count_free();
+        owner.keep_frame(0, 0, 0);
+        block.hint.set(1);
+        assert_eq!(owner.take_frame(0), Some(0));
+        world.locks[0].enter_intruder(&Host);
+        world.locks[0].set_biased(true);
+        world.locks[0].leave_intruder();
+        keeper
+    }
+
+    /// As `Freehold::publish`: the other CPU's free, which is right.
+    fn free_elsewhere(&self) {
+        let block = &self.world.blocks[0];
+        if may_hold(block.hint.get(), 0) {
+            self.owner.revoke(0, 1);
+        }
+        assert_eq!(remote::publish(&self.world.blocks, &self.world, 0, 0, 1), 0);
+        self.freed.store(1, Ordering::Release);
+    }
+
+    /// As the owner's fast path: a second free of the same frame, which is wrong.
+    fn free_by_owner(&self) {
+        let knows = self.freed.load(Ordering::Acquire) == 1;
+        self.world.locks[0].enter_owner(&Host);
+        let block = &self.world.blocks[0];
+        let refused = if self.owner.frame.get() == 0 {
+            !self.owner.give_frame()
+        } else {
+            let word = block.free_word(0);
+            let free = word & 1 != 0 || (block.is_queued() && block.remote_word(0) & 1 != 0);
+            if !free {
+                block.set_free_word(0, word | 1);
+                self.owner.count_free();
+            }
+            free
+        };
+        self.world.locks[0].leave_owner();
+        assert!(refused || !knows, "freed twice, one after the other, and nobody was told");
+        self.told.store(u64::from(refused), Ordering::Relaxed);
+    }
+
+    fn collect(&self) {
+        let world = &self.world;
+        world.locks[0].enter_intruder(&Host);
+        self.owner.settle(&world.pcps[0], &self.counters, &world.blocks);
+        while let Some(index) = world.cpus[0].pop(&world.blocks) {
+            if remote::accept(&world.blocks, world, CPU0, index) {
+                let absorbed = remote::absorb(&world.blocks[0]);
+                self.late.set(self.late.get() + u64::from(absorbed.doubles[0].count_ones()));
+                world.pcps[0].note_frames(&world.blocks[0], absorbed.frames);
+            }
+        }
+        world.locks[0].leave_intruder();
+    }
+}
+
+/// The frame that the owner kept aside and handed out is freed by another CPU, and wrongly by the owner as well: either the owner is told, and always where the other free is known to be over, or the collection
+/// finds out; the frame is free once and counted once.
+#[test]
+fn a_kept_frame_freed_by_two_is_free_once() {
+    model(|| {
+        let keeper = Arc::new(Keeper::new());
+        let roles: [fn(&Keeper); 2] = [Keeper::free_elsewhere, Keeper::free_by_owner];
+        let threads: Vec<_> = roles
+            .into_iter()
+            .map(|role| {
+                let keeper = keeper.clone();
+                thread::spawn(move || role(&keeper))
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        keeper.collect();
+        let block = &keeper.world.blocks[0];
+        assert_eq!(keeper.told.load(Ordering::Relaxed) + keeper.late.get(), 1, "told or reported late, once");
+        assert_eq!((block.free_word(0), block.remote_word(0), block.hint.get()), (1, 0, 0));
+        assert_eq!(keeper.world.pcps[0].count(), 1);
+        assert!(!keeper.owner.holds_any());
     });
 }

@@ -26,15 +26,21 @@ use crate::percpu::{NO_KEY, Pcp};
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 use crate::stats::CpuCounters;
 
-/// Instead of a migratetype: what is remembered is in use, or nothing is remembered.
+/// Instead of a migratetype: the block remembered is in use.
 pub(crate) const NOT_HELD: u8 = u8::MAX;
+/// Instead of a migratetype: no block is remembered. Not the same, since a caller may free any number, and so also
+/// [`NO_PFN`]: the free of what is remembered must find it free already.
+const NOT_KEPT: u8 = u8::MAX - 1;
 /// Instead of a PFN: nothing is remembered.
 pub(crate) const NO_PFN: u64 = u64::MAX;
 
 /// In the state of the frame kept aside: somebody uses it. What taking it and giving it add.
 const IN_USE: u64 = 1 << 7;
-/// The state of no frame: of no migratetype, and not to be had.
-const NO_FRAME: u64 = IN_USE | (IN_USE - 1);
+/// The state of no frame: of no migratetype, so that it cannot be taken, and not in use, so that it cannot be given either,
+/// whatever number a caller frees.
+const NO_FRAME: u64 = IN_USE - 1;
+/// What makes the number of a frame one that no frame has.
+const REVOKED: u64 = 1 << 63;
 
 /// In [`Block::hint`]: nothing of the block is remembered.
 pub(crate) const HINT_NONE: u8 = 0;
@@ -51,8 +57,8 @@ pub(crate) const fn may_hold(hint: u8, w: usize) -> bool {
 /// the CPU's lock they fill one cache line, since storing to two lines in turn takes twice as long.
 #[repr(C)]
 pub(crate) struct OwnerState {
-    /// What a free is compared with: the PFN of the frame kept aside, or [`NO_PFN`]. The one field here that others
-    /// write: who frees that frame elsewhere [revokes](Self::revoke) it.
+    /// What a free is compared with: the PFN of the frame kept aside, or a number that no frame has. The one field here
+    /// that others write: who frees that frame elsewhere [revokes](Self::revoke) it.
     pub(crate) frame: AtomicU64,
     /// The PFN of the frame kept aside, or [`NO_PFN`].
     kept: AtomicU64,
@@ -67,6 +73,8 @@ pub(crate) struct OwnerState {
 
     /// Bit `m` set: the owner's handle knows the active word of migratetype `m`.
     pub(crate) cached: AtomicU8,
+    /// The word that a single frame was freed into last, by the way for frames that come alone.
+    pub(crate) last_key: AtomicU64,
     /// The word of the combining buffer that the owner freed into last, or [`NO_KEY`].
     pub(crate) remote_key: AtomicU64,
     /// Single frames freed into blocks that others hold, since the state was settled.
@@ -100,6 +108,7 @@ impl OwnerState {
             allocs: core::array::from_fn(|_| AtomicU64::new(0)),
             budget: AtomicU64::new(1),
             cached: AtomicU8::new(0),
+            last_key: AtomicU64::new(NO_KEY),
             remote_key: AtomicU64::new(NO_KEY),
             remote_frees: AtomicU64::new(0),
             granted: AtomicU64::new(1),
@@ -109,7 +118,7 @@ impl OwnerState {
             frame_block: AtomicU32::new(NONE),
             block: AtomicU64::new(NO_PFN),
             block_index: AtomicU32::new(NONE),
-            block_held: AtomicU8::new(NOT_HELD),
+            block_held: AtomicU8::new(NOT_KEPT),
             block_type: AtomicU8::new(NOT_HELD),
             block_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
             block_frees: AtomicU64::new(0),
@@ -145,15 +154,27 @@ impl OwnerState {
         let pfn = self.frame.get();
         if pfn >> 6 == base >> 6 && mask >> (pfn % 64) & 1 == 1 {
             // Relaxed: it orders nothing; who frees the frame wrongly after this learnt of it by other means. An exchange,
-            // so that a frame that is kept since is let alone.
-            let _ = self.frame.compare_exchange(pfn, NO_PFN, Ordering::Relaxed, Ordering::Relaxed);
+            // so that a frame that is kept since is let alone. Not NO_PFN, which callers take for granted that they may
+            // free in vain: the state still says that the frame is in use.
+            let _ = self.frame.compare_exchange(pfn, pfn | REVOKED, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     /// The frame kept aside is free.
     #[inline(always)]
     pub(crate) fn holds_frame(&self) -> bool {
-        self.frame_state.get() & IN_USE == 0
+        (self.frame_state.get() as u8) < NO_FRAME as u8
+    }
+
+    /// The block kept aside is free.
+    #[inline(always)]
+    pub(crate) fn holds_block(&self) -> bool {
+        self.block_held.get() < NOT_KEPT
+    }
+
+    /// Something that is kept aside is free.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.holds_frame() || self.holds_block()
     }
 
     fn frame_type(&self) -> usize {
@@ -162,7 +183,7 @@ impl OwnerState {
 
     /// How often the frame kept aside was handed out and freed, apart from the free that had it kept.
     fn frame_counts(&self) -> (u64, u64) {
-        let (given, in_use) = (self.frame_state.get() >> 8, !self.holds_frame() && self.kept.get() != NO_PFN);
+        let (given, in_use) = (self.frame_state.get() >> 8, self.frame_state.get() & IN_USE != 0);
         (given + u64::from(in_use), given)
     }
 
@@ -291,9 +312,10 @@ impl OwnerState {
         let (pfn, index) = (self.block.get(), self.block_index.get());
         let Some(block) = blocks.get(index as usize).filter(|_| pfn != NO_PFN) else { return };
         block.hint.set(HINT_NONE);
+        let held = self.holds_block();
         self.block.set(NO_PFN);
-        if self.block_held.get() != NOT_HELD {
-            self.block_held.set(NOT_HELD);
+        self.block_held.set(NOT_KEPT);
+        if held {
             block.fill(!0);
             self.freed_into(pcp, blocks, index, 0, true);
         }
@@ -321,7 +343,7 @@ impl OwnerState {
     /// Of the frames of word `w` of a block with a hint, those that are held: free, though their bits are not set.
     /// To be read without entering: exact for whoever knows that nobody is allocating or freeing them at the moment.
     pub(crate) fn held_frames(&self, block: &Block, w: usize) -> u64 {
-        if self.block_held.get() != NOT_HELD && self.block.get() == block.base() {
+        if self.holds_block() && self.block.get() == block.base() {
             return !0;
         }
         let pfn = self.kept.get();

@@ -23,7 +23,7 @@ pub(crate) const NO_KEY: u64 = u64::MAX;
 
 /// Frees into one word of a block that somebody else holds, waiting to be published with one atomic.
 pub(crate) struct Combine {
-    /// PFN divided by 64, or [`NO_KEY`].
+    /// PFN divided by 64, or [`NO_KEY`]. While `mask` is 0, only a note that a frame of that word was freed lately.
     pub(crate) key: AtomicU64,
     /// Frames freed.
     pub(crate) mask: AtomicU64,
@@ -31,6 +31,9 @@ pub(crate) struct Combine {
     pub(crate) known: AtomicU64,
     /// Index of the block.
     pub(crate) block: AtomicU32,
+    /// Frees by the owner's fast path that are not in the CPU's counters yet: beside the mask, since storing to two lines
+    /// in turn takes twice as long.
+    pub(crate) frees: AtomicU32,
 }
 
 impl Combine {
@@ -40,6 +43,7 @@ impl Combine {
             mask: AtomicU64::new(0),
             known: AtomicU64::new(0),
             block: AtomicU32::new(NONE),
+            frees: AtomicU32::new(0),
         }
     }
 }
@@ -248,6 +252,16 @@ impl Pcp {
         if class != now {
             self.shelf.unlink(blocks, index);
             self.shelf.link(blocks, index, now);
+        }
+    }
+
+    /// A chunk was taken from a block on the shelf: its list shall say what is left, or small requests would not find it
+    /// and break up a better one.
+    pub(crate) fn reclassify(&self, blocks: &[Block], index: u32) {
+        let class = blocks[index as usize].exact_class();
+        if class != blocks[index as usize].class() {
+            self.shelf.unlink(blocks, index);
+            self.shelf.link(blocks, index, class);
         }
     }
 

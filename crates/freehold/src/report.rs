@@ -33,7 +33,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // What the fast paths have not booked yet.
         let owner = &self.cpu_state(cpu)?.owner;
         stats.local_frees += owner.frees() + owner.block_frees.get();
-        stats.remote_frees += owner.remote_frees.get();
+        let waiting: u64 = self.cpu_state(cpu)?.combine.iter().map(|entry| u64::from(entry.frees.get())).sum();
+        stats.remote_frees += owner.remote_frees.get() + waiting;
         for (m, allocs) in stats.allocs.iter_mut().enumerate() {
             allocs[Order::ZERO.index()] += owner.allocs_of(m);
             allocs[Order::PAGEBLOCK.index()] += owner.block_allocs[m].get();

@@ -48,7 +48,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Publishes what waits in the CPUs' combining buffers, and sends every block on to the inbox of its present holder,
-    /// who then finds all that was freed into it. The caller is inside no CPU's state.
+    /// who then finds all that was freed into it; what owners keep aside goes back where a glance finds it. The caller is
+    /// inside no CPU's state.
     pub(crate) fn bring_home(&self) {
         // A glance each: what comes in while we look belongs to a free that is not over yet.
         for (cpu, state) in self.cpus.iter().enumerate() {
@@ -60,7 +61,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.collect_zone(z);
         }
         for (cpu, state) in self.cpus.iter().enumerate() {
-            if !state.inbox.is_empty() {
+            if !state.inbox.is_empty() || state.owner.holds_any() {
                 self.with_cpu(CpuId::new(cpu as u16), |guard| while self.collect_some(guard, 64) {});
             }
         }

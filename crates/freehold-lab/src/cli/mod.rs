@@ -12,6 +12,7 @@ mod input;
 mod output;
 mod picture;
 mod progress;
+mod record;
 mod replay;
 mod size;
 
@@ -33,8 +34,8 @@ Examples:
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
-'-' reads standard input. To record one:
-  trace-cmd record -e 'kmem:mm_page_*' -- make && trace-cmd report > trace.txt
+'-' reads standard input. To record one, as root:
+  freehold record -o trace.parquet -- make
 
 Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or unreadable input; 130 stopped by Ctrl-C.";
 
@@ -52,6 +53,8 @@ enum Command {
     Replay(Box<replay::ReplayArgs>),
     /// Measure what allocations and frees cost, engines side by side.
     Bench(bench::BenchArgs),
+    /// Record a trace of the running kernel (root).
+    Record(record::RecordArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
 }
@@ -77,6 +80,7 @@ pub fn main() -> ExitCode {
         None => replay::run(&replay::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Record(args)) => record::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
     };
     match done {

@@ -1,0 +1,2719 @@
+/*
+ * Freehold: a page-frame allocator in which each CPU owns whole pageblocks and every freed frame goes home.
+ *
+ * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of order n is 2^n
+ * neighbouring, naturally aligned frames. Two allocators are here: the bare one over frame numbers, for kernels
+ * (freehold_new), and the hosted arena of real memory in a Linux process (freehold_arena_new). Define
+ * FREEHOLD_FREESTANDING before including this header where the library was built without std: the arena is not in it.
+ *
+ * Calls that can fail return a status, 0 for success; freehold_strerror puts it into words. Their last parameter is
+ * null or gets the details of a failure. Results are written to out parameters, which are not touched on failure.
+ * "Thread safety" says for each function who may call it and when. A panic inside aborts the program. Callbacks must
+ * not throw or longjmp.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+
+#ifndef FREEHOLD_H
+#define FREEHOLD_H
+
+/* Made by cbindgen of the sources of freehold-ffi: `make header`. Not to be edited. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#if !defined(FREEHOLD_FREESTANDING)
+#define FREEHOLD_HOSTED 1
+#endif
+
+/**
+ * "No such frame", wherever a frame number is returned.
+ */
+#define FREEHOLD_NO_PFN 18446744073709551615ull
+
+/**
+ * Bytes of `freehold_error.message`, the terminating zero included.
+ */
+#define FREEHOLD_MESSAGE_SIZE 256
+
+/**
+ * The caller may not wait (atomic context): part of the reserves may be used.
+ */
+#define FREEHOLD_ALLOC_NON_BLOCK 1
+
+/**
+ * The caller is important: half of the min watermark may be used.
+ */
+#define FREEHOLD_ALLOC_MIN_RESERVE 2
+
+/**
+ * A high-order request that may not wait: HIGHATOMIC blocks first.
+ */
+#define FREEHOLD_ALLOC_HIGH_ATOMIC 4
+
+/**
+ * The request is the way out of an out-of-memory condition: half of what is left may be used.
+ */
+#define FREEHOLD_ALLOC_OOM 8
+
+/**
+ * The caller may already hold any lock (NMI): locks are only tried, never waited for.
+ */
+#define FREEHOLD_ALLOC_NO_LOCK 16
+
+/**
+ * Prefer failing a zone to mixing migratetypes within a pageblock.
+ */
+#define FREEHOLD_ALLOC_NO_FRAGMENT 32
+
+/**
+ * Frames of CMA pageblocks will do; meaningful for movable requests only.
+ */
+#define FREEHOLD_ALLOC_CMA 64
+
+/**
+ * Ignore the watermarks altogether.
+ */
+#define FREEHOLD_ALLOC_NO_WATERMARKS 128
+
+/**
+ * Orders that there are: 0 to 18.
+ */
+#define FREEHOLD_ORDERS 19
+
+/**
+ * Migratetypes that there are.
+ */
+#define FREEHOLD_MIGRATETYPES 6
+
+/**
+ * Buckets of the histogram of work per hold of a zone lock.
+ */
+#define FREEHOLD_WORK_BUCKETS 20
+
+/**
+ * The major version of this header.
+ */
+#define FREEHOLD_VERSION_MAJOR 0
+
+/**
+ * The minor version of this header. Before 1.0.0, another minor version is another ABI.
+ */
+#define FREEHOLD_VERSION_MINOR 1
+
+/**
+ * The patch version of this header.
+ */
+#define FREEHOLD_VERSION_PATCH 0
+
+/**
+ * What became of a call. Zero is success; the numbers are part of the ABI and never change their meaning.
+ *
+ * Whatever a failed call returns: nothing has changed, unless the function says otherwise.
+ */
+typedef enum freehold_status {
+    /**
+     * Done.
+     */
+    FREEHOLD_STATUS_OK = 0,
+    /**
+     * No zone has a free chunk of that size that the request may use.
+     */
+    FREEHOLD_STATUS_NO_MEMORY = 1,
+    /**
+     * There are no chunks of that order. `found`: the order; `expected`: the largest.
+     */
+    FREEHOLD_STATUS_ORDER_TOO_LARGE = 2,
+    /**
+     * The migratetype is no number of one, or is a state of a pageblock that no request may name. `found`: it.
+     */
+    FREEHOLD_STATUS_BAD_MIGRATETYPE = 3,
+    /**
+     * A range of no frames.
+     */
+    FREEHOLD_STATUS_ZERO_LENGTH = 4,
+    /**
+     * The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be part of it.
+     */
+    FREEHOLD_STATUS_BAD_RANGE = 5,
+    /**
+     * A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame.
+     */
+    FREEHOLD_STATUS_BUSY = 6,
+    /**
+     * The request may not wait for locks and one was held.
+     */
+    FREEHOLD_STATUS_WOULD_BLOCK = 7,
+    /**
+     * There is no such CPU, or it is offline. `found`: the CPU.
+     */
+    FREEHOLD_STATUS_CPU_OFFLINE = 8,
+    /**
+     * Somebody owns that CPU. `found`: the CPU.
+     */
+    FREEHOLD_STATUS_CPU_OWNED = 9,
+    /**
+     * The frame is free already. `pfn`: the frame.
+     */
+    FREEHOLD_STATUS_DOUBLE_FREE = 10,
+    /**
+     * The frame was never handed out. `pfn`: the frame.
+     */
+    FREEHOLD_STATUS_NEVER_ALLOCATED = 11,
+    /**
+     * The frame starts an allocation of another order. `found`: the order given; `expected`: that of the allocation.
+     */
+    FREEHOLD_STATUS_WRONG_ORDER = 12,
+    /**
+     * The frame lies inside an allocation. `expected`: the first frame of that.
+     */
+    FREEHOLD_STATUS_INSIDE_ALLOCATION = 13,
+    /**
+     * No zone has that frame. `pfn`: the frame.
+     */
+    FREEHOLD_STATUS_OUT_OF_ZONE = 14,
+    /**
+     * There is no memory at that frame. `pfn`: the frame.
+     */
+    FREEHOLD_STATUS_HOLE = 15,
+    /**
+     * The range ends behind its zone. `pfn`: the first frame behind the zone.
+     */
+    FREEHOLD_STATUS_PAST_END = 16,
+    /**
+     * A chunk of that order cannot start at that frame, or memory cannot be removed from there. `found`: the order.
+     */
+    FREEHOLD_STATUS_MISALIGNED = 17,
+    /**
+     * Memory to be added is there already. `pfn`: the first such frame.
+     */
+    FREEHOLD_STATUS_PRESENT = 18,
+    /**
+     * Memory to be removed is not there. `pfn`: the first such frame.
+     */
+    FREEHOLD_STATUS_ABSENT = 19,
+    /**
+     * The configuration left no room for another section or piece of memory.
+     */
+    FREEHOLD_STATUS_NO_ROOM = 20,
+    /**
+     * Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`: the number.
+     */
+    FREEHOLD_STATUS_CONFIG_CPUS = 21,
+    /**
+     * Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone. `found`: its index.
+     */
+    FREEHOLD_STATUS_CONFIG_ZONES = 22,
+    /**
+     * Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it starts.
+     */
+    FREEHOLD_STATUS_CONFIG_SPAN = 23,
+    /**
+     * Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts.
+     */
+    FREEHOLD_STATUS_CONFIG_OUTSIDE_ZONE = 24,
+    /**
+     * Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of them.
+     */
+    FREEHOLD_STATUS_CONFIG_OVERLAP = 25,
+    /**
+     * Watermarks must rise: min, low, high.
+     */
+    FREEHOLD_STATUS_WATERMARKS = 26,
+    /**
+     * The metadata region is too small. `found`: bytes given; `expected`: bytes needed.
+     */
+    FREEHOLD_STATUS_METADATA_TOO_SMALL = 27,
+    /**
+     * That CPU handle has been released. `found`: the CPU.
+     */
+    FREEHOLD_STATUS_CPU_NOT_OWNED = 28,
+    /**
+     * A pointer was null that must not be. The message names it.
+     */
+    FREEHOLD_STATUS_NULL_POINTER = 29,
+    /**
+     * A value is out of its range. `found`: the value; the message says which and what is allowed.
+     */
+    FREEHOLD_STATUS_INVALID_ARGUMENT = 30,
+    /**
+     * The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken.
+     */
+    FREEHOLD_STATUS_BROKEN = 31,
+    /**
+     * The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about.
+     */
+    FREEHOLD_STATUS_OS = 32,
+    /**
+     * The process was forked off the one that made the arena, which still has the frames. Make a new arena.
+     */
+    FREEHOLD_STATUS_FORKED = 33,
+    /**
+     * The system's pages are not 4 KiB. `found`: their size.
+     */
+    FREEHOLD_STATUS_PAGE_SIZE = 34,
+    /**
+     * Frames of another arena, or of none. `pfn`: the first such frame.
+     */
+    FREEHOLD_STATUS_OUTSIDE_ARENA = 35,
+    /**
+     * Trouble of a kind that this version has no number for; the message says what.
+     */
+    FREEHOLD_STATUS_OTHER = 36,
+} freehold_status;
+
+/**
+ * The bands between a zone's watermarks.
+ */
+typedef enum freehold_pressure_level {
+    /**
+     * Above high, or above low after never having been below it.
+     */
+    FREEHOLD_PRESSURE_LEVEL_NONE = 0,
+    /**
+     * Below low and not above high since.
+     */
+    FREEHOLD_PRESSURE_LEVEL_LOW = 1,
+    /**
+     * Below min: only requests with reserves are served from the zone.
+     */
+    FREEHOLD_PRESSURE_LEVEL_MIN = 2,
+} freehold_pressure_level;
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What the frames of an arena are made of.
+ */
+typedef enum freehold_backing {
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Private anonymous memory. The default.
+     */
+    FREEHOLD_BACKING_PRIVATE = 0,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * A memfd, so that a frame can be mapped a second time.
+     */
+    FREEHOLD_BACKING_MEMFD = 1,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Private anonymous memory that the kernel may back with huge pages.
+     */
+    FREEHOLD_BACKING_HUGE_PAGES = 2,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Huge pages set aside by the administrator (vm.nr_hugepages).
+     */
+    FREEHOLD_BACKING_HUGETLB = 3,
+#endif
+} freehold_backing;
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What a forked child finds at the arena's addresses.
+ */
+typedef enum freehold_fork_rule {
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Its own copy (private memory only). The default.
+     */
+    FREEHOLD_FORK_RULE_COPY = 0,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Nothing: touching a frame is a segmentation fault.
+     */
+    FREEHOLD_FORK_RULE_UNMAPPED = 1,
+#endif
+} freehold_fork_rule;
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How a thread gets at the state of the CPU it has for itself.
+ */
+typedef enum freehold_lock_rule {
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * With plain stores and loads, where the kernel has membarrier(2). The default.
+     */
+    FREEHOLD_LOCK_RULE_BIASED = 0,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * With an ordinary lock.
+     */
+    FREEHOLD_LOCK_RULE_ORDINARY = 1,
+#endif
+} freehold_lock_rule;
+#endif
+
+/**
+ * What a pageblock is meant for. Requests name one of the first three; the others are states of a pageblock.
+ */
+typedef enum freehold_migratetype {
+    /**
+     * Stays where it is until freed: kernel objects, page tables.
+     */
+    FREEHOLD_MIGRATETYPE_UNMOVABLE = 0,
+    /**
+     * Can be migrated elsewhere: user memory, page cache.
+     */
+    FREEHOLD_MIGRATETYPE_MOVABLE = 1,
+    /**
+     * Cannot be moved but can be dropped under pressure: inode and dentry caches.
+     */
+    FREEHOLD_MIGRATETYPE_RECLAIMABLE = 2,
+    /**
+     * Kept back for high-order requests that may not wait.
+     */
+    FREEHOLD_MIGRATETYPE_HIGH_ATOMIC = 3,
+    /**
+     * Lent to movable requests until a device claims it.
+     */
+    FREEHOLD_MIGRATETYPE_CMA = 4,
+    /**
+     * Being emptied: nothing may be allocated from it.
+     */
+    FREEHOLD_MIGRATETYPE_ISOLATE = 5,
+} freehold_migratetype;
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What to do where there is more than one memory node.
+ */
+typedef enum freehold_numa_rule {
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * A zone for each node, whose pages come from that node while it has memory. The default.
+     */
+    FREEHOLD_NUMA_RULE_PREFER = 0,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * A zone for each node, whose pages come from that node or not at all.
+     */
+    FREEHOLD_NUMA_RULE_BIND = 1,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * A zone for each node, without telling the kernel.
+     */
+    FREEHOLD_NUMA_RULE_ZONES_ONLY = 2,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * One zone, whatever the machine looks like.
+     */
+    FREEHOLD_NUMA_RULE_IGNORE = 3,
+#endif
+} freehold_numa_rule;
+#endif
+
+/**
+ * Below how many free frames a zone serves whom.
+ */
+typedef enum freehold_watermark_rule {
+    /**
+     * The Linux formulae over all zones.
+     */
+    FREEHOLD_WATERMARK_RULE_KERNEL = 0,
+    /**
+     * The numbers of frames given.
+     */
+    FREEHOLD_WATERMARK_RULE_FRAMES = 1,
+    /**
+     * Nothing is held back.
+     */
+    FREEHOLD_WATERMARK_RULE_NONE = 2,
+} freehold_watermark_rule;
+
+/**
+ * A page-frame allocator over the caller's metadata memory. Opaque.
+ */
+typedef struct freehold_allocator freehold_allocator;
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * An arena of real page frames in this process. Opaque.
+ *
+ * Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every call is refused with
+ * `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
+ */
+typedef struct freehold_arena freehold_arena;
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The knobs of an arena to be made. Opaque.
+ */
+typedef struct freehold_arena_builder freehold_arena_builder;
+#endif
+
+/**
+ * A CPU that the holder of this handle has for itself. Opaque.
+ *
+ * It lives in the allocator's metadata, one place for each CPU: the engine sees to it that a CPU has one owner at most,
+ * and that owner has the place. 64 bytes apart from the next, which another CPU writes to.
+ */
+typedef struct freehold_owned_cpu freehold_owned_cpu;
+
+/**
+ * Neighbouring frames: `start` included, `end` not.
+ */
+typedef struct freehold_frame_range {
+    /**
+     * The first frame.
+     */
+    uint64_t start;
+    /**
+     * The frame after the last.
+     */
+    uint64_t end;
+} freehold_frame_range;
+
+/**
+ * A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a zone of node 0 with
+ * the Linux watermarks and no room for more memory.
+ */
+typedef struct freehold_zone {
+    /**
+     * Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones must not overlap. Both
+     * zero: just what its memory needs.
+     */
+    struct freehold_frame_range span;
+    /**
+     * The memory there is at first: pieces within the span that do not overlap, of any alignment.
+     */
+    const struct freehold_frame_range *memory;
+    /**
+     * How many pieces.
+     */
+    size_t memory_count;
+    /**
+     * Which of it is CMA: pageblock-aligned pieces.
+     */
+    const struct freehold_frame_range *cma;
+    /**
+     * How many pieces.
+     */
+    size_t cma_count;
+    /**
+     * The watermarks in frames, for `FREEHOLD_WATERMARK_RULE_FRAMES`: ordinary requests may not take the zone's own
+     * free frames below this.
+     */
+    uint64_t min;
+    /**
+     * CPUs may not take whole blocks below this; the first pressure level.
+     */
+    uint64_t low;
+    /**
+     * Pressure is over above this.
+     */
+    uint64_t high;
+    /**
+     * A `freehold_watermark_rule`.
+     */
+    uint32_t watermarks;
+    /**
+     * How many sections of 128 MiB that `memory` does not touch may get memory at run time.
+     */
+    uint32_t spare_sections;
+    /**
+     * The node.
+     */
+    uint8_t node;
+} freehold_zone;
+
+/**
+ * The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it is kept.
+ */
+typedef struct freehold_config {
+    /**
+     * The zones, 1 to 64. On each node, those with higher frame numbers are used first.
+     */
+    const struct freehold_zone *zones;
+    /**
+     * How many zones.
+     */
+    size_t zone_count;
+    /**
+     * The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on node 0.
+     */
+    const uint8_t *cpu_nodes;
+    /**
+     * How many entries that has.
+     */
+    size_t cpu_node_count;
+    /**
+     * How many CPUs there can be, 1 to 65,000, numbered from 0.
+     */
+    uint16_t cpus;
+    /**
+     * How many of them, from CPU 0 on, are online at once. The others come by `freehold_cpu_online`.
+     */
+    uint16_t online;
+    /**
+     * How many pieces of memory may be added at run time, over all zones.
+     */
+    uint16_t extra_ranges;
+} freehold_config;
+
+/**
+ * The details of a failure. A function that takes a pointer to one writes all of it when it fails, and does not touch
+ * it when it succeeds; the pointer may be null.
+ */
+typedef struct freehold_error {
+    /**
+     * The same as was returned.
+     */
+    enum freehold_status status;
+    /**
+     * The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise.
+     */
+    int32_t os_errno;
+    /**
+     * The frame concerned; `FREEHOLD_NO_PFN` where there is none.
+     */
+    uint64_t pfn;
+    /**
+     * The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is none.
+     */
+    uint64_t found;
+    /**
+     * What it should have been, or may be at most; see the status. 0 where there is none.
+     */
+    uint64_t expected;
+    /**
+     * Bulk frees: how many frames, from the start of the array, have been freed nevertheless.
+     */
+    uint64_t done;
+    /**
+     * All of it in English, with a terminating zero; cut off where it is too long.
+     */
+    char message[FREEHOLD_MESSAGE_SIZE];
+} freehold_error;
+
+/**
+ * How much memory a zone is short of.
+ */
+typedef struct freehold_pressure {
+    /**
+     * The zone, as an index into the configuration.
+     */
+    uint32_t zone;
+    /**
+     * How bad it is.
+     */
+    enum freehold_pressure_level level;
+    /**
+     * Free frames in the zone's own hand when the level was read.
+     */
+    uint64_t free;
+    /**
+     * The watermarks, in frames.
+     */
+    uint64_t min;
+    /**
+     * See `min`.
+     */
+    uint64_t low;
+    /**
+     * See `min`.
+     */
+    uint64_t high;
+} freehold_pressure;
+
+/**
+ * What the host brings. Copied by `freehold_new`. Any function may be null, which means what it says beside it.
+ *
+ * Every function may be called on any CPU, by several at once, and gets `user` as it is. None may throw a C++
+ * exception or longjmp out, and none but `pressure` may call the allocator.
+ */
+typedef struct freehold_platform {
+    /**
+     * Handed to every function.
+     */
+    void *user;
+    /**
+     * Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale by the time it is
+     * used; a CPU's state is locked either way. Null: CPU 0, always.
+     */
+    uint16_t (*current_cpu)(void *user);
+    /**
+     * Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: membarrier(2) with
+     * MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only called when somebody reaches into a CPU
+     * that another party owns. Null: there is none, and owned CPUs are entered with an ordinary lock.
+     */
+    void (*heavy_barrier)(void *user);
+    /**
+     * Called in every turn of a wait for a lock. Null: the processor's pause instruction.
+     */
+    void (*relax)(void *user);
+    /**
+     * A zone's pressure level has changed. Called without any lock held. Null: nobody wants to know.
+     */
+    void (*pressure)(void *user, const struct freehold_pressure *pressure);
+    /**
+     * A frame was freed twice in a way that the second call could not see. The frame is free once. May be called with
+     * locks held: record it, do not call the allocator. Null: only counted.
+     */
+    void (*late_double_free)(void *user, uint64_t pfn);
+    /**
+     * Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only called by a library built
+     * with the feature debug-poison.
+     */
+    void (*poison)(void *user, uint64_t start, uint64_t end);
+    /**
+     * Frames are being handed out: check the pattern, which all memory must hold when it is first added. As `poison`.
+     */
+    void (*check_poison)(void *user, uint64_t start, uint64_t end);
+} freehold_platform;
+
+/**
+ * Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the frames; says whether
+ * trying was of use. Called without any lock held, so it may call the allocator. Must not throw or longjmp.
+ */
+typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
+
+/**
+ * A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame, anywhere.
+ */
+typedef struct freehold_request {
+    /**
+     * How much: `2^order` frames. 0 to 18 (1 GiB).
+     */
+    uint8_t order;
+    /**
+     * A `freehold_migratetype`: unmovable, movable or reclaimable.
+     */
+    uint8_t migratetype;
+    /**
+     * `FREEHOLD_ALLOC_*`, ored together.
+     */
+    uint16_t flags;
+    /**
+     * The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for. At
+     * most 18.
+     */
+    uint8_t align;
+    /**
+     * Not zero: look on `node` first. Zero: on the CPU's own.
+     */
+    uint8_t use_node;
+    /**
+     * The node to look on first; others follow.
+     */
+    uint8_t node;
+    /**
+     * Every frame shall lie below this one; 0 for no limit. Bare allocator only.
+     */
+    uint64_t below;
+    /**
+     * No frame shall lie below this one; 0 for no limit. Bare allocator only.
+     */
+    uint64_t from;
+} freehold_request;
+
+/**
+ * Whether the reference that is being dropped was a frame's last one. Must not throw or longjmp.
+ */
+typedef bool (*freehold_last_reference)(void *user, uint64_t pfn);
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the frames.
+ */
+typedef struct freehold_frames {
+    /**
+     * The first byte; null where there are no frames.
+     */
+    void *memory;
+    /**
+     * The first frame.
+     */
+    uint64_t pfn;
+    /**
+     * How many frames, of 4096 bytes each.
+     */
+    uint64_t count;
+} freehold_frames;
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What giving memory back to the OS did.
+ */
+typedef struct freehold_released {
+    /**
+     * Blocks of 2 MiB given back.
+     */
+    uint64_t blocks;
+    /**
+     * Bytes given back.
+     */
+    uint64_t bytes;
+    /**
+     * System calls that took.
+     */
+    uint64_t calls;
+    /**
+     * Blocks found free for the first time: they go in the next pass, unless they are used.
+     */
+    uint64_t seen;
+    /**
+     * The pass ended early because an allocation failed meanwhile.
+     */
+    bool cut_short;
+} freehold_released;
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * A snapshot of an arena: each number is exact, but they may be of slightly different moments while others work.
+ */
+typedef struct freehold_arena_stats {
+    /**
+     * Frames there are.
+     */
+    uint64_t frames;
+    /**
+     * Blocks of 2 MiB there are.
+     */
+    uint64_t blocks;
+    /**
+     * Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.
+     */
+    uint64_t blocks_resident;
+    /**
+     * Blocks given back to the OS so far, each time counted.
+     */
+    uint64_t blocks_released;
+    /**
+     * Bytes given back to the OS so far.
+     */
+    uint64_t bytes_released;
+    /**
+     * System calls that took.
+     */
+    uint64_t release_calls;
+    /**
+     * Runs of blocks that the kernel refused to take back (locked memory).
+     */
+    uint64_t release_refused;
+    /**
+     * Passes made, by trim, pass or the background thread.
+     */
+    uint64_t passes;
+    /**
+     * Exclusive slots for threads.
+     */
+    uint64_t slots;
+    /**
+     * Of these, taken by living threads.
+     */
+    uint64_t slots_taken;
+    /**
+     * Threads that share slots.
+     */
+    uint64_t threads_sharing;
+    /**
+     * Bytes of metadata.
+     */
+    uint64_t metadata_bytes;
+    /**
+     * Always 0 here: C frees frames by raw calls, which say when they are refused.
+     */
+    uint64_t refused_drops;
+    /**
+     * Double frees that only showed after the second call had returned: a defect of the program.
+     */
+    uint64_t late_double_frees;
+    /**
+     * Threads use the biased lock.
+     */
+    bool biased;
+} freehold_arena_stats;
+#endif
+
+/**
+ * The state and the history of one zone.
+ */
+typedef struct freehold_zone_stats {
+    /**
+     * Frames there are.
+     */
+    uint64_t managed;
+    /**
+     * Frames free, wherever they are held.
+     */
+    uint64_t free;
+    /**
+     * Of these, in the zone's own hand.
+     */
+    uint64_t free_in_zone;
+    /**
+     * Of these, in CPUs' hands.
+     */
+    uint64_t free_in_cpus;
+    /**
+     * Of these, freed by somebody else than the holder and not collected yet.
+     */
+    uint64_t free_uncollected;
+    /**
+     * Free frames in CMA blocks.
+     */
+    uint64_t free_cma;
+    /**
+     * Free frames in HIGHATOMIC blocks.
+     */
+    uint64_t free_high_atomic;
+    /**
+     * Watermarks now, in frames: min, low, high.
+     */
+    uint64_t watermarks[3];
+    /**
+     * Blocks by migratetype.
+     */
+    uint64_t blocks_by_type[FREEHOLD_MIGRATETYPES];
+    /**
+     * Blocks held by the zone, isolations included.
+     */
+    uint64_t blocks_in_zone;
+    /**
+     * Blocks held by CPUs.
+     */
+    uint64_t blocks_in_cpus;
+    /**
+     * Blocks of which no frame is in use, wherever they are held.
+     */
+    uint64_t free_blocks;
+    /**
+     * Blocks by largest free order: index 0 = nothing free, k = order k - 1.
+     */
+    uint64_t blocks_by_largest_order[11];
+    /**
+     * The fewest naturally aligned chunks that the free frames form, by order.
+     */
+    uint64_t free_chunks[FREEHOLD_ORDERS];
+    /**
+     * Times the zone lock was taken.
+     */
+    uint64_t lock_acquisitions;
+    /**
+     * Steps of work done under it.
+     */
+    uint64_t lock_work;
+    /**
+     * The most steps in one hold.
+     */
+    uint64_t lock_work_max;
+    /**
+     * Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of none.
+     */
+    uint64_t lock_work_histogram[FREEHOLD_WORK_BUCKETS];
+    /**
+     * Allocations that fell back to another migratetype.
+     */
+    uint64_t fallbacks;
+    /**
+     * Of these, allocations placed inside a block that kept its other type.
+     */
+    uint64_t mixed;
+    /**
+     * Chunks taken out of larger free runs under the lock.
+     */
+    uint64_t splits;
+    /**
+     * Blocks whose remote frees were collected under the lock.
+     */
+    uint64_t collected_blocks;
+    /**
+     * Frames so collected.
+     */
+    uint64_t collected_frames;
+    /**
+     * Double frees that only the collection saw.
+     */
+    uint64_t late_double_frees;
+} freehold_zone_stats;
+
+/**
+ * What one CPU has done since the allocator was made, or all of them together.
+ */
+typedef struct freehold_cpu_stats {
+    /**
+     * Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each frame of a bulk
+     * allocation counts as one of order 0.
+     */
+    uint64_t allocs[3][FREEHOLD_ORDERS];
+    /**
+     * Frees (calls, or frames of bulk calls) of frames whose block this CPU held.
+     */
+    uint64_t local_frees;
+    /**
+     * Frees of frames whose block somebody else held.
+     */
+    uint64_t remote_frees;
+    /**
+     * Allocations that failed.
+     */
+    uint64_t failed;
+    /**
+     * Allocations that needed more than what the CPU held.
+     */
+    uint64_t slow;
+    /**
+     * Times it went to a zone for more.
+     */
+    uint64_t refills;
+    /**
+     * Refills that gave something, by phase: recover, claim, fragment, fallback.
+     */
+    uint64_t refills_by_phase[4];
+    /**
+     * Free frames that zones handed over.
+     */
+    uint64_t refilled_frames;
+    /**
+     * Times it gave blocks back to a zone.
+     */
+    uint64_t drains;
+    /**
+     * Free frames given back.
+     */
+    uint64_t drained_frames;
+    /**
+     * Blocks taken from other CPUs.
+     */
+    uint64_t steals;
+    /**
+     * Blocks whose remote frees were collected.
+     */
+    uint64_t collected_blocks;
+    /**
+     * Frames so collected.
+     */
+    uint64_t collected_frames;
+    /**
+     * Double frees that only the collection or the publication saw.
+     */
+    uint64_t late_double_frees;
+} freehold_cpu_stats;
+
+/**
+ * Sums over all CPUs and zones.
+ */
+typedef struct freehold_totals {
+    /**
+     * Sums over all CPUs.
+     */
+    struct freehold_cpu_stats cpus;
+    /**
+     * Frees made while the CPU's own state was in use by somebody else; no CPU counts them.
+     */
+    uint64_t unattributed_frees;
+    /**
+     * Zone-lock acquisitions over all zones.
+     */
+    uint64_t lock_acquisitions;
+    /**
+     * Steps of work under zone locks.
+     */
+    uint64_t lock_work;
+    /**
+     * The most steps in one hold.
+     */
+    uint64_t lock_work_max;
+} freehold_totals;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
+ *
+ * Thread safety: any thread; `config` must be the caller's own.
+ *
+ * # Safety
+ *
+ * `config` is null (then nothing happens) or can be written to. The zones are only looked at by `freehold_new`.
+ */
+void freehold_config_init(struct freehold_config *config,
+                          uint16_t cpus,
+                          const struct freehold_zone *zones,
+                          size_t zone_count);
+
+/**
+ * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 256
+ * for each 2 MiB of memory (0.0122 %), in whole sections of 128 MiB, and about 3 KiB for each CPU and zone.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `config` and everything it points to can be read; `size` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_metadata_size(const struct freehold_config *config,
+                                            size_t *size,
+                                            struct freehold_error *error);
+
+/**
+ * Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
+ * that region; see `freehold_destroy`.
+ *
+ * Takes time proportional to the memory managed: about 256 bytes are written for each 2 MiB. None of the memory
+ * managed is touched, now or later.
+ *
+ * Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
+ *
+ * # Safety
+ *
+ * - `config` and everything it points to can be read during the call.
+ * - `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
+ * - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises of
+ *   `freehold_platform` until `freehold_destroy`.
+ * - `allocator` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_new(const struct freehold_config *config,
+                                  void *metadata,
+                                  size_t metadata_size,
+                                  const struct freehold_platform *platform,
+                                  struct freehold_allocator **allocator,
+                                  struct freehold_error *error);
+
+/**
+ * Ends an allocator: its metadata region is the caller's again. Frames that are allocated are nobody's business any
+ * more. A null pointer is fine and does nothing.
+ *
+ * Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
+ *
+ * Thread safety: nobody may be using the allocator, or use it later.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new`; `error` is null or can be written to.
+ */
+enum freehold_status freehold_destroy(struct freehold_allocator *allocator, struct freehold_error *error);
+
+/**
+ * The `user` pointer of the platform; null for a null allocator.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed.
+ */
+void *freehold_user(const struct freehold_allocator *allocator);
+
+/**
+ * How many zones there are.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
+ */
+size_t freehold_zone_count(const struct freehold_allocator *allocator);
+
+/**
+ * How many CPUs there can be.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
+ */
+size_t freehold_cpu_count(const struct freehold_allocator *allocator);
+
+/**
+ * The zone that a frame belongs to, as an index into the configuration; -1 where there is no memory. Constant time,
+ * but for blocks with holes.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
+ */
+int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pfn);
+
+/**
+ * The largest order that memory of a zone could serve if all of it were free; -1 where there is no such zone or no
+ * memory in it.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
+ */
+int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
+
+/**
+ * Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
+ *
+ * Thread safety: any thread, at any time; waits for the zone lock.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator,
+                                             size_t zone,
+                                             uint64_t min,
+                                             uint64_t low,
+                                             uint64_t high,
+                                             struct freehold_error *error);
+
+/**
+ * Gives all that CPUs hold free back to the zones, and brings home what was freed on other CPUs. Takes time
+ * proportional to the blocks held.
+ *
+ * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator, struct freehold_error *error);
+
+/**
+ * Checks every invariant. Takes time proportional to the memory managed.
+ *
+ * Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or somebody wrote into its
+ * metadata.
+ *
+ * Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile. Only to be relied on
+ * while nobody frees.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_validate(const struct freehold_allocator *allocator, struct freehold_error *error);
+
+/**
+ * Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their users away.
+ *
+ * Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
+ * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in use; every block is
+ * as it was then, but for what `migrate` has moved.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null (nothing is moved) or may be
+ * called with `user`; `error` is null or can be written to.
+ */
+enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
+                                                 uint64_t start,
+                                                 uint64_t end,
+                                                 freehold_migrate migrate,
+                                                 void *user,
+                                                 struct freehold_error *error);
+
+/**
+ * Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align` frames and lie from
+ * `from` to `below` (not included; 0 for no limit), in any zone; writes the first to `pfn`. To be freed by
+ * `freehold_free_range`.
+ *
+ * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA blocks are in the
+ * way. Tries at most 32 candidates.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may be called with
+ * `user`; `pfn` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator,
+                                           uint64_t count,
+                                           uint8_t align,
+                                           uint64_t from,
+                                           uint64_t below,
+                                           freehold_migrate migrate,
+                                           void *user,
+                                           uint64_t *pfn,
+                                           struct freehold_error *error);
+
+#if !defined(FREEHOLD_HOSTED)
+/**
+ * The program's own: told why, with `len` bytes of text and a zero behind them. Must not return.
+ */
+extern void freehold_panic(const char *message, size_t len);
+#endif
+
+/**
+ * Allocates what the request says on the current CPU; writes the first frame to `pfn`.
+ *
+ * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+ * lock; before failing, every CPU is asked.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+ * read; `pfn` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_alloc(const struct freehold_allocator *allocator,
+                                    const struct freehold_request *request,
+                                    uint64_t *pfn,
+                                    struct freehold_error *error);
+
+/**
+ * Allocates single frames on the current CPU until `count` are there or memory is not; writes them to `pfns` and
+ * how many there are to `allocated`. The request must be of order 0.
+ *
+ * Fails only where not a single frame was allocated.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+ * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *allocator,
+                                         const struct freehold_request *request,
+                                         uint64_t *pfns,
+                                         size_t count,
+                                         size_t *allocated,
+                                         struct freehold_error *error);
+
+/**
+ * Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
+ * lock.
+ *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_free(const struct freehold_allocator *allocator,
+                                   uint64_t pfn,
+                                   uint8_t order,
+                                   struct freehold_error *error);
+
+/**
+ * Frees the frames from `start` to `end` (not included) on the current CPU, whatever the allocations were. Never waits
+ * for a lock.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_free_range(const struct freehold_allocator *allocator,
+                                         uint64_t start,
+                                         uint64_t end,
+                                         struct freehold_error *error);
+
+/**
+ * Frees those frames from `start` to `end` (not included) on the current CPU of which `last_reference` says that it was
+ * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
+ * once, in rising order, without any lock held.
+ *
+ * Where a run cannot be freed the call ends; the runs before it have been freed.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
+ * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
+ * frames that are freed any more.
+ */
+enum freehold_status freehold_free_range_with(const struct freehold_allocator *allocator,
+                                              uint64_t start,
+                                              uint64_t end,
+                                              freehold_last_reference last_reference,
+                                              void *user,
+                                              uint64_t *kept,
+                                              struct freehold_error *error);
+
+/**
+ * Frees single frames on the current CPU, in any order. Never waits for a lock.
+ *
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
+ * not.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
+ * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocator,
+                                        const uint64_t *pfns,
+                                        size_t count,
+                                        struct freehold_error *error);
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * An arena of at least that many bytes of private memory, with every knob at its default; see
+ * `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena, struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Ends an arena; its memory goes back to the OS, frames that are still allocated included. A null pointer is fine and
+ * does nothing.
+ *
+ * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
+ * have ended.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed.
+ */
+void freehold_arena_destroy(struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the frames is whatever
+ * their last user left.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `request` is null or can be read; `pfn` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
+                                          const struct freehold_request *request,
+                                          uint64_t *pfn,
+                                          struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not; writes them to `pfns` and
+ * how many there are to `allocated`. Fails only where not a single frame was allocated.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena,
+                                               uint8_t migratetype,
+                                               uint64_t *pfns,
+                                               size_t count,
+                                               size_t *allocated,
+                                               struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+ *
+ * Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
+ * counted in `late_double_frees` of the statistics.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_arena_free(const struct freehold_arena *arena,
+                                         uint64_t pfn,
+                                         uint8_t order,
+                                         struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Frees the frames from `start` to `end` (not included), whatever the allocations were.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena,
+                                               uint64_t start,
+                                               uint64_t end,
+                                               struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done` frames before it have been
+ * freed, those behind it have not.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `pfns` points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena,
+                                              const uint64_t *pfns,
+                                              size_t count,
+                                              struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `cpu` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_current_cpu(const struct freehold_arena *arena,
+                                                uint16_t *cpu,
+                                                struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
+ * for long. A thread that ends does so by itself.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to.
+ */
+enum freehold_status freehold_arena_flush(const struct freehold_arena *arena, struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to.
+ */
+enum freehold_status freehold_arena_drain(const struct freehold_arena *arena, struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
+ *
+ * Thread safety: any thread, at any time but from a signal handler. Everybody else waits meanwhile; only to be
+ * relied on while nobody frees.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to.
+ */
+enum freehold_status freehold_arena_validate(const struct freehold_arena *arena, struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
+ * than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
+ *
+ * Thread safety: any thread, at any time.
+ */
+struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Ends a builder. Arenas made with it go on. A null pointer is fine and does nothing.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed.
+ */
+void freehold_arena_builder_destroy(struct freehold_arena_builder *builder);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What the frames are made of: a `freehold_backing`.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_backing(struct freehold_arena_builder *builder,
+                                                    uint32_t backing,
+                                                    struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped there.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_on_fork(struct freehold_arena_builder *builder,
+                                                    uint32_t rule,
+                                                    struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How threads get at their CPUs: a `freehold_lock_rule`.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_lock(struct freehold_arena_builder *builder,
+                                                 uint32_t rule,
+                                                 struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What to do where there is more than one memory node: a `freehold_numa_rule`.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_numa(struct freehold_arena_builder *builder,
+                                                 uint32_t rule,
+                                                 struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
+ *
+ * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_slots(struct freehold_arena_builder *builder,
+                                                  uint16_t slots,
+                                                  struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's CPUs, at most 8.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_shared_slots(struct freehold_arena_builder *builder,
+                                                         uint16_t slots,
+                                                         struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and for
+ * `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_builder *builder,
+                                                       uint32_t rule,
+                                                       uint64_t min,
+                                                       uint64_t low,
+                                                       uint64_t high,
+                                                       struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Whether the kernel shall back the whole arena while it is built, so that running out of memory is an error there.
+ * Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_populate(struct freehold_arena_builder *builder,
+                                                     bool populate,
+                                                     struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many milliseconds a block must have been wholly free before the background thread gives it back. Default:
+ * 10,000.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_decay(struct freehold_arena_builder *builder,
+                                                  uint64_t milliseconds,
+                                                  struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The most blocks that one pass gives back. Default: 512 (1 GiB).
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_budget(struct freehold_arena_builder *builder,
+                                                   uint64_t blocks,
+                                                   struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many blocks are out of the allocator's hands at a time while they are given back, 1 to 1,048,576. Default: 32.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_batch(struct freehold_arena_builder *builder,
+                                                  uint64_t blocks,
+                                                  struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Whether to start a thread that makes a pass each decay time. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ */
+enum freehold_status freehold_arena_builder_background(struct freehold_arena_builder *builder,
+                                                       bool background,
+                                                       struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`, which is the default;
+ * one node where it cannot be read.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ * `directory` is null or a text that ends with a zero.
+ */
+enum freehold_status freehold_arena_builder_topology_path(struct freehold_arena_builder *builder,
+                                                          const char *directory,
+                                                          struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it (`0-1,4`); `cpulists` has as
+ * many texts, each the list of the CPUs next to that node.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+ * to.
+ * `nodes` is null or a text that ends with a zero, and so is each of the `count` pointers that `cpulists` points to.
+ */
+enum freehold_status freehold_arena_builder_topology(struct freehold_arena_builder *builder,
+                                                     const char *nodes,
+                                                     const char *const *cpulists,
+                                                     size_t count,
+                                                     struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Makes an arena with these knobs; the builder can be used again. Takes time proportional to the arena's size: about
+ * 320 bytes are written for each 2 MiB. To be given to `freehold_arena_destroy`.
+ *
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with `FREEHOLD_STATUS_OS` where the
+ * kernel has no address space, no huge pages or no memory.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * # Safety
+ *
+ * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `arena` and `error` are null or can
+ * be written to.
+ */
+enum freehold_status freehold_arena_builder_build(const struct freehold_arena_builder *builder,
+                                                  struct freehold_arena **arena,
+                                                  struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
+ *
+ * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such run of free frames.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `out` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_frames(const struct freehold_arena *arena,
+                                           uint64_t count,
+                                           struct freehold_frames *out,
+                                           struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and are not touched.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `out` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena,
+                                           uint64_t count,
+                                           struct freehold_frames *out,
+                                           struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What the request says, as memory: a power of two of frames, of some migratetype, on some node, without limits.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `request` is null or can be read; `out` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_frames_with(const struct freehold_arena *arena,
+                                                const struct freehold_request *request,
+                                                struct freehold_frames *out,
+                                                struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Gives frames back, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `frames` is null or can be written to, and came from here; `error` is null or can be written to. Nobody uses the frames
+ * any more.
+ */
+enum freehold_status freehold_arena_free_frames(const struct freehold_arena *arena,
+                                                struct freehold_frames *frames,
+                                                struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in the arena: any part of
+ * an allocation may be freed on its own.
+ *
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
+ *
+ * Thread safety: any thread; the two values must be the caller's own.
+ *
+ * # Safety
+ *
+ * `first`, `rest` and `error` are null or can be written to; `first` came from here.
+ */
+enum freehold_status freehold_frames_split(struct freehold_frames *first,
+                                           uint64_t count,
+                                           struct freehold_frames *rest,
+                                           struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
+ *
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours; both are as they were then.
+ *
+ * Thread safety: any thread; the two values must be the caller's own.
+ *
+ * # Safety
+ *
+ * `first`, `other` and `error` are null or can be written to; both came from here, from the same arena.
+ */
+enum freehold_status freehold_frames_merge(struct freehold_frames *first,
+                                           struct freehold_frames *other,
+                                           struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none.
+ */
+void *freehold_arena_pointer(const struct freehold_arena *arena, uint64_t pfn);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none. `pointer` is not followed.
+ */
+uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *pointer);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * All frames there are.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none.
+ */
+struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
+ * memory. It stays the arena's: not to be closed, its size not to be changed. Whoever reads or writes frames through it
+ * must have those frames.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none.
+ */
+int freehold_arena_memfd(const struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none.
+ */
+int64_t freehold_arena_offset(const struct freehold_arena *arena, uint64_t pfn);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What the frames are made of: a `freehold_backing`; -1 for a null arena.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * And nothing else.
+ */
+int32_t freehold_arena_backing(const struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * And nothing else.
+ */
+int32_t freehold_arena_on_fork(const struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if it cannot, instead of
+ * by a signal at the first touch. What is in them does not change.
+ *
+ * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed may be backed.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `error` is null or can be written to.
+ */
+enum freehold_status freehold_arena_populate(const struct freehold_arena *arena,
+                                             uint64_t start,
+                                             uint64_t end,
+                                             struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many of the frames from `start` to `end` (not included) the kernel has in memory at this moment, written to
+ * `count`. Takes time proportional to the range.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `count` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena,
+                                                     uint64_t start,
+                                                     uint64_t end,
+                                                     uint64_t *count,
+                                                     struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
+ *
+ * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `released` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
+                                         struct freehold_released *released,
+                                         struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Gives back the blocks that have been wholly free, and untouched, since the last call, up to the budget; does the
+ * periodic work of the threads' CPUs. To be called once each decay time, unless the background thread does. What it did is
+ * written to `released`, unless that is null.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `released` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
+                                         struct freehold_released *released,
+                                         struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Counters, and what is resident. Takes no time to speak of.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `stats` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
+                                               struct freehold_arena_stats *stats,
+                                               struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * A null arena has none.
+ */
+uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The allocator's view of one zone; there is one for each memory node.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `stats` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena,
+                                                    size_t zone,
+                                                    struct freehold_zone_stats *stats,
+                                                    struct freehold_error *error);
+#endif
+
+#if defined(FREEHOLD_HOSTED)
+/**
+ * The allocator's counters, over all threads.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ *
+ * # Safety
+ *
+ * `arena` is null or comes from this library and is not destroyed;
+ * `totals` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_arena_read_totals(const struct freehold_arena *arena,
+                                                struct freehold_totals *totals,
+                                                struct freehold_error *error);
+#endif
+
+/**
+ * A CPU comes online; nothing where it is already.
+ *
+ * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator,
+                                         uint16_t cpu,
+                                         struct freehold_error *error);
+
+/**
+ * A CPU goes offline: everything it holds goes to the zones. Frees into its blocks may go on meanwhile.
+ *
+ * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
+ *
+ * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator,
+                                          uint16_t cpu,
+                                          struct freehold_error *error);
+
+/**
+ * Whether there is such a CPU and it is online.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
+ */
+bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t cpu);
+
+/**
+ * Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of them are free at
+ * once. Watermarks that follow the Linux formulae are computed again.
+ *
+ * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_add_memory(const struct freehold_allocator *allocator,
+                                         uint64_t start,
+                                         uint64_t end,
+                                         struct freehold_error *error);
+
+/**
+ * Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
+ * end of a piece of memory. Frames that wait in buffers are brought home first.
+ *
+ * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+ */
+enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator,
+                                            uint64_t start,
+                                            uint64_t end,
+                                            struct freehold_error *error);
+
+/**
+ * Allocates what the request says on a CPU; writes the first frame to `pfn`.
+ *
+ * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+ * lock; before failing, every CPU is asked.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+ * read; `pfn` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_on_alloc(const struct freehold_allocator *allocator,
+                                       uint16_t cpu,
+                                       const struct freehold_request *request,
+                                       uint64_t *pfn,
+                                       struct freehold_error *error);
+
+/**
+ * Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns` and
+ * how many there are to `allocated`. The request must be of order 0.
+ *
+ * Fails only where not a single frame was allocated.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+ * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *allocator,
+                                            uint16_t cpu,
+                                            const struct freehold_request *request,
+                                            uint64_t *pfns,
+                                            size_t count,
+                                            size_t *allocated,
+                                            struct freehold_error *error);
+
+/**
+ * Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
+ * lock.
+ *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_on_free(const struct freehold_allocator *allocator,
+                                      uint16_t cpu,
+                                      uint64_t pfn,
+                                      uint8_t order,
+                                      struct freehold_error *error);
+
+/**
+ * Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were. Never waits
+ * for a lock.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_on_free_range(const struct freehold_allocator *allocator,
+                                            uint16_t cpu,
+                                            uint64_t start,
+                                            uint64_t end,
+                                            struct freehold_error *error);
+
+/**
+ * Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says that it was
+ * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
+ * once, in rising order, without any lock held.
+ *
+ * Where a run cannot be freed the call ends; the runs before it have been freed.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
+ * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
+ * frames that are freed any more.
+ */
+enum freehold_status freehold_on_free_range_with(const struct freehold_allocator *allocator,
+                                                 uint16_t cpu,
+                                                 uint64_t start,
+                                                 uint64_t end,
+                                                 freehold_last_reference last_reference,
+                                                 void *user,
+                                                 uint64_t *kept,
+                                                 struct freehold_error *error);
+
+/**
+ * Frees single frames on a CPU, in any order. Never waits for a lock.
+ *
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
+ * not.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
+ * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allocator,
+                                           uint16_t cpu,
+                                           const uint64_t *pfns,
+                                           size_t count,
+                                           struct freehold_error *error);
+
+/**
+ * The periodic work of a CPU, about once a second: publishes what waits in its combining buffer, collects what
+ * others freed, lets its high mark decay and gives back what is above it.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to.
+ */
+enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator,
+                                      uint16_t cpu,
+                                      struct freehold_error *error);
+
+/**
+ * Publishes what waits in a CPU's combining buffer: for a CPU about to go idle.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+ * is null or can be written to.
+ */
+enum freehold_status freehold_on_flush(const struct freehold_allocator *allocator,
+                                       uint16_t cpu,
+                                       struct freehold_error *error);
+
+/**
+ * Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic read-modify-write then, where
+ * the platform has a heavy barrier.
+ *
+ * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
+ *
+ * Thread safety: any thread, at any time but inside a callback.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are null or can be
+ * written to.
+ */
+enum freehold_status freehold_own(const struct freehold_allocator *allocator,
+                                  uint16_t cpu,
+                                  const struct freehold_owned_cpu **handle,
+                                  struct freehold_error *error);
+
+/**
+ * Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused with
+ * `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it is.
+ *
+ * Thread safety: the thread that uses the handle.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not destroyed; `error` is
+ * null or can be written to.
+ */
+enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
+
+/**
+ * Which CPU a handle is for.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `cpu` is null (0 then) or comes from `freehold_own`, and its allocator is not destroyed.
+ */
+uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
+
+/**
+ * Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
+ *
+ * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+ * lock; before failing, every CPU is asked.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
+ * read; `pfn` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
+                                          const struct freehold_request *request,
+                                          uint64_t *pfn,
+                                          struct freehold_error *error);
+
+/**
+ * Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to `pfns` and
+ * how many there are to `allocated`. The request must be of order 0.
+ *
+ * Fails only where not a single frame was allocated.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
+ * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+ */
+enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *cpu,
+                                               const struct freehold_request *request,
+                                               uint64_t *pfns,
+                                               size_t count,
+                                               size_t *allocated,
+                                               struct freehold_error *error);
+
+/**
+ * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
+ * lock.
+ *
+ * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+ * the platform's `late_double_free` is told when it comes home.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
+                                         uint64_t pfn,
+                                         uint8_t order,
+                                         struct freehold_error *error);
+
+/**
+ * Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations were. Never waits
+ * for a lock.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
+ * is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *cpu,
+                                               uint64_t start,
+                                               uint64_t end,
+                                               struct freehold_error *error);
+
+/**
+ * Frees those frames from `start` to `end` (not included) on an owned CPU of which `last_reference` says that it was
+ * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
+ * once, in rising order, without any lock held.
+ *
+ * Where a run cannot be freed the call ends; the runs before it have been freed.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept`
+ * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
+ * frames that are freed any more.
+ */
+enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_cpu *cpu,
+                                                    uint64_t start,
+                                                    uint64_t end,
+                                                    freehold_last_reference last_reference,
+                                                    void *user,
+                                                    uint64_t *kept,
+                                                    struct freehold_error *error);
+
+/**
+ * Frees single frames on an owned CPU, in any order. Never waits for a lock.
+ *
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
+ * not.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns`
+ * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+ */
+enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *cpu,
+                                              const uint64_t *pfns,
+                                              size_t count,
+                                              struct freehold_error *error);
+
+/**
+ * The periodic work of an owned CPU, about once a second: publishes what waits in its combining buffer, collects what
+ * others freed, lets its high mark decay and gives back what is above it.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
+ * is null or can be written to.
+ */
+enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
+
+/**
+ * Publishes what waits in an owned CPU's combining buffer: for a CPU about to go idle.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ *
+ * # Safety
+ *
+ * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
+ * is null or can be written to.
+ */
+enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
+
+/**
+ * What a CPU has done. Takes no lock.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
+ * to.
+ */
+enum freehold_status freehold_read_cpu_stats(const struct freehold_allocator *allocator,
+                                             uint16_t cpu,
+                                             struct freehold_cpu_stats *stats,
+                                             struct freehold_error *error);
+
+/**
+ * The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
+ * to.
+ */
+enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *allocator,
+                                              size_t zone,
+                                              struct freehold_zone_stats *stats,
+                                              struct freehold_error *error);
+
+/**
+ * Sums over all CPUs and zones. Takes no lock; does not walk.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are null or can be
+ * written to.
+ */
+enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
+                                          struct freehold_totals *totals,
+                                          struct freehold_error *error);
+
+/**
+ * Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null or comes from `freehold_new` and is not destroyed; `frames`, `high` and `error` are null or can be
+ * written to.
+ */
+enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allocator,
+                                           uint16_t cpu,
+                                           uint64_t *frames,
+                                           uint64_t *high,
+                                           struct freehold_error *error);
+
+/**
+ * How many blocks a CPU holds; the zones where `cpu` is negative. Takes no lock; walks all blocks.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
+ */
+uint64_t freehold_blocks_held(const struct freehold_allocator *allocator, int32_t cpu);
+
+/**
+ * The share of free memory that cannot serve a request of `order`, in thousandths: the unusable-free-space index
+ * (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is free, and for a null pointer.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `stats` is null or can be read.
+ */
+uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats, uint8_t order);
+
+/**
+ * The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `stats` is null (-1 then) or can be read.
+ */
+int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
+
+/**
+ * An upper bound of the steps that 99 % of the holds of the zone lock stayed within.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * # Safety
+ *
+ * `stats` is null (0 then) or can be read.
+ */
+uint64_t freehold_zone_stats_lock_work_p99(const struct freehold_zone_stats *stats);
+
+/**
+ * What a status means, in a few English words; `"unknown status"` for numbers that are none. Never null; not to be
+ * freed.
+ *
+ * Thread safety: any thread, at any time.
+ */
+const char *freehold_strerror(int status);
+
+/**
+ * The version of the library that is linked: `(major << 16) | (minor << 8) | patch`.
+ *
+ * To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`.
+ *
+ * Thread safety: any thread, at any time.
+ */
+uint32_t freehold_version_number(void);
+
+/**
+ * The version of the library that is linked, as text: `"0.1.0"`. Never null; not to be freed.
+ *
+ * Thread safety: any thread, at any time.
+ */
+const char *freehold_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* FREEHOLD_H */
+
+#if defined(FREEHOLD_FREESTANDING)
+/* To be brought by a program that links the library without std: told why, with `len` bytes of text and a zero behind
+ * them, when the allocator has found a defect in itself. Must not return. */
+#ifdef __cplusplus
+extern "C"
+#endif
+void freehold_panic(const char *message, size_t len);
+#endif

@@ -1,0 +1,316 @@
+//! The bare allocator: made in the caller's memory, and what can be asked of it.
+//!
+//! There is no heap, so everything lives in the region that the caller hands over:
+//!
+//! ```text
+//! metadata                                                                      metadata + size
+//! |pad| Allocator | CPU handle 0 | CPU handle 1 | ... | the engine's own metadata ...         |
+//!     ^           ^ one for each CPU: there is never more than one owner of each
+//!     freehold_allocator *
+//! ```
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::{ptr, slice};
+
+use freehold::{CpuId, Freehold, Order, Pfn};
+
+use crate::arguments::{put, shared, wanted};
+use crate::config::Config;
+use crate::error::{Error, Failure, answer};
+use crate::owned::OwnedCpu;
+use crate::platform::{Host, Platform};
+use crate::status::Status;
+
+/// A page-frame allocator over the caller's metadata memory. Opaque.
+pub struct Allocator {
+    pub(crate) engine: Freehold<'static, Host>,
+    /// Where each CPU's handle lives while somebody owns the CPU.
+    pub(crate) owned: &'static [OwnedCpu],
+}
+
+/// Where things start, in bytes behind the pad.
+struct Front {
+    handles: usize,
+    engine: usize,
+}
+
+const ALIGN: usize =
+    if align_of::<Allocator>() > align_of::<OwnedCpu>() { align_of::<Allocator>() } else { align_of::<OwnedCpu>() };
+
+impl Front {
+    fn of(config: &freehold::Config<'_>) -> Self {
+        let handles = size_of::<Allocator>().next_multiple_of(ALIGN);
+        Self { handles, engine: handles + usize::from(config.cpus) * size_of::<OwnedCpu>() }
+    }
+}
+
+fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
+    let engine = Freehold::<Host>::metadata_size(config)?;
+    Ok(Front::of(config).engine + ALIGN + engine)
+}
+
+/// Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
+///
+/// Thread safety: any thread; `config` must be the caller's own.
+///
+/// # Safety
+///
+/// `config` is null (then nothing happens) or can be written to. The zones are only looked at by `freehold_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_config_init(
+    config: *mut Config,
+    cpus: u16,
+    zones: *const crate::config::Zone,
+    zone_count: usize,
+) {
+    let value =
+        Config { zones, zone_count, cpu_nodes: ptr::null(), cpu_node_count: 0, cpus, online: cpus, extra_ranges: 0 };
+    // SAFETY: the caller's promise. Null is the caller's mistake, and the next call that gets the null pointer says so.
+    let _ = unsafe { put(config, "config", value) };
+}
+
+/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 256
+/// for each 2 MiB of memory (0.0122 %), in whole sections of 128 MiB, and about 3 KiB for each CPU and zone.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `config` and everything it points to can be read; `size` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_metadata_size(config: *const Config, size: *mut usize, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let needed = shared(config, "config")?.with_engine(needed)?;
+            put(size, "size", needed)
+        })
+    }
+}
+
+/// Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
+/// that region; see `freehold_destroy`.
+///
+/// Takes time proportional to the memory managed: about 256 bytes are written for each 2 MiB. None of the memory
+/// managed is touched, now or later.
+///
+/// Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
+///
+/// # Safety
+///
+/// - `config` and everything it points to can be read during the call.
+/// - `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
+/// - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises of
+///   `freehold_platform` until `freehold_destroy`.
+/// - `allocator` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_new(
+    config: *const Config,
+    metadata: *mut c_void,
+    metadata_size: usize,
+    platform: *const Platform,
+    allocator: *mut *mut Allocator,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(metadata, "metadata")?;
+            wanted(allocator, "allocator")?;
+            let host = Host::new(platform.as_ref());
+            let region = slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
+            let made = shared(config, "config")?.with_engine(|config| make(config, region, host))?;
+            put(allocator, "allocator", made)
+        })
+    }
+}
+
+fn make(
+    config: &freehold::Config<'_>,
+    region: &'static mut [MaybeUninit<u8>],
+    host: Host,
+) -> Result<*mut Allocator, Failure> {
+    let needed = needed(config)?;
+    if region.len() < needed {
+        return Err(Failure::Metadata { given: region.len(), needed });
+    }
+    let front = Front::of(config);
+    let pad = region.as_ptr().align_offset(ALIGN);
+    let (first, metadata) = region[pad..].split_at_mut(front.engine);
+    let first = first.as_mut_ptr();
+    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU; both are aligned,
+    // because `ALIGN` is enough for either and the allocator's size is rounded up to it. The region is nobody else's.
+    let owned = unsafe {
+        let handles = first.add(front.handles).cast::<OwnedCpu>();
+        for cpu in 0..config.cpus {
+            handles.add(cpu.into()).write(OwnedCpu::new(CpuId::new(cpu)));
+        }
+        slice::from_raw_parts(handles.cast_const(), config.cpus.into())
+    };
+    let engine = Freehold::new(config, metadata, host)?;
+    let allocator = first.cast::<Allocator>();
+    // SAFETY: as above.
+    unsafe { allocator.write(Allocator { engine, owned }) };
+    Ok(allocator)
+}
+
+/// Ends an allocator: its metadata region is the caller's again. Frames that are allocated are nobody's business any
+/// more. A null pointer is fine and does nothing.
+///
+/// Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
+///
+/// Thread safety: nobody may be using the allocator, or use it later.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new`; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_destroy(allocator: *mut Allocator, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            let Some(this) = allocator.as_ref() else { return Ok(()) };
+            if let Some(cpu) = this.owned.iter().find(|cpu| cpu.is_taken()) {
+                return Err(freehold::AllocError::CpuOwned { cpu: cpu.cpu() }.into());
+            }
+            ptr::drop_in_place(allocator);
+            Ok(())
+        })
+    }
+}
+
+/// The `user` pointer of the platform; null for a null allocator.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_user(allocator: *const Allocator) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { allocator.as_ref() }.map_or(ptr::null_mut(), |this| this.engine.platform().user())
+}
+
+/// How many zones there are.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_zone_count(allocator: *const Allocator) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.zone_count())
+}
+
+/// How many CPUs there can be.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_count(allocator: *const Allocator) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.cpu_count())
+}
+
+/// The zone that a frame belongs to, as an index into the configuration; -1 where there is no memory. Constant time,
+/// but for blocks with holes.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64) -> i32 {
+    // SAFETY: the caller's promise.
+    let zone = unsafe { allocator.as_ref() }.and_then(|this| this.engine.zone_of(Pfn::new(pfn)));
+    zone.map_or(-1, |zone| zone as i32)
+}
+
+/// The largest order that memory of a zone could serve if all of it were free; -1 where there is no such zone or no
+/// memory in it.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_largest_possible_order(allocator: *const Allocator, zone: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    let order = unsafe { allocator.as_ref() }.and_then(|this| this.engine.largest_possible_order(zone));
+    order.map_or(-1, |order: Order| order.get().into())
+}
+
+/// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
+///
+/// Thread safety: any thread, at any time; waits for the zone lock.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_set_watermarks(
+    allocator: *const Allocator,
+    zone: usize,
+    min: u64,
+    low: u64,
+    high: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.set_watermarks(zone, min, low, high)?;
+            Ok(())
+        })
+    }
+}
+
+/// Gives all that CPUs hold free back to the zones, and brings home what was freed on other CPUs. Takes time
+/// proportional to the blocks held.
+///
+/// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_drain_all(allocator: *const Allocator, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.drain_all();
+            Ok(())
+        })
+    }
+}
+
+/// Checks every invariant. Takes time proportional to the memory managed.
+///
+/// Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or somebody wrote into its
+/// metadata.
+///
+/// Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile. Only to be relied on
+/// while nobody frees.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_validate(allocator: *const Allocator, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.validate()?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Runs of frames of any length, and frames that the caller names, with their users moved out of the way.
+
+use core::ffi::c_void;
+
+use freehold::FrameRange;
+
+use crate::allocator::Allocator;
+use crate::arguments::{frames, order, put, shared, wanted};
+use crate::error::{Error, answer};
+use crate::status::Status;
+
+/// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the frames; says whether
+/// trying was of use. Called without any lock held, so it may call the allocator. Must not throw or longjmp.
+pub type Migrate = Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64) -> bool>;
+
+/// The caller's function as the allocator takes it; null moves nothing.
+///
+/// # Safety
+///
+/// The function may be called with that pointer as long as the result is used.
+unsafe fn mover(migrate: Migrate, user: *mut c_void) -> impl FnMut(FrameRange) -> bool {
+    move |used| {
+        // SAFETY: the caller's promise.
+        migrate.is_some_and(|migrate| unsafe { migrate(user, used.start.get(), used.end.get()) })
+    }
+}
+
+/// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their users away.
+///
+/// Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
+/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in use; every block is
+/// as it was then, but for what `migrate` has moved.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null (nothing is moved) or may be
+/// called with `user`; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_alloc_contig_range(
+    allocator: *const Allocator,
+    start: u64,
+    end: u64,
+    migrate: Migrate,
+    user: *mut c_void,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            let this = shared(allocator, "allocator")?;
+            this.engine.alloc_contig_range(frames(start, end), mover(migrate, user))?;
+            Ok(())
+        })
+    }
+}
+
+/// Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align` frames and lie from
+/// `from` to `below` (not included; 0 for no limit), in any zone; writes the first to `pfn`. To be freed by
+/// `freehold_free_range`.
+///
+/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA blocks are in the
+/// way. Tries at most 32 candidates.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may be called with
+/// `user`; `pfn` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_alloc_contig(
+    allocator: *const Allocator,
+    count: u64,
+    align: u8,
+    from: u64,
+    below: u64,
+    migrate: Migrate,
+    user: *mut c_void,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            wanted(pfn, "pfn")?;
+            let this = shared(allocator, "allocator")?;
+            let limits = frames(from, if below == 0 { u64::MAX } else { below });
+            let found = this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?;
+            put(pfn, "pfn", found.start.get())
+        })
+    }
+}

@@ -1,0 +1,356 @@
+//! The details of a failure, for callers who want more than a number.
+//!
+//! An out parameter rather than a thread's last error: it works without threads and without std, nothing can overwrite
+//! it behind the caller's back, and who passes null pays for nothing.
+
+use core::ffi::c_char;
+use core::fmt::{self, Write};
+
+use freehold::{AllocError, BulkFreeError, ConfigError, FreeError, HotplugError, Pfn, Violation};
+
+use crate::status::Status;
+
+/// "No such frame", wherever a frame number is returned.
+pub const FREEHOLD_NO_PFN: u64 = 0xFFFF_FFFF_FFFF_FFFF;
+
+/// Bytes of `freehold_error.message`, the terminating zero included.
+pub const FREEHOLD_MESSAGE_SIZE: usize = 256;
+
+/// The details of a failure. A function that takes a pointer to one writes all of it when it fails, and does not touch
+/// it when it succeeds; the pointer may be null.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Error {
+    /// The same as was returned.
+    pub status: Status,
+    /// The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise.
+    pub os_errno: i32,
+    /// The frame concerned; `FREEHOLD_NO_PFN` where there is none.
+    pub pfn: u64,
+    /// The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is none.
+    pub found: u64,
+    /// What it should have been, or may be at most; see the status. 0 where there is none.
+    pub expected: u64,
+    /// Bulk frees: how many frames, from the start of the array, have been freed nevertheless.
+    pub done: u64,
+    /// All of it in English, with a terminating zero; cut off where it is too long.
+    pub message: [c_char; FREEHOLD_MESSAGE_SIZE],
+}
+
+/// Any failure behind this interface.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The pointer of that name is null.
+    Null(&'static str),
+    /// A value of that name is out of its range.
+    Argument {
+        what: &'static str,
+        value: u64,
+        allowed: &'static str,
+    },
+    Order {
+        order: u8,
+    },
+    Migratetype {
+        migratetype: u8,
+    },
+    Metadata {
+        given: usize,
+        needed: usize,
+    },
+    NotOwned {
+        cpu: u16,
+    },
+    NoCpu {
+        cpu: u16,
+    },
+    Alloc(AllocError),
+    Free(FreeError),
+    BulkFree(BulkFreeError),
+    Config(ConfigError),
+    Hotplug(HotplugError),
+    Broken(Violation),
+    #[cfg(feature = "std")]
+    Host(freehold_host::Error),
+}
+
+macro_rules! wrap {
+    ($($from:ty => $into:ident),*) => {
+        $(impl From<$from> for Failure {
+            fn from(error: $from) -> Self {
+                Self::$into(error)
+            }
+        })*
+    };
+}
+
+wrap!(
+    AllocError => Alloc,
+    FreeError => Free,
+    BulkFreeError => BulkFree,
+    ConfigError => Config,
+    HotplugError => Hotplug,
+    Violation => Broken
+);
+
+#[cfg(feature = "std")]
+impl From<freehold_host::Error> for Failure {
+    fn from(error: freehold_host::Error) -> Self {
+        use freehold_host::Error as Host;
+        match error {
+            Host::Alloc(error) => Self::Alloc(error),
+            Host::Free(error) => Self::Free(error),
+            Host::BulkFree(error) => Self::BulkFree(error),
+            Host::Config(error) => Self::Config(error),
+            Host::Broken(error) => Self::Broken(error),
+            other => Self::Host(other),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null(name) => write!(f, "{name} is a null pointer"),
+            Self::Argument { what, value, allowed } => write!(f, "{what} = {value}: must be {allowed}"),
+            Self::Order { order } => write!(f, "order {order} is too large: the largest is {}", freehold::Order::MAX),
+            Self::Migratetype { migratetype } => write!(f, "migratetype {migratetype}: must be 0 to 5"),
+            Self::Metadata { given, needed } => {
+                write!(f, "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size")
+            }
+            Self::NotOwned { cpu } => write!(f, "the handle of CPU {cpu} has been released"),
+            Self::NoCpu { cpu } => write!(f, "there is no CPU {cpu}"),
+            Self::Alloc(error) => error.fmt(f),
+            Self::Free(error) => error.fmt(f),
+            Self::BulkFree(error) => error.fmt(f),
+            Self::Config(error) => error.fmt(f),
+            Self::Hotplug(error) => error.fmt(f),
+            Self::Broken(error) => error.fmt(f),
+            #[cfg(feature = "std")]
+            Self::Host(error) => error.fmt(f),
+        }
+    }
+}
+
+/// The numbers of an [`Error`].
+struct Facts {
+    status: Status,
+    pfn: Option<Pfn>,
+    found: u64,
+    expected: u64,
+    done: u64,
+    os_errno: i32,
+}
+
+impl Facts {
+    fn new(status: Status) -> Self {
+        Self { status, pfn: None, found: 0, expected: 0, done: 0, os_errno: 0 }
+    }
+
+    fn at(status: Status, pfn: Pfn) -> Self {
+        Self { pfn: Some(pfn), ..Self::new(status) }
+    }
+
+    fn found(self, found: u64) -> Self {
+        Self { found, ..self }
+    }
+
+    fn expected(self, expected: u64) -> Self {
+        Self { expected, ..self }
+    }
+}
+
+fn alloc_facts(error: &AllocError) -> Facts {
+    match *error {
+        AllocError::NoMemory { order } => Facts::new(Status::NoMemory).found(order.get().into()),
+        AllocError::OrderTooLarge { order, max } => {
+            Facts::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
+        }
+        AllocError::BadMigratetype { migratetype } => {
+            Facts::new(Status::BadMigratetype).found(migratetype.index() as u64)
+        }
+        AllocError::ZeroLength => Facts::new(Status::ZeroLength),
+        AllocError::BadRange { pfn } => Facts::at(Status::BadRange, pfn),
+        AllocError::Busy { pfn } => Facts::at(Status::Busy, pfn),
+        AllocError::WouldBlock => Facts::new(Status::WouldBlock),
+        AllocError::CpuOffline { cpu } => Facts::new(Status::CpuOffline).found(cpu.get().into()),
+        AllocError::CpuOwned { cpu } => Facts::new(Status::CpuOwned).found(cpu.get().into()),
+        _ => Facts::new(Status::Other),
+    }
+}
+
+fn free_facts(error: &FreeError) -> Facts {
+    match *error {
+        FreeError::DoubleFree { pfn } => Facts::at(Status::DoubleFree, pfn),
+        FreeError::NeverAllocated { pfn } => Facts::at(Status::NeverAllocated, pfn),
+        FreeError::WrongOrder { pfn, allocated, freed } => {
+            Facts::at(Status::WrongOrder, pfn).found(freed.get().into()).expected(allocated.get().into())
+        }
+        FreeError::InsideAllocation { pfn, head } => Facts::at(Status::InsideAllocation, pfn).expected(head.get()),
+        FreeError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
+        FreeError::Hole { pfn } => Facts::at(Status::Hole, pfn),
+        FreeError::PastEnd { pfn } => Facts::at(Status::PastEnd, pfn),
+        FreeError::Misaligned { pfn, order } => Facts::at(Status::Misaligned, pfn).found(order.get().into()),
+        FreeError::OrderTooLarge { order, max } => {
+            Facts::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
+        }
+        FreeError::ZeroLength => Facts::new(Status::ZeroLength),
+        FreeError::CpuOffline { cpu } => Facts::new(Status::CpuOffline).found(cpu.get().into()),
+        _ => Facts::new(Status::Other),
+    }
+}
+
+fn config_facts(error: &ConfigError) -> Facts {
+    match *error {
+        ConfigError::Cpus { cpus } => Facts::new(Status::ConfigCpus).found(cpus.into()),
+        ConfigError::Zones { zones } => Facts::new(Status::ConfigZones).found(zones as u64),
+        ConfigError::Span { range } => Facts::at(Status::ConfigSpan, range.start),
+        ConfigError::OutsideZone { range } => Facts::at(Status::ConfigOutsideZone, range.start),
+        ConfigError::Overlap { pfn } => Facts::at(Status::ConfigOverlap, pfn),
+        ConfigError::TooSmall { given, needed } => {
+            Facts::new(Status::MetadataTooSmall).found(given as u64).expected(needed as u64)
+        }
+        ConfigError::Watermarks => Facts::new(Status::Watermarks),
+        _ => Facts::new(Status::Other),
+    }
+}
+
+fn hotplug_facts(error: &HotplugError) -> Facts {
+    match *error {
+        HotplugError::ZeroLength => Facts::new(Status::ZeroLength),
+        HotplugError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
+        HotplugError::Present { pfn } => Facts::at(Status::Present, pfn),
+        HotplugError::Absent { pfn } => Facts::at(Status::Absent, pfn),
+        HotplugError::Misaligned { pfn } => Facts::at(Status::Misaligned, pfn),
+        HotplugError::Busy { pfn } => Facts::at(Status::Busy, pfn),
+        HotplugError::NoRoom => Facts::new(Status::NoRoom),
+        _ => Facts::new(Status::Other),
+    }
+}
+
+#[cfg(feature = "std")]
+fn host_facts(error: &freehold_host::Error) -> Facts {
+    use freehold_host::Error as Host;
+    match *error {
+        Host::Os { errno, bytes, .. } => Facts { os_errno: errno, ..Facts::new(Status::Os).found(bytes) },
+        Host::Forked => Facts::new(Status::Forked),
+        Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
+        Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
+        Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
+        _ => Facts::new(Status::Other),
+    }
+}
+
+impl Failure {
+    fn facts(&self) -> Facts {
+        match self {
+            Self::Null(_) => Facts::new(Status::NullPointer),
+            Self::Argument { value, .. } => Facts::new(Status::InvalidArgument).found(*value),
+            Self::Order { order } => {
+                Facts::new(Status::OrderTooLarge).found((*order).into()).expected(freehold::Order::MAX.get().into())
+            }
+            Self::Migratetype { migratetype } => Facts::new(Status::BadMigratetype).found((*migratetype).into()),
+            Self::Metadata { given, needed } => {
+                Facts::new(Status::MetadataTooSmall).found(*given as u64).expected(*needed as u64)
+            }
+            Self::NotOwned { cpu } => Facts::new(Status::CpuNotOwned).found((*cpu).into()),
+            Self::NoCpu { cpu } => Facts::new(Status::CpuOffline).found((*cpu).into()),
+            Self::Alloc(error) => alloc_facts(error),
+            Self::Free(error) => free_facts(error),
+            Self::BulkFree(error) => Facts { done: error.freed as u64, ..free_facts(&error.error) },
+            Self::Config(error) => config_facts(error),
+            Self::Hotplug(error) => hotplug_facts(error),
+            Self::Broken(violation) => {
+                Facts::at(Status::Broken, violation.pfn).found(violation.found).expected(violation.expected)
+            }
+            #[cfg(feature = "std")]
+            Self::Host(error) => host_facts(error),
+        }
+    }
+
+    fn details(&self) -> Error {
+        let Facts { status, pfn, found, expected, done, os_errno } = self.facts();
+        let pfn = pfn.map_or(FREEHOLD_NO_PFN, Pfn::get);
+        let mut message = Message { bytes: [0; FREEHOLD_MESSAGE_SIZE], len: 0 };
+        // It only fails where the message is full.
+        let _ = write!(message, "{self}");
+        Error { status, os_errno, pfn, found, expected, done, message: message.bytes }
+    }
+}
+
+/// Text into C's array; what does not fit is cut off at a character's edge.
+struct Message {
+    bytes: [c_char; FREEHOLD_MESSAGE_SIZE],
+    len: usize,
+}
+
+impl fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            let mut buffer = [0; 4];
+            let encoded = character.encode_utf8(&mut buffer).as_bytes();
+            // The last byte stays zero.
+            if self.len + encoded.len() >= FREEHOLD_MESSAGE_SIZE {
+                return Err(fmt::Error);
+            }
+            for &byte in encoded {
+                self.bytes[self.len] = byte as c_char;
+                self.len += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the call and turns its result into a status, with the details where they are wanted.
+///
+/// # Safety
+///
+/// `error` is null or may be written to.
+#[inline(always)]
+pub(crate) unsafe fn answer(error: *mut Error, call: impl FnOnce() -> Result<(), Failure>) -> Status {
+    match call() {
+        Ok(()) => Status::Ok,
+        // SAFETY: the caller's promise.
+        Err(failure) => unsafe { fail(error, &failure) },
+    }
+}
+
+/// # Safety
+///
+/// As [`answer`].
+#[cold]
+#[inline(never)]
+unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
+    if error.is_null() {
+        return failure.facts().status;
+    }
+    let details = failure.details();
+    // SAFETY: not null, and so writable by the caller's promise.
+    unsafe { error.write(details) };
+    details.status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_off_and_ends_with_a_zero() {
+        let mut message = Message { bytes: [0; FREEHOLD_MESSAGE_SIZE], len: 0 };
+        // Two bytes each, after one: the array ends in the middle of a character.
+        assert!(write!(message, "x{}", "é".repeat(200)).is_err());
+        assert_eq!(message.len, 255);
+        assert_eq!(message.bytes[255], 0);
+        let bytes: Vec<u8> = message.bytes[..255].iter().map(|&byte| byte as u8).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), format!("x{}", "é".repeat(127)));
+    }
+
+    #[test]
+    fn a_failure_tells_its_frame_and_how_far_it_came() {
+        let error = FreeError::DoubleFree { pfn: Pfn::new(0x77) };
+        let details = Failure::from(BulkFreeError { freed: 5, error }).details();
+        assert_eq!((details.status, details.pfn, details.done), (Status::DoubleFree, 0x77, 5));
+        assert_eq!(Failure::Null("allocator").details().pfn, FREEHOLD_NO_PFN);
+    }
+}

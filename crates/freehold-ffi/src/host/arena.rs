@@ -1,0 +1,272 @@
+//! The arena, and its frames by number.
+
+use freehold::Pfn;
+use freehold_host::{Arena as HostArena, FrameRequest};
+
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared, wanted};
+use crate::error::{Error, Failure, answer};
+use crate::request::Request;
+use crate::status::Status;
+
+/// An arena of real page frames in this process. Opaque.
+///
+/// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every call is refused with
+/// `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
+pub struct Arena(pub(crate) HostArena);
+
+impl Arena {
+    pub(crate) fn boxed(arena: HostArena) -> *mut Self {
+        Box::into_raw(Box::new(Self(arena)))
+    }
+}
+
+/// The arena's form of a request, which has no limits.
+pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> {
+    for (what, value) in [("from", request.from), ("below", request.below)] {
+        if value != 0 {
+            return Err(Failure::Argument { what, value, allowed: "0: arenas have no limits" });
+        }
+    }
+    let mut wanted = FrameRequest::new(order(request.order)?)
+        .migratetype(migratetype(request.migratetype)?)
+        .flags(request.alloc_flags()?)
+        .align(order(request.align)?);
+    if request.use_node != 0 {
+        wanted = wanted.node(freehold::NodeId::new(request.node));
+    }
+    Ok(wanted)
+}
+
+/// An arena of at least that many bytes of private memory, with every knob at its default; see
+/// `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_new(bytes: u64, arena: *mut *mut Arena, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            wanted(arena, "arena")?;
+            put(arena, "arena", Arena::boxed(HostArena::with_size(bytes)?))
+        })
+    }
+}
+
+/// Ends an arena; its memory goes back to the OS, frames that are still allocated included. A null pointer is fine and
+/// does nothing.
+///
+/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
+/// have ended.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut Arena) {
+    if !arena.is_null() {
+        // SAFETY: the caller's promise; it was made by `Box::into_raw`.
+        drop(unsafe { Box::from_raw(arena) });
+    }
+}
+
+/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the frames is whatever
+/// their last user left.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `request` is null or can be read; `pfn` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_alloc(
+    arena: *const Arena,
+    request: *const Request,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(pfn, "pfn")?;
+            let request = frame_request(shared(request, "request")?)?;
+            put(pfn, "pfn", shared(arena, "arena")?.0.request(request)?.get())
+        })
+    }
+}
+
+/// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not; writes them to `pfns` and
+/// how many there are to `allocated`. Fails only where not a single frame was allocated.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_alloc_bulk(
+    arena: *const Arena,
+    migratetype: u8,
+    pfns: *mut u64,
+    count: usize,
+    allocated: *mut usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(allocated, "allocated")?;
+            let out = array_of_frames_mut(pfns, count, "pfns")?;
+            put(allocated, "allocated", shared(arena, "arena")?.0.alloc_bulk(self::migratetype(migratetype)?, out)?)
+        })
+    }
+}
+
+/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+///
+/// Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
+/// counted in `late_double_frees` of the statistics.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_free(arena: *const Arena, pfn: u64, order: u8, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.free(Pfn::new(pfn), self::order(order)?)?;
+            Ok(())
+        })
+    }
+}
+
+/// Frees the frames from `start` to `end` (not included), whatever the allocations were.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_free_range(
+    arena: *const Arena,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.free_range(frames(start, end))?;
+            Ok(())
+        })
+    }
+}
+
+/// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done` frames before it have been
+/// freed, those behind it have not.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `pfns` points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_free_bulk(
+    arena: *const Arena,
+    pfns: *const u64,
+    count: usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
+            Ok(())
+        })
+    }
+}
+
+/// The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `cpu` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_current_cpu(arena: *const Arena, cpu: *mut u16, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe { answer(error, || put(cpu, "cpu", shared(arena, "arena")?.0.current_cpu()?.get())) }
+}
+
+/// Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
+/// for long. A thread that ends does so by itself.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.flush()?;
+            Ok(())
+        })
+    }
+}
+
+/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.drain()?;
+            Ok(())
+        })
+    }
+}
+
+/// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
+///
+/// Thread safety: any thread, at any time but from a signal handler. Everybody else waits meanwhile; only to be
+/// relied on while nobody frees.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.validate()?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! Neighbouring frames as memory, with their number kept beside them.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use freehold::FRAME_SIZE;
+use freehold_host::Frames as HostFrames;
+
+use crate::arguments::{frames, put, shared, wanted};
+use crate::error::{Error, Failure, answer};
+use crate::host::arena::{Arena, frame_request};
+use crate::request::Request;
+use crate::status::Status;
+
+/// Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Frames {
+    /// The first byte; null where there are no frames.
+    pub memory: *mut c_void,
+    /// The first frame.
+    pub pfn: u64,
+    /// How many frames, of 4096 bytes each.
+    pub count: u64,
+}
+
+const NONE: Frames = Frames { memory: ptr::null_mut(), pfn: 0, count: 0 };
+
+fn out(frames: HostFrames<&freehold_host::Arena>) -> Result<Frames, Failure> {
+    let arena = *frames.arena();
+    let range = frames.into_raw();
+    let memory = arena.pointer(range.start).map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast());
+    Ok(Frames { memory, pfn: range.start.get(), count: range.len() })
+}
+
+/// So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
+///
+/// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such run of free frames.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `out` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_frames(
+    arena: *const Arena,
+    count: u64,
+    out: *mut Frames,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(out, "out")?;
+            let arena = &shared(arena, "arena")?.0;
+            put(out, "out", self::out(arena.frames(count)?)?)
+        })
+    }
+}
+
+/// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and are not touched.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `out` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_zeroed(
+    arena: *const Arena,
+    count: u64,
+    out: *mut Frames,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(out, "out")?;
+            let arena = &shared(arena, "arena")?.0;
+            put(out, "out", self::out(arena.zeroed(count)?)?)
+        })
+    }
+}
+
+/// What the request says, as memory: a power of two of frames, of some migratetype, on some node, without limits.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `request` is null or can be read; `out` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_frames_with(
+    arena: *const Arena,
+    request: *const Request,
+    out: *mut Frames,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(out, "out")?;
+            let arena = &shared(arena, "arena")?.0;
+            put(out, "out", self::out(HostFrames::from_request(arena, frame_request(shared(request, "request")?)?)?)?)
+        })
+    }
+}
+
+/// Gives frames back, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `frames` is null or can be written to, and came from here; `error` is null or can be written to. Nobody uses the frames
+/// any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_free_frames(
+    arena: *const Arena,
+    frames: *mut Frames,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
+            if these.count > 0 {
+                let arena = &shared(arena, "arena")?.0;
+                // A single frame takes the allocator's fast path.
+                if these.count == 1 {
+                    arena.free(freehold::Pfn::new(these.pfn), freehold::Order::ZERO)?;
+                } else {
+                    arena.free_range(self::frames(these.pfn, these.pfn.wrapping_add(these.count)))?;
+                }
+                *these = NONE;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in the arena: any part of
+/// an allocation may be freed on its own.
+///
+/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
+///
+/// Thread safety: any thread; the two values must be the caller's own.
+///
+/// # Safety
+///
+/// `first`, `rest` and `error` are null or can be written to; `first` came from here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_frames_split(
+    first: *mut Frames,
+    count: u64,
+    rest: *mut Frames,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            wanted(rest, "rest")?;
+            wanted(first, "first")?;
+            let all = *first;
+            if count == 0 || count >= all.count {
+                let allowed = "at least 1 and less than there are frames";
+                return Err(Failure::Argument { what: "count", value: count, allowed });
+            }
+            let memory = all.memory.wrapping_byte_add((count * FRAME_SIZE) as usize);
+            put(first, "first", Frames { count, ..all })?;
+            put(rest, "rest", Frames { memory, pfn: all.pfn + count, count: all.count - count })
+        })
+    }
+}
+
+/// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
+///
+/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours; both are as they were then.
+///
+/// Thread safety: any thread; the two values must be the caller's own.
+///
+/// # Safety
+///
+/// `first`, `other` and `error` are null or can be written to; both came from here, from the same arena.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_frames_merge(first: *mut Frames, other: *mut Frames, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            wanted(first, "first")?;
+            wanted(other, "other")?;
+            let (a, b) = (*first, *other);
+            let (low, high) = if a.pfn < b.pfn { (a, b) } else { (b, a) };
+            if a.count == 0 || b.count == 0 || low.pfn.checked_add(low.count) != Some(high.pfn) {
+                return Err(Failure::Argument { what: "other.pfn", value: b.pfn, allowed: "a neighbour of first" });
+            }
+            put(first, "first", Frames { count: low.count + high.count, ..low })?;
+            put(other, "other", NONE)
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! Frames as memory: where they are, what is behind them, giving them back to the OS.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::os::fd::AsRawFd;
+
+use freehold::Pfn;
+use freehold_host::{Backing, OnFork, Released as HostReleased};
+
+use crate::arguments::{frames, put, shared};
+use crate::config::FrameRange;
+use crate::error::{Error, FREEHOLD_NO_PFN, answer};
+use crate::host::arena::Arena;
+use crate::status::Status;
+
+/// What giving memory back to the OS did.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Released {
+    /// Blocks of 2 MiB given back.
+    pub blocks: u64,
+    /// Bytes given back.
+    pub bytes: u64,
+    /// System calls that took.
+    pub calls: u64,
+    /// Blocks found free for the first time: they go in the next pass, unless they are used.
+    pub seen: u64,
+    /// The pass ended early because an allocation failed meanwhile.
+    pub cut_short: bool,
+}
+
+impl From<HostReleased> for Released {
+    fn from(released: HostReleased) -> Self {
+        let HostReleased { blocks, bytes, calls, seen, cut_short, .. } = released;
+        Self { blocks, bytes, calls, seen, cut_short }
+    }
+}
+
+/// Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }
+        .and_then(|arena| arena.0.pointer(Pfn::new(pfn)))
+        .map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast())
+}
+
+/// Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none. `pointer` is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *const c_void) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.and_then(|arena| arena.0.pfn_of(pointer.cast())).map_or(FREEHOLD_NO_PFN, Pfn::get)
+}
+
+/// All frames there are.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.map_or(FrameRange::default(), |arena| {
+        let range = arena.0.range();
+        FrameRange { start: range.start.get(), end: range.end.get() }
+    })
+}
+
+/// The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
+/// memory. It stays the arena's: not to be closed, its size not to be changed. Whoever reads or writes frames through it
+/// must have those frames.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref().and_then(|arena| arena.0.memfd()) }.map_or(-1, |file| file.as_raw_fd())
+}
+
+/// Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.and_then(|arena| arena.0.offset(Pfn::new(pfn))).map_or(-1, |offset| offset as i64)
+}
+
+/// What the frames are made of: a `freehold_backing`; -1 for a null arena.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// And nothing else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.map_or(-1, |arena| match arena.0.backing() {
+        Backing::Private => 0,
+        Backing::Memfd => 1,
+        Backing::HugePages => 2,
+        Backing::Hugetlb => 3,
+        _ => -1,
+    })
+}
+
+/// What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// And nothing else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.map_or(-1, |arena| match arena.0.on_fork() {
+        OnFork::Copy => 0,
+        OnFork::Unmapped => 1,
+        _ => -1,
+    })
+}
+
+/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if it cannot, instead of
+/// by a signal at the first touch. What is in them does not change.
+///
+/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed may be backed.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_populate(
+    arena: *const Arena,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(arena, "arena")?.0.populate(frames(start, end))?;
+            Ok(())
+        })
+    }
+}
+
+/// How many of the frames from `start` to `end` (not included) the kernel has in memory at this moment, written to
+/// `count`. Takes time proportional to the range.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `count` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_frames_in_memory(
+    arena: *const Arena,
+    start: u64,
+    end: u64,
+    count: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe { answer(error, || put(count, "count", shared(arena, "arena")?.0.frames_in_memory(frames(start, end))?)) }
+}
+
+/// Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
+///
+/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `released` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_trim(
+    arena: *const Arena,
+    released: *mut Released,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let done = shared(arena, "arena")?.0.trim()?;
+            if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
+        })
+    }
+}
+
+/// Gives back the blocks that have been wholly free, and untouched, since the last call, up to the budget; does the
+/// periodic work of the threads' CPUs. To be called once each decay time, unless the background thread does. What it did is
+/// written to `released`, unless that is null.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `released` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_pass(
+    arena: *const Arena,
+    released: *mut Released,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let done = shared(arena, "arena")?.0.pass()?;
+            if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! What an arena tells about itself.
+
+use crate::arguments::{put, shared, wanted};
+use crate::error::{Error, answer};
+use crate::host::arena::Arena;
+use crate::stats::{Totals, ZoneStats, no_zone};
+use crate::status::Status;
+
+/// A snapshot of an arena: each number is exact, but they may be of slightly different moments while others work.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ArenaStats {
+    /// Frames there are.
+    pub frames: u64,
+    /// Blocks of 2 MiB there are.
+    pub blocks: u64,
+    /// Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.
+    pub blocks_resident: u64,
+    /// Blocks given back to the OS so far, each time counted.
+    pub blocks_released: u64,
+    /// Bytes given back to the OS so far.
+    pub bytes_released: u64,
+    /// System calls that took.
+    pub release_calls: u64,
+    /// Runs of blocks that the kernel refused to take back (locked memory).
+    pub release_refused: u64,
+    /// Passes made, by trim, pass or the background thread.
+    pub passes: u64,
+    /// Exclusive slots for threads.
+    pub slots: u64,
+    /// Of these, taken by living threads.
+    pub slots_taken: u64,
+    /// Threads that share slots.
+    pub threads_sharing: u64,
+    /// Bytes of metadata.
+    pub metadata_bytes: u64,
+    /// Always 0 here: C frees frames by raw calls, which say when they are refused.
+    pub refused_drops: u64,
+    /// Double frees that only showed after the second call had returned: a defect of the program.
+    pub late_double_frees: u64,
+    /// Threads use the biased lock.
+    pub biased: bool,
+}
+
+impl From<freehold_host::Stats> for ArenaStats {
+    fn from(stats: freehold_host::Stats) -> Self {
+        Self {
+            frames: stats.frames,
+            blocks: stats.blocks,
+            blocks_resident: stats.blocks_resident,
+            blocks_released: stats.blocks_released,
+            bytes_released: stats.bytes_released,
+            release_calls: stats.release_calls,
+            release_refused: stats.release_refused,
+            passes: stats.passes,
+            slots: stats.slots,
+            slots_taken: stats.slots_taken,
+            threads_sharing: stats.threads_sharing,
+            metadata_bytes: stats.metadata_bytes,
+            refused_drops: stats.refused_drops,
+            late_double_frees: stats.late_double_frees,
+            biased: stats.biased,
+        }
+    }
+}
+
+/// Counters, and what is resident. Takes no time to speak of.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `stats` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_read_stats(
+    arena: *const Arena,
+    stats: *mut ArenaStats,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe { answer(error, || put(stats, "stats", shared(arena, "arena")?.0.stats().into())) }
+}
+
+/// How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// A null arena has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { arena.as_ref() }.map_or(0, |arena| arena.0.free_frames())
+}
+
+/// The allocator's view of one zone; there is one for each memory node.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `stats` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_read_zone_stats(
+    arena: *const Arena,
+    zone: usize,
+    stats: *mut ZoneStats,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(stats, "stats")?;
+            let found = shared(arena, "arena")?.0.zone_stats(zone);
+            put(stats, "stats", found.ok_or_else(|| no_zone(zone))?.into())
+        })
+    }
+}
+
+/// The allocator's counters, over all threads.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `totals` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_read_totals(
+    arena: *const Arena,
+    totals: *mut Totals,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe { answer(error, || put(totals, "totals", shared(arena, "arena")?.0.totals().into())) }
+}

@@ -1,0 +1,107 @@
+//! CPUs and memory that come and go while everything runs.
+
+use freehold::CpuId;
+
+use crate::allocator::Allocator;
+use crate::arguments::{frames, shared};
+use crate::error::{Error, answer};
+use crate::status::Status;
+
+/// A CPU comes online; nothing where it is already.
+///
+/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_online(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.cpu_online(CpuId::new(cpu))?;
+            Ok(())
+        })
+    }
+}
+
+/// A CPU goes offline: everything it holds goes to the zones. Frees into its blocks may go on meanwhile.
+///
+/// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
+///
+/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_offline(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.cpu_offline(CpuId::new(cpu))?;
+            Ok(())
+        })
+    }
+}
+
+/// Whether there is such a CPU and it is online.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_is_online(allocator: *const Allocator, cpu: u16) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { allocator.as_ref() }.is_some_and(|this| this.engine.is_online(CpuId::new(cpu)))
+}
+
+/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of them are free at
+/// once. Watermarks that follow the Linux formulae are computed again.
+///
+/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_add_memory(
+    allocator: *const Allocator,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.add_memory(frames(start, end))?;
+            Ok(())
+        })
+    }
+}
+
+/// Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
+/// end of a piece of memory. Frames that wait in buffers are brought home first.
+///
+/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_remove_memory(
+    allocator: *const Allocator,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.remove_memory(frames(start, end))?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! Freehold for C, and for every language that speaks C.
+//!
+//! Two things, in one header (`include/freehold.h`):
+//!
+//! | | functions | what the caller brings |
+//! |---|---|---|
+//! | the **bare allocator** | `freehold_*`, `freehold_on_*`, `freehold_owned_*` | a region for the metadata, and what only a kernel knows: which CPU this is, a heavy barrier |
+//! | the **hosted arena** | `freehold_arena_*`, `freehold_frames_*` | nothing: it is real memory of a Linux process, with threads as CPUs |
+//!
+//! ```c
+//! #include <freehold.h>
+//! #include <stdio.h>
+//! #include <string.h>
+//!
+//! int main(void) {
+//!     freehold_error error;
+//!     freehold_arena *arena;
+//!     if (freehold_arena_new(64 << 20, &arena, &error) != FREEHOLD_STATUS_OK) {
+//!         fprintf(stderr, "no arena: %s\n", error.message);
+//!         return 1;
+//!     }
+//!     freehold_frames frames, rest;
+//!     freehold_arena_zeroed(arena, 5, &frames, NULL);  /* any number of neighbouring frames */
+//!     strcpy(frames.memory, "hello");
+//!     freehold_frames_split(&frames, 2, &rest, NULL);  /* any part goes home on its own, */
+//!     freehold_arena_free_frames(arena, &rest, NULL);  /* from any thread */
+//!     freehold_arena_free_frames(arena, &frames, NULL);
+//!     freehold_arena_destroy(arena);
+//! }
+//! ```
+//!
+//! ```sh
+//! make -C crates/freehold-ffi install PREFIX=/usr/local   # header, libfreehold.so, libfreehold.a, freehold.pc
+//! cc hello.c $(pkg-config --cflags --libs freehold)
+//! ```
+//!
+//! # How calls answer
+//!
+//! A call that can fail returns a `freehold_status`, 0 for success, which `freehold_strerror` puts into words. Its last
+//! parameter is a `freehold_error *`, null or filled in on failure: the frame concerned, the value found and the value
+//! expected, the kernel's errno, and all of it as a sentence. There is no last error kept anywhere. Results go through
+//! out parameters, which are not touched on failure. Null pointers are refused with a status, not followed.
+//!
+//! # Panics
+//!
+//! None crosses the boundary. A panic would be a defect of the allocator found while its locks are held, so there is
+//! nothing to go on with: every function is `extern "C"`, in which Rust turns a panic into an abort, with a message on
+//! standard error. Callbacks must not throw or longjmp either: they run with the allocator's own frames below them.
+//!
+//! # Threads
+//!
+//! Every function says under "Thread safety" who may call it. In short: an allocator and an arena are everybody's, at any
+//! time; a CPU handle, a builder and a `freehold_frames` are one thread's at a time; nothing is for signal handlers. A frame
+//! may be freed by any thread, whoever allocated it.
+//!
+//! # Without std
+//!
+//! With `--no-default-features --features panic-handler` this is the bare allocator alone, as a static library that needs
+//! no C library, no heap and no threads: `make freestanding`. Define `FREEHOLD_FREESTANDING` before including the header
+//! to hide what is not there. The program brings `memcpy`, `memmove`, `memset`, `memcmp` and `bcmp` (GCC demands all but
+//! the last of any freestanding program) and `freehold_panic`, which does not return. Code generation is `RUSTFLAGS`'
+//! business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a kernel in the upper half on x86-64.
+//!
+//! # Versions
+//!
+//! Every symbol begins with `freehold_`, every macro and enumerator with `FREEHOLD_`. The shared library's soname carries
+//! the version that its ABI depends on: `libfreehold.so.0.1` before 1.0, where each minor version may differ.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod allocator;
+mod arguments;
+pub mod config;
+pub mod contig;
+pub mod error;
+#[cfg(all(feature = "panic-handler", not(feature = "std"), not(test)))]
+mod freestanding;
+pub mod here;
+#[cfg(feature = "std")]
+pub mod host;
+pub mod hotplug;
+pub mod on;
+pub mod owned;
+pub mod platform;
+pub mod request;
+pub mod stats;
+pub mod status;
+pub mod version;

@@ -1,0 +1,238 @@
+//! The same on a CPU that the caller names: for hosts that know better than a callback, for tests and replays.
+
+use core::ffi::c_void;
+
+use freehold::{CpuId, Pfn};
+
+use crate::allocator::Allocator;
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, shared, wanted};
+use crate::error::{Error, answer};
+use crate::here::{LastReference, is_last};
+use crate::request::Request;
+use crate::status::Status;
+
+/// Allocates what the request says on a CPU; writes the first frame to `pfn`.
+///
+/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+/// lock; before failing, every CPU is asked.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+/// read; `pfn` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_alloc(
+    allocator: *const Allocator,
+    cpu: u16,
+    request: *const Request,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(pfn, "pfn")?;
+            let request = shared(request, "request")?.engine()?;
+            put(pfn, "pfn", shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get())
+        })
+    }
+}
+
+/// Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns` and
+/// how many there are to `allocated`. The request must be of order 0.
+///
+/// Fails only where not a single frame was allocated.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
+/// read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_alloc_bulk(
+    allocator: *const Allocator,
+    cpu: u16,
+    request: *const Request,
+    pfns: *mut u64,
+    count: usize,
+    allocated: *mut usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(allocated, "allocated")?;
+            let request = shared(request, "request")?.engine()?;
+            let out = array_of_frames_mut(pfns, count, "pfns")?;
+            put(
+                allocated,
+                "allocated",
+                shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc_bulk(request, out)?,
+            )
+        })
+    }
+}
+
+/// Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
+/// lock.
+///
+/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
+/// the platform's `late_double_free` is told when it comes home.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+/// is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_free(
+    allocator: *const Allocator,
+    cpu: u16,
+    pfn: u64,
+    order: u8,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).free(Pfn::new(pfn), self::order(order)?)?;
+            Ok(())
+        })
+    }
+}
+
+/// Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were. Never waits
+/// for a lock.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+/// is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_free_range(
+    allocator: *const Allocator,
+    cpu: u16,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).free_range(frames(start, end))?;
+            Ok(())
+        })
+    }
+}
+
+/// Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says that it was
+/// the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
+/// once, in rising order, without any lock held.
+///
+/// Where a run cannot be freed the call ends; the runs before it have been freed.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
+/// and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
+/// frames that are freed any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_free_range_with(
+    allocator: *const Allocator,
+    cpu: u16,
+    start: u64,
+    end: u64,
+    last_reference: LastReference,
+    user: *mut c_void,
+    kept: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let kept_frames = shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .free_range_with(frames(start, end), is_last(last_reference, user)?)?;
+            if kept.is_null() { Ok(()) } else { put(kept, "kept", kept_frames) }
+        })
+    }
+}
+
+/// Frees single frames on a CPU, in any order. Never waits for a lock.
+///
+/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
+/// not.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
+/// points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_free_bulk(
+    allocator: *const Allocator,
+    cpu: u16,
+    pfns: *const u64,
+    count: usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
+            Ok(())
+        })
+    }
+}
+
+/// The periodic work of a CPU, about once a second: publishes what waits in its combining buffer, collects what
+/// others freed, lets its high mark decay and gives back what is above it.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+/// is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_tick(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).tick()?;
+            Ok(())
+        })
+    }
+}
+
+/// Publishes what waits in a CPU's combining buffer: for a CPU about to go idle.
+///
+/// Thread safety: any thread, at any time but inside a callback.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
+/// is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_on_flush(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).flush()?;
+            Ok(())
+        })
+    }
+}

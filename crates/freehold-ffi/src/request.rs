@@ -1,0 +1,128 @@
+//! What to ask for.
+
+use freehold::{AllocFlags, NodeId, Pfn, Request as EngineRequest};
+
+use crate::arguments;
+use crate::error::Failure;
+
+/// The caller may not wait (atomic context): part of the reserves may be used.
+pub const FREEHOLD_ALLOC_NON_BLOCK: u16 = 1;
+/// The caller is important: half of the min watermark may be used.
+pub const FREEHOLD_ALLOC_MIN_RESERVE: u16 = 2;
+/// A high-order request that may not wait: HIGHATOMIC blocks first.
+pub const FREEHOLD_ALLOC_HIGH_ATOMIC: u16 = 4;
+/// The request is the way out of an out-of-memory condition: half of what is left may be used.
+pub const FREEHOLD_ALLOC_OOM: u16 = 8;
+/// The caller may already hold any lock (NMI): locks are only tried, never waited for.
+pub const FREEHOLD_ALLOC_NO_LOCK: u16 = 16;
+/// Prefer failing a zone to mixing migratetypes within a pageblock.
+pub const FREEHOLD_ALLOC_NO_FRAGMENT: u16 = 32;
+/// Frames of CMA pageblocks will do; meaningful for movable requests only.
+pub const FREEHOLD_ALLOC_CMA: u16 = 64;
+/// Ignore the watermarks altogether.
+pub const FREEHOLD_ALLOC_NO_WATERMARKS: u16 = 128;
+
+const _: () = {
+    assert!(FREEHOLD_ALLOC_NON_BLOCK == AllocFlags::NON_BLOCK.bits());
+    assert!(FREEHOLD_ALLOC_MIN_RESERVE == AllocFlags::MIN_RESERVE.bits());
+    assert!(FREEHOLD_ALLOC_HIGH_ATOMIC == AllocFlags::HIGH_ATOMIC.bits());
+    assert!(FREEHOLD_ALLOC_OOM == AllocFlags::OOM.bits());
+    assert!(FREEHOLD_ALLOC_NO_LOCK == AllocFlags::NO_LOCK.bits());
+    assert!(FREEHOLD_ALLOC_NO_FRAGMENT == AllocFlags::NO_FRAGMENT.bits());
+    assert!(FREEHOLD_ALLOC_CMA == AllocFlags::CMA.bits());
+    assert!(FREEHOLD_ALLOC_NO_WATERMARKS == AllocFlags::NO_WATERMARKS.bits());
+};
+
+/// What a pageblock is meant for. Requests name one of the first three; the others are states of a pageblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum Migratetype {
+    /// Stays where it is until freed: kernel objects, page tables.
+    Unmovable = 0,
+    /// Can be migrated elsewhere: user memory, page cache.
+    Movable = 1,
+    /// Cannot be moved but can be dropped under pressure: inode and dentry caches.
+    Reclaimable = 2,
+    /// Kept back for high-order requests that may not wait.
+    HighAtomic = 3,
+    /// Lent to movable requests until a device claims it.
+    Cma = 4,
+    /// Being emptied: nothing may be allocated from it.
+    Isolate = 5,
+}
+
+const _: () = {
+    use freehold::Migratetype as Engine;
+    assert!(Migratetype::Unmovable as usize == Engine::Unmovable.index());
+    assert!(Migratetype::Movable as usize == Engine::Movable.index());
+    assert!(Migratetype::Reclaimable as usize == Engine::Reclaimable.index());
+    assert!(Migratetype::HighAtomic as usize == Engine::HighAtomic.index());
+    assert!(Migratetype::Cma as usize == Engine::Cma.index());
+    assert!(Migratetype::Isolate as usize == Engine::Isolate.index());
+};
+
+/// A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame, anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Request {
+    /// How much: `2^order` frames. 0 to 18 (1 GiB).
+    pub order: u8,
+    /// A `freehold_migratetype`: unmovable, movable or reclaimable.
+    pub migratetype: u8,
+    /// `FREEHOLD_ALLOC_*`, ored together.
+    pub flags: u16,
+    /// The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for. At
+    /// most 18.
+    pub align: u8,
+    /// Not zero: look on `node` first. Zero: on the CPU's own.
+    pub use_node: u8,
+    /// The node to look on first; others follow.
+    pub node: u8,
+    /// Every frame shall lie below this one; 0 for no limit. Bare allocator only.
+    pub below: u64,
+    /// No frame shall lie below this one; 0 for no limit. Bare allocator only.
+    pub from: u64,
+}
+
+impl Request {
+    /// The flags, if all of them are known.
+    #[inline(always)]
+    pub(crate) fn alloc_flags(&self) -> Result<AllocFlags, Failure> {
+        AllocFlags::from_bits(self.flags).ok_or(Failure::Argument {
+            what: "flags",
+            value: self.flags.into(),
+            allowed: "FREEHOLD_ALLOC_* ored together",
+        })
+    }
+
+    /// As the allocator takes it.
+    #[inline(always)]
+    pub(crate) fn engine(&self) -> Result<EngineRequest, Failure> {
+        let order = arguments::order(self.order)?;
+        let request = EngineRequest::new(order, arguments::migratetype(self.migratetype)?).flags(self.alloc_flags()?);
+        if self.is_plain() { Ok(request) } else { self.special(request) }
+    }
+
+    /// Nothing asked for but order, type and flags: what the allocator's fast paths serve.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.align | self.use_node == 0 && self.below | self.from == 0
+    }
+
+    #[cold]
+    fn special(&self, mut request: EngineRequest) -> Result<EngineRequest, Failure> {
+        if self.align > self.order {
+            request = request.align(arguments::order(self.align)?);
+        }
+        if self.use_node != 0 {
+            request = request.node(NodeId::new(self.node));
+        }
+        if self.below != 0 {
+            request = request.below(Pfn::new(self.below));
+        }
+        if self.from != 0 {
+            request = request.from(Pfn::new(self.from));
+        }
+        Ok(request)
+    }
+}

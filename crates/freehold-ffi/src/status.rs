@@ -1,0 +1,167 @@
+//! What a call says about itself: one number for each kind of mistake or trouble.
+
+use core::ffi::{c_char, c_int};
+
+macro_rules! statuses {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        /// For every status its text, with the terminating zero.
+        const TEXTS: &[(c_int, &str)] = &[$(($value, concat!($text, "\0"))),*];
+
+        #[cfg(test)]
+        const ALL: &[(Status, c_int)] = &[$((Status::$name, $value)),*];
+    };
+}
+
+/// What became of a call. Zero is success; the numbers are part of the ABI and never change their meaning.
+///
+/// Whatever a failed call returns: nothing has changed, unless the function says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// No zone has a free chunk of that size that the request may use.
+    NoMemory = 1,
+    /// There are no chunks of that order. `found`: the order; `expected`: the largest.
+    OrderTooLarge = 2,
+    /// The migratetype is no number of one, or is a state of a pageblock that no request may name. `found`: it.
+    BadMigratetype = 3,
+    /// A range of no frames.
+    ZeroLength = 4,
+    /// The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be part of it.
+    BadRange = 5,
+    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame.
+    Busy = 6,
+    /// The request may not wait for locks and one was held.
+    WouldBlock = 7,
+    /// There is no such CPU, or it is offline. `found`: the CPU.
+    CpuOffline = 8,
+    /// Somebody owns that CPU. `found`: the CPU.
+    CpuOwned = 9,
+    /// The frame is free already. `pfn`: the frame.
+    DoubleFree = 10,
+    /// The frame was never handed out. `pfn`: the frame.
+    NeverAllocated = 11,
+    /// The frame starts an allocation of another order. `found`: the order given; `expected`: that of the allocation.
+    WrongOrder = 12,
+    /// The frame lies inside an allocation. `expected`: the first frame of that.
+    InsideAllocation = 13,
+    /// No zone has that frame. `pfn`: the frame.
+    OutOfZone = 14,
+    /// There is no memory at that frame. `pfn`: the frame.
+    Hole = 15,
+    /// The range ends behind its zone. `pfn`: the first frame behind the zone.
+    PastEnd = 16,
+    /// A chunk of that order cannot start at that frame, or memory cannot be removed from there. `found`: the order.
+    Misaligned = 17,
+    /// Memory to be added is there already. `pfn`: the first such frame.
+    Present = 18,
+    /// Memory to be removed is not there. `pfn`: the first such frame.
+    Absent = 19,
+    /// The configuration left no room for another section or piece of memory.
+    NoRoom = 20,
+    /// Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`: the number.
+    ConfigCpus = 21,
+    /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone. `found`: its index.
+    ConfigZones = 22,
+    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it starts.
+    ConfigSpan = 23,
+    /// Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts.
+    ConfigOutsideZone = 24,
+    /// Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of them.
+    ConfigOverlap = 25,
+    /// Watermarks must rise: min, low, high.
+    Watermarks = 26,
+    /// The metadata region is too small. `found`: bytes given; `expected`: bytes needed.
+    MetadataTooSmall = 27,
+    /// That CPU handle has been released. `found`: the CPU.
+    CpuNotOwned = 28,
+    /// A pointer was null that must not be. The message names it.
+    NullPointer = 29,
+    /// A value is out of its range. `found`: the value; the message says which and what is allowed.
+    InvalidArgument = 30,
+    /// The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken.
+    Broken = 31,
+    /// The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about.
+    Os = 32,
+    /// The process was forked off the one that made the arena, which still has the frames. Make a new arena.
+    Forked = 33,
+    /// The system's pages are not 4 KiB. `found`: their size.
+    PageSize = 34,
+    /// Frames of another arena, or of none. `pfn`: the first such frame.
+    OutsideArena = 35,
+    /// Trouble of a kind that this version has no number for; the message says what.
+    Other = 36,
+}
+
+statuses! {
+    Ok = 0, "success";
+    NoMemory = 1, "out of memory: no free chunk of that size that the request may use";
+    OrderTooLarge = 2, "the order is too large";
+    BadMigratetype = 3, "a request may not name that migratetype";
+    ZeroLength = 4, "a range of no frames";
+    BadRange = 5, "the range leaves its zone or covers a hole";
+    Busy = 6, "a frame is still in use; try again";
+    WouldBlock = 7, "a lock was held and the request may not wait for it";
+    CpuOffline = 8, "the CPU does not exist or is offline";
+    CpuOwned = 9, "the CPU is owned; release its handle first";
+    DoubleFree = 10, "double free: the frame is free already";
+    NeverAllocated = 11, "the frame was never allocated";
+    WrongOrder = 12, "the frame was allocated with another order";
+    InsideAllocation = 13, "the frame lies inside an allocation that starts elsewhere";
+    OutOfZone = 14, "no zone has that frame";
+    Hole = 15, "the frame lies in a hole: there is no memory there";
+    PastEnd = 16, "the range ends behind its zone";
+    Misaligned = 17, "a chunk of that order cannot start at that frame";
+    Present = 18, "the memory is there already";
+    Absent = 19, "the memory is not there";
+    NoRoom = 20, "no room: set spare_sections and extra_ranges higher";
+    ConfigCpus = 21, "there must be 1 to 65000 CPUs, and at most as many online";
+    ConfigZones = 22, "there must be 1 to 64 zones, and the zone must be one of them";
+    ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty and below PFN 2^40";
+    ConfigOutsideZone = 24, "a piece of memory is empty or outside its zone's span";
+    ConfigOverlap = 25, "two pieces of memory or two zones share frames";
+    Watermarks = 26, "watermarks must rise: min <= low <= high";
+    MetadataTooSmall = 27, "the metadata region is too small; ask freehold_metadata_size";
+    CpuNotOwned = 28, "the CPU handle has been released";
+    NullPointer = 29, "a pointer is null that must not be";
+    InvalidArgument = 30, "an argument is out of its range";
+    Broken = 31, "broken invariant: a defect of the allocator or of its metadata";
+    Os = 32, "the operating system refused a call";
+    Forked = 33, "the arena belongs to the parent process; make a new one after fork";
+    PageSize = 34, "the system's pages are not 4096 bytes";
+    OutsideArena = 35, "the frames are not of this arena";
+    Other = 36, "trouble of a kind that this version does not know";
+}
+
+/// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never null; not to be
+/// freed.
+///
+/// Thread safety: any thread, at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_strerror(status: c_int) -> *const c_char {
+    let text = TEXTS.iter().find(|(value, _)| *value == status).map_or("unknown status\0", |(_, text)| text);
+    text.as_ptr().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::ffi::CStr;
+
+    #[test]
+    fn every_status_has_its_number_and_a_text_of_its_own() {
+        let mut texts = BTreeSet::new();
+        for &(status, value) in ALL {
+            assert_eq!(status as c_int, value, "{status:?}");
+            // SAFETY: the texts end with a zero and live for ever.
+            texts.insert(unsafe { CStr::from_ptr(freehold_strerror(value)) });
+        }
+        assert_eq!(texts.len(), ALL.len());
+        for wrong in [-1, ALL.len() as c_int, c_int::MAX] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { CStr::from_ptr(freehold_strerror(wrong)) }, c"unknown status");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+/* The hosted arena: every function, from several threads, and in a forked child. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <freehold.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static freehold_error error;
+
+static void knobs(void)
+{
+    freehold_arena *arena = NULL;
+    const char *lists[] = {"0-3\n", "4-7\n"};
+    freehold_arena_builder *builder = freehold_arena_builder_new(8 << 20);
+    freehold_zone_stats stats;
+
+    FAILS(freehold_arena_builder_backing(builder, 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(error.found == 4 && strstr(error.message, "freehold_backing"));
+    FAILS(freehold_arena_builder_on_fork(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_builder_lock(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_builder_numa(builder, 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_builder_watermarks(builder, 3, 0, 0, 0, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_builder_topology(builder, "0-1", lists, 1, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_builder_topology(builder, NULL, lists, 1, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_arena_builder_budget(NULL, 1, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_arena_builder_batch(builder, 0, &error));
+    FAILS(freehold_arena_builder_build(builder, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(strstr(error.message, "batch") && arena == NULL);
+    OK(freehold_arena_builder_batch(builder, 16, &error));
+    FAILS(freehold_arena_builder_build(builder, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+
+    OK(freehold_arena_builder_backing(builder, FREEHOLD_BACKING_MEMFD, &error));
+    OK(freehold_arena_builder_on_fork(builder, FREEHOLD_FORK_RULE_UNMAPPED, &error));
+    OK(freehold_arena_builder_lock(builder, FREEHOLD_LOCK_RULE_ORDINARY, &error));
+    OK(freehold_arena_builder_slots(builder, 2, &error));
+    OK(freehold_arena_builder_shared_slots(builder, 3, &error));
+    OK(freehold_arena_builder_numa(builder, FREEHOLD_NUMA_RULE_ZONES_ONLY, &error));
+    OK(freehold_arena_builder_topology_path(builder, "/nonexistent", &error));
+    OK(freehold_arena_builder_topology(builder, "0-1", lists, 2, &error));
+    OK(freehold_arena_builder_watermarks(builder, FREEHOLD_WATERMARK_RULE_FRAMES, 1, 2, 3, &error));
+    OK(freehold_arena_builder_populate(builder, true, &error));
+    OK(freehold_arena_builder_decay(builder, 1000, &error));
+    OK(freehold_arena_builder_budget(builder, 100, &error));
+    OK(freehold_arena_builder_background(builder, true, &error));
+    OK(freehold_arena_builder_build(builder, &arena, &error));
+    freehold_arena_builder_destroy(builder);
+    freehold_arena_builder_destroy(NULL);
+
+    freehold_arena_stats all;
+    OK(freehold_arena_read_stats(arena, &all, &error));
+    CHECK(all.frames == 2048 && all.blocks == 4 && all.slots == 2 && !all.biased && all.blocks_resident == 4);
+    OK(freehold_arena_read_zone_stats(arena, 1, &stats, &error));
+    CHECK(stats.managed == 1024 && stats.watermarks[2] == 3);
+    FAILS(freehold_arena_read_zone_stats(arena, 2, &stats, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    CHECK(freehold_arena_backing(arena) == FREEHOLD_BACKING_MEMFD);
+    CHECK(freehold_arena_on_fork(arena) == FREEHOLD_FORK_RULE_UNMAPPED);
+
+    /* A frame, seen through a second mapping of the file. */
+    freehold_frames frames;
+    OK(freehold_arena_frames(arena, 1, &frames, &error));
+    const int64_t offset = freehold_arena_offset(arena, frames.pfn);
+    CHECK(offset >= 0 && freehold_arena_offset(arena, 0) == -1);
+    char *twin = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, freehold_arena_memfd(arena), offset);
+    CHECK(twin != MAP_FAILED);
+    strcpy(frames.memory, "one page, two addresses");
+    CHECK(strcmp(twin, "one page, two addresses") == 0);
+    munmap(twin, 4096);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    freehold_arena_destroy(arena);
+    freehold_arena_destroy(NULL);
+
+    FAILS(freehold_arena_new(0, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_new(4096, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    /* More address space than there is: the kernel's own reason comes through. */
+    FAILS(freehold_arena_new(UINT64_C(1) << 47, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
+static void handles(freehold_arena *arena)
+{
+    freehold_frames all, rest, other;
+    const freehold_frame_range range = freehold_arena_range(arena);
+    const uint64_t free_before = freehold_arena_free_frame_count(arena);
+
+    OK(freehold_arena_zeroed(arena, 5, &all, &error));
+    CHECK(all.count == 5 && all.memory == freehold_arena_pointer(arena, all.pfn));
+    for (size_t i = 0; i < 5 * 4096; i++)
+        CHECK(((unsigned char *)all.memory)[i] == 0);
+    memset(all.memory, 0xaa, 5 * 4096);
+    FAILS(freehold_frames_split(&all, 0, &rest, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_frames_split(&all, 5, &rest, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_frames_split(&all, 2, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_frames_split(&all, 2, &rest, &error));
+    CHECK(all.count == 2 && rest.count == 3 && rest.pfn == all.pfn + 2);
+    CHECK(rest.memory == (char *)all.memory + 8192);
+    OK(freehold_frames_split(&rest, 1, &other, &error));
+    FAILS(freehold_frames_merge(&all, &other, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    OK(freehold_frames_merge(&rest, &all, &error));
+    CHECK(all.count == 0 && all.memory == NULL && rest.count == 3);
+    OK(freehold_frames_merge(&rest, &other, &error));
+    CHECK(rest.count == 5);
+    other = rest;
+    OK(freehold_arena_free_frames(arena, &rest, &error));
+    CHECK(rest.count == 0 && rest.memory == NULL);
+    OK(freehold_arena_free_frames(arena, &rest, &error));
+    FAILS(freehold_arena_free_frames(arena, &other, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    CHECK(error.pfn == other.pfn && other.count == 5);
+    CHECK(freehold_arena_free_frame_count(arena) == free_before);
+
+    /* Dirty frames come back zero. */
+    OK(freehold_arena_zeroed(arena, 700, &all, &error));
+    for (size_t i = 0; i < 700 * 4096; i += 64)
+        CHECK(((unsigned char *)all.memory)[i] == 0);
+    OK(freehold_arena_free_frames(arena, &all, &error));
+    FAILS(freehold_arena_frames(arena, 0, &all, &error), FREEHOLD_STATUS_ZERO_LENGTH);
+    FAILS(freehold_arena_frames(arena, 1 << 30, &all, &error), FREEHOLD_STATUS_NO_MEMORY);
+
+    freehold_request request;
+    memset(&request, 0, sizeof request);
+    request.order = 9;
+    request.migratetype = FREEHOLD_MIGRATETYPE_UNMOVABLE;
+    OK(freehold_arena_frames_with(arena, &request, &all, &error));
+    CHECK(all.count == 512 && all.pfn % 512 == 0 && (size_t)all.memory % (2 << 20) == 0);
+    OK(freehold_arena_populate(arena, all.pfn, all.pfn + all.count, &error));
+    uint64_t in_memory = 0;
+    OK(freehold_arena_frames_in_memory(arena, all.pfn, all.pfn + all.count, &in_memory, &error));
+    CHECK(in_memory == 512);
+    FAILS(freehold_arena_populate(arena, range.end, range.end + 1, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
+    CHECK(error.pfn == range.end);
+    OK(freehold_arena_free_frames(arena, &all, &error));
+    request.below = 5;
+    FAILS(freehold_arena_frames_with(arena, &request, &all, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
+static void numbers(freehold_arena *arena)
+{
+    enum { MANY = 1000 };
+    static uint64_t pfns[MANY];
+    size_t allocated = 0;
+    uint64_t pfn;
+    uint16_t cpu;
+    freehold_request request;
+    freehold_totals totals;
+    const freehold_frame_range range = freehold_arena_range(arena);
+    memset(&request, 0, sizeof request);
+    request.order = 2;
+
+    OK(freehold_arena_alloc(arena, &request, &pfn, &error));
+    char *memory = freehold_arena_pointer(arena, pfn);
+    CHECK(memory && freehold_arena_pfn_of(arena, memory + 4095) == pfn);
+    CHECK(freehold_arena_pfn_of(arena, memory + 4096) == pfn + 1);
+    CHECK(freehold_arena_pfn_of(arena, &pfn) == FREEHOLD_NO_PFN && freehold_arena_pointer(arena, range.end) == NULL);
+    CHECK(range.start <= pfn && pfn < range.end);
+    OK(freehold_arena_free(arena, pfn, 1, &error));
+    OK(freehold_arena_free_range(arena, pfn + 2, pfn + 4, &error));
+    FAILS(freehold_arena_free(arena, pfn, 2, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    FAILS(freehold_arena_free(arena, range.end, 0, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+    OK(freehold_arena_alloc_bulk(arena, FREEHOLD_MIGRATETYPE_MOVABLE, pfns, MANY, &allocated, &error));
+    CHECK(allocated == MANY);
+    OK(freehold_arena_free_bulk(arena, pfns, MANY, &error));
+    FAILS(freehold_arena_free_bulk(arena, pfns, MANY, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    CHECK(error.done == 0 && error.pfn == pfns[0]);
+    FAILS(freehold_arena_alloc_bulk(arena, 9, pfns, 1, &allocated, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    OK(freehold_arena_current_cpu(arena, &cpu, &error));
+    OK(freehold_arena_flush(arena, &error));
+    OK(freehold_arena_read_totals(arena, &totals, &error));
+    CHECK(totals.cpus.allocs[FREEHOLD_MIGRATETYPE_MOVABLE][0] >= MANY);
+    FAILS(freehold_arena_read_totals(arena, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_arena_validate(NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    CHECK(freehold_arena_memfd(arena) == -1 && freehold_arena_backing(NULL) == -1);
+}
+
+static void giving_back(freehold_arena *arena)
+{
+    freehold_released released;
+    freehold_frames frames;
+    freehold_arena_stats stats;
+    OK(freehold_arena_frames(arena, 4 * 512, &frames, &error));
+    memset(frames.memory, 1, 4 * 512 * 4096);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    OK(freehold_arena_drain(arena, &error));
+    OK(freehold_arena_pass(arena, &released, &error));
+    CHECK(released.blocks == 0 && released.seen >= 4);
+    OK(freehold_arena_pass(arena, &released, &error));
+    CHECK(released.blocks >= 4 && released.bytes == released.blocks << 21 && released.calls >= 1 && !released.cut_short);
+    OK(freehold_arena_trim(arena, NULL, &error));
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(stats.blocks_resident == 0 && stats.passes == 3 && stats.blocks_released >= released.blocks);
+}
+
+static struct {
+    freehold_arena *arena;
+    freehold_frames frames[64];
+} shared_frames;
+
+static void *allocate_some(void *argument)
+{
+    freehold_error error;
+    (void)argument;
+    for (unsigned i = 0; i < 64; i++) {
+        OK(freehold_arena_frames(shared_frames.arena, 1 + i % 7, &shared_frames.frames[i], &error));
+        memset(shared_frames.frames[i].memory, (int)i, 4096);
+    }
+    return NULL;
+}
+
+static void threads(freehold_arena *arena)
+{
+    shared_frames.arena = arena;
+    for (unsigned round = 0; round < 20; round++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, allocate_some, NULL) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        for (unsigned i = 0; i < 64; i++) {
+            CHECK(((unsigned char *)shared_frames.frames[i].memory)[4095] == i);
+            OK(freehold_arena_free_frames(arena, &shared_frames.frames[i], &error));
+        }
+    }
+}
+
+static void forked(freehold_arena *arena)
+{
+    freehold_frames frames;
+    OK(freehold_arena_frames(arena, 2, &frames, &error));
+    strcpy(frames.memory, "the parent's");
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        freehold_frames mine;
+        FAILS(freehold_arena_frames(arena, 1, &mine, &error), FREEHOLD_STATUS_FORKED);
+        CHECK(strcmp(frames.memory, "the parent's") == 0);
+        FAILS(freehold_arena_free_frames(arena, &frames, &error), FREEHOLD_STATUS_FORKED);
+        FAILS(freehold_arena_validate(arena, &error), FREEHOLD_STATUS_FORKED);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+}
+
+int main(void)
+{
+    freehold_arena *arena;
+    knobs();
+    OK(freehold_arena_new(64 << 20, &arena, &error));
+    handles(arena);
+    numbers(arena);
+    threads(arena);
+    giving_back(arena);
+    forked(arena);
+    OK(freehold_arena_drain(arena, &error));
+    OK(freehold_arena_validate(arena, &error));
+    freehold_arena_stats stats;
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(freehold_arena_free_frame_count(arena) == stats.frames && stats.late_double_frees == 0);
+    freehold_arena_destroy(arena);
+    puts("arena: all right");
+    return 0;
+}

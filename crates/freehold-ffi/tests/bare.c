@@ -1,0 +1,469 @@
+/* The bare allocator from one thread: every function, its result, and each way to be refused. */
+#include <freehold.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { CPUS = 3 };
+
+static freehold_error error;
+
+static uint64_t zone_free(const freehold_allocator *allocator, size_t zone)
+{
+    freehold_zone_stats stats;
+    OK(freehold_read_zone_stats(allocator, zone, &stats, &error));
+    return stats.free;
+}
+
+struct host {
+    uint16_t cpu;
+    unsigned barriers;
+    unsigned pressures;
+    freehold_pressure last;
+};
+
+static uint16_t current_cpu(void *user)
+{
+    return ((struct host *)user)->cpu;
+}
+
+static void heavy_barrier(void *user)
+{
+    /* One thread only: nothing to make visible. */
+    ((struct host *)user)->barriers++;
+}
+
+static void pressure(void *user, const freehold_pressure *what)
+{
+    struct host *host = user;
+    host->pressures++;
+    host->last = *what;
+}
+
+static bool odd(void *user, uint64_t pfn)
+{
+    ++*(unsigned *)user;
+    return pfn % 2 == 1;
+}
+
+struct mover {
+    freehold_allocator *allocator;
+    uint64_t moved;
+};
+
+static bool move_away(void *user, uint64_t start, uint64_t end)
+{
+    struct mover *mover = user;
+    for (uint64_t pfn = start; pfn < end; pfn++)
+        if (freehold_free(mover->allocator, pfn, 0, NULL) != FREEHOLD_STATUS_OK)
+            return false;
+    mover->moved += end - start;
+    return true;
+}
+
+static void configurations(void)
+{
+    size_t size = 1;
+    freehold_config config;
+    freehold_frame_range memory[2] = {{0, 1024}, {512, 2048}};
+    freehold_zone zones[65];
+    memset(zones, 0, sizeof zones);
+    zones[0].memory = memory;
+    zones[0].memory_count = 2;
+
+    freehold_config_init(&config, 1, zones, 1);
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_OVERLAP);
+    CHECK(error.pfn == 512 && size == 1);
+    memory[1].start = 1024;
+    OK(freehold_metadata_size(&config, &size, &error));
+    CHECK(size > 256 * 64);
+
+    freehold_config_init(&config, 0, zones, 1);
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_CPUS);
+    freehold_config_init(&config, 1, zones, 0);
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    freehold_config_init(&config, 1, zones, 65);
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    CHECK(error.found == 65);
+    freehold_config_init(&config, 1, NULL, 1);
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_NULL_POINTER);
+    CHECK(strstr(error.message, "zones"));
+    freehold_config_init(&config, 1, zones, 1);
+    FAILS(freehold_metadata_size(&config, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_metadata_size(NULL, &size, &error), FREEHOLD_STATUS_NULL_POINTER);
+    zones[0].watermarks = 3;
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    zones[0].watermarks = FREEHOLD_WATERMARK_RULE_FRAMES;
+    zones[0].min = 3;
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_WATERMARKS);
+    zones[0].watermarks = FREEHOLD_WATERMARK_RULE_NONE;
+    zones[0].span.start = 1;
+    zones[0].span.end = 2048;
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_SPAN);
+    zones[0].span.start = 512;
+    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_OUTSIDE_ZONE);
+
+    /* As many zones as there can be. */
+    freehold_frame_range pieces[64];
+    for (uint64_t z = 0; z < 64; z++) {
+        pieces[z].start = z * 512;
+        pieces[z].end = z * 512 + 512;
+        memset(&zones[z], 0, sizeof zones[z]);
+        zones[z].memory = &pieces[z];
+        zones[z].memory_count = 1;
+        zones[z].watermarks = FREEHOLD_WATERMARK_RULE_NONE;
+    }
+    freehold_config_init(&config, 1, zones, 64);
+    OK(freehold_metadata_size(&config, &size, &error));
+    void *metadata = malloc(size);
+    freehold_allocator *allocator = NULL;
+    FAILS(freehold_new(&config, metadata, size - 1, NULL, &allocator, &error), FREEHOLD_STATUS_METADATA_TOO_SMALL);
+    CHECK(error.found == size - 1 && error.expected == size && allocator == NULL);
+    FAILS(freehold_new(&config, NULL, size, NULL, &allocator, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_new(&config, metadata, size, NULL, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_new(&config, metadata, size, NULL, &allocator, &error));
+    CHECK(freehold_zone_count(allocator) == 64);
+    CHECK(freehold_zone_of(allocator, 63 * 512) == 63 && freehold_zone_of(allocator, 64 * 512) == -1);
+    OK(freehold_destroy(allocator, &error));
+    free(metadata);
+}
+
+static void requests(freehold_allocator *allocator, struct host *host)
+{
+    uint64_t pfn = 0, other;
+    freehold_request request = {0};
+    const uint64_t before = zone_free(allocator, 0) + zone_free(allocator, 1);
+
+    for (uint8_t order = 0; order <= 10; order++) {
+        request.order = order;
+        request.migratetype = order % 3;
+        OK(freehold_alloc(allocator, &request, &pfn, &error));
+        CHECK(pfn % (1u << order) == 0 && freehold_zone_of(allocator, pfn) >= 0);
+        OK(freehold_free(allocator, pfn, order, &error));
+    }
+    request.order = 0;
+    request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
+    request.align = 4;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    OK(freehold_alloc(allocator, &request, &other, &error));
+    CHECK(pfn % 16 == 0 && other % 16 == 0 && pfn != other);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    OK(freehold_free(allocator, other, 0, &error));
+    request.align = 0;
+    request.below = 0x2000;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    CHECK(pfn < 0x2000);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    request.below = 0;
+    request.from = 0x80000;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    CHECK(pfn >= 0x80000 && freehold_zone_of(allocator, pfn) == 1);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    request.from = 0;
+    request.use_node = 1;
+    request.node = 1;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    CHECK(freehold_zone_of(allocator, pfn) == 1);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    request.use_node = 0;
+
+    /* Refused, with nothing written. */
+    pfn = 77;
+    request.order = 19;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_ORDER_TOO_LARGE);
+    CHECK(error.found == 19 && error.expected == 18);
+    request.order = 18;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_NO_MEMORY);
+    CHECK(error.found == 18 && error.pfn == FREEHOLD_NO_PFN && strstr(error.message, "order 18"));
+    CHECK(freehold_alloc(allocator, &request, &pfn, NULL) == FREEHOLD_STATUS_NO_MEMORY);
+    request.order = 0;
+    request.migratetype = FREEHOLD_MIGRATETYPE_ISOLATE;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    request.migratetype = 6;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    request.migratetype = FREEHOLD_MIGRATETYPE_UNMOVABLE;
+    request.flags = 0x8000;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    request.flags = FREEHOLD_ALLOC_NON_BLOCK | FREEHOLD_ALLOC_MIN_RESERVE;
+    request.align = 19;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_ORDER_TOO_LARGE);
+    request.align = 0;
+    FAILS(freehold_alloc(allocator, &request, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_alloc(allocator, NULL, &pfn, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_alloc(NULL, &request, &pfn, &error), FREEHOLD_STATUS_NULL_POINTER);
+    host->cpu = CPUS;
+    FAILS(freehold_alloc(allocator, &request, &pfn, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+    CHECK(error.found == CPUS);
+    host->cpu = 0;
+    CHECK(pfn == 77);
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    OK(freehold_free(allocator, pfn, 0, &error));
+    CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
+}
+
+static void frees(freehold_allocator *allocator)
+{
+    uint64_t pfn, kept = 99;
+    unsigned asked = 0;
+    freehold_request request = {0};
+    request.order = 4;
+    const uint64_t before = zone_free(allocator, 0) + zone_free(allocator, 1);
+
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    FAILS(freehold_free(allocator, pfn + 1, 1, &error), FREEHOLD_STATUS_MISALIGNED);
+    CHECK(error.pfn == pfn + 1 && error.found == 1);
+    FAILS(freehold_free(allocator, pfn, 19, &error), FREEHOLD_STATUS_ORDER_TOO_LARGE);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    FAILS(freehold_free(allocator, pfn, 0, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    CHECK(error.pfn == pfn && strstr(error.message, "double free"));
+    OK(freehold_free_range(allocator, pfn + 1, pfn + 4, &error));
+    OK(freehold_free_range_with(allocator, pfn + 4, pfn + 16, odd, &asked, &kept, &error));
+    CHECK(asked == 12 && kept == 6);
+    FAILS(freehold_free_range_with(allocator, pfn, pfn + 1, NULL, NULL, &kept, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_free_range(allocator, pfn, pfn, &error), FREEHOLD_STATUS_ZERO_LENGTH);
+    FAILS(freehold_free(allocator, 5, 0, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+
+    /* Those that were kept, and one that was not: the frames before it are free, those behind it are not. */
+    uint64_t pfns[6];
+    for (unsigned i = 0; i < 6; i++)
+        pfns[i] = pfn + 4 + 2 * i;
+    pfns[4]++;
+    FAILS(freehold_free_bulk(allocator, pfns, 6, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    CHECK(error.done == 4 && error.pfn == pfns[4]);
+    pfns[4]--;
+    OK(freehold_free_bulk(allocator, pfns + 4, 2, &error));
+    OK(freehold_free_bulk(allocator, NULL, 0, &error));
+    FAILS(freehold_free_bulk(allocator, NULL, 1, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_free_bulk(allocator, pfns, SIZE_MAX / 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
+}
+
+static void on_and_owned(freehold_allocator *allocator, struct host *host)
+{
+    enum { MANY = 300 };
+    uint64_t pfns[MANY], pfn, kept;
+    size_t allocated = 0;
+    unsigned asked = 0;
+    freehold_request request = {0};
+    freehold_cpu_stats stats;
+    const freehold_owned_cpu *owned = NULL, *again = NULL;
+    const uint64_t before = zone_free(allocator, 0) + zone_free(allocator, 1);
+
+    OK(freehold_alloc_bulk(allocator, &request, pfns, MANY, &allocated, &error));
+    CHECK(allocated == MANY);
+    OK(freehold_on_free_bulk(allocator, 1, pfns, MANY, &error));
+    OK(freehold_on_alloc_bulk(allocator, 1, &request, pfns, MANY, &allocated, &error));
+    CHECK(allocated == MANY);
+    OK(freehold_on_free(allocator, 2, pfns[0], 0, &error));
+    OK(freehold_on_free_bulk(allocator, 1, pfns + 1, MANY - 1, &error));
+    request.order = 3;
+    OK(freehold_on_alloc(allocator, 1, &request, &pfn, &error));
+    OK(freehold_on_free_range(allocator, 1, pfn, pfn + 4, &error));
+    OK(freehold_on_free_range_with(allocator, 1, pfn + 4, pfn + 8, odd, &asked, NULL, &error));
+    OK(freehold_on_free(allocator, 1, pfn + 4, 0, &error));
+    OK(freehold_on_free(allocator, 1, pfn + 6, 0, &error));
+    OK(freehold_on_tick(allocator, 1, &error));
+    OK(freehold_on_flush(allocator, 2, &error));
+    FAILS(freehold_on_tick(allocator, 9, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+
+    OK(freehold_own(allocator, 1, &owned, &error));
+    CHECK(freehold_owned_cpu_number(owned) == 1);
+    FAILS(freehold_own(allocator, 1, &again, &error), FREEHOLD_STATUS_CPU_OWNED);
+    CHECK(error.found == 1 && again == NULL);
+    FAILS(freehold_destroy(allocator, &error), FREEHOLD_STATUS_CPU_OWNED);
+    FAILS(freehold_cpu_offline(allocator, 1, &error), FREEHOLD_STATUS_CPU_OWNED);
+    request.order = 0;
+    OK(freehold_owned_alloc(owned, &request, &pfn, &error));
+    OK(freehold_owned_free(owned, pfn, 0, &error));
+    OK(freehold_owned_alloc_bulk(owned, &request, pfns, MANY, &allocated, &error));
+    CHECK(allocated == MANY);
+    OK(freehold_owned_free_bulk(owned, pfns, MANY, &error));
+    request.order = 9;
+    OK(freehold_owned_alloc(owned, &request, &pfn, &error));
+    OK(freehold_owned_free_range_with(owned, pfn, pfn + 512, odd, &asked, &kept, &error));
+    CHECK(kept == 256);
+    for (uint64_t i = 0; i < 512; i += 2)
+        OK(freehold_owned_free(owned, pfn + i, 0, &error));
+    OK(freehold_owned_alloc(owned, &request, &pfn, &error));
+    OK(freehold_owned_free_range(owned, pfn, pfn + 512, &error));
+    OK(freehold_owned_tick(owned, &error));
+    OK(freehold_owned_flush(owned, &error));
+    /* Somebody else reaches into the owned CPU: the host's barrier is called for it. */
+    const unsigned barriers = host->barriers;
+    OK(freehold_on_tick(allocator, 1, &error));
+    CHECK(host->barriers > barriers);
+    OK(freehold_owned_release(owned, &error));
+    FAILS(freehold_owned_release(owned, &error), FREEHOLD_STATUS_CPU_NOT_OWNED);
+    FAILS(freehold_owned_alloc(owned, &request, &pfn, &error), FREEHOLD_STATUS_CPU_NOT_OWNED);
+    FAILS(freehold_owned_release(NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_own(allocator, 1, &again, &error));
+    OK(freehold_owned_release(again, &error));
+    FAILS(freehold_own(allocator, 99, &again, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+
+    OK(freehold_read_cpu_stats(allocator, 1, &stats, &error));
+    CHECK(stats.allocs[FREEHOLD_MIGRATETYPE_UNMOVABLE][0] == 2 * MANY + 1);
+    CHECK(stats.allocs[FREEHOLD_MIGRATETYPE_UNMOVABLE][9] == 2);
+    FAILS(freehold_read_cpu_stats(allocator, CPUS, &stats, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+    CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
+}
+
+static void hotplug(freehold_allocator *allocator)
+{
+    uint64_t pfn;
+    freehold_request request = {0};
+
+    CHECK(freehold_cpu_is_online(allocator, 1) && !freehold_cpu_is_online(allocator, CPUS));
+    OK(freehold_cpu_offline(allocator, 2, &error));
+    CHECK(!freehold_cpu_is_online(allocator, 2));
+    FAILS(freehold_on_alloc(allocator, 2, &request, &pfn, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+    OK(freehold_cpu_online(allocator, 2, &error));
+    OK(freehold_on_alloc(allocator, 2, &request, &pfn, &error));
+    OK(freehold_on_free(allocator, 2, pfn, 0, &error));
+    FAILS(freehold_cpu_online(allocator, CPUS, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+
+    const uint64_t before = zone_free(allocator, 1);
+    OK(freehold_add_memory(allocator, 0x90000, 0x90000 + 1024, &error));
+    CHECK(zone_free(allocator, 1) == before + 1024);
+    FAILS(freehold_add_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error), FREEHOLD_STATUS_PRESENT);
+    CHECK(error.pfn == 0x90000 + 512);
+    FAILS(freehold_remove_memory(allocator, 0x90000 + 1, 0x90000 + 512, &error), FREEHOLD_STATUS_MISALIGNED);
+    FAILS(freehold_remove_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error), FREEHOLD_STATUS_ABSENT);
+    FAILS(freehold_add_memory(allocator, 0x10, 0x20, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+    request.from = 0x90000;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    FAILS(freehold_remove_memory(allocator, 0x90000, 0x90000 + 1024, &error), FREEHOLD_STATUS_BUSY);
+    CHECK(error.pfn == pfn);
+    OK(freehold_free(allocator, pfn, 0, &error));
+    OK(freehold_remove_memory(allocator, 0x90000, 0x90000 + 1024, &error));
+    CHECK(zone_free(allocator, 1) == before);
+    FAILS(freehold_add_memory(allocator, 0x98000, 0x98000 + 16 * 32768, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+}
+
+static void contiguous(freehold_allocator *allocator)
+{
+    uint64_t pfn, run;
+    freehold_request request = {0};
+    struct mover mover = {allocator, 0};
+    const uint64_t before = zone_free(allocator, 0) + zone_free(allocator, 1);
+
+    OK(freehold_alloc_contig(allocator, 700, 3, 0, 0, NULL, NULL, &run, &error));
+    CHECK(run % 8 == 0);
+    OK(freehold_free_range(allocator, run, run + 700, &error));
+    FAILS(freehold_alloc_contig(allocator, 0, 0, 0, 0, NULL, NULL, &run, &error), FREEHOLD_STATUS_ZERO_LENGTH);
+    FAILS(freehold_alloc_contig(allocator, 5, 0, 0, 0x1000, NULL, NULL, &run, &error), FREEHOLD_STATUS_NO_MEMORY);
+
+    request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    const uint64_t block = pfn & ~UINT64_C(511);
+    FAILS(freehold_alloc_contig_range(allocator, block, block + 512, NULL, NULL, &error), FREEHOLD_STATUS_BUSY);
+    CHECK(error.pfn == pfn);
+    OK(freehold_alloc_contig_range(allocator, block, block + 512, move_away, &mover, &error));
+    CHECK(mover.moved == 1);
+    OK(freehold_free_range(allocator, block, block + 512, &error));
+    FAILS(freehold_alloc_contig_range(allocator, 0x100, 0x200, NULL, NULL, &error), FREEHOLD_STATUS_BAD_RANGE);
+    CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
+}
+
+static void statistics(freehold_allocator *allocator, struct host *host)
+{
+    uint64_t frames, high;
+    freehold_zone_stats stats;
+    freehold_totals totals;
+
+    FAILS(freehold_read_zone_stats(allocator, 2, &stats, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_cpu_holdings(allocator, CPUS, &frames, &high, &error), FREEHOLD_STATUS_CPU_OFFLINE);
+    OK(freehold_cpu_holdings(allocator, 0, &frames, &high, &error));
+    OK(freehold_drain_all(allocator, &error));
+    OK(freehold_cpu_holdings(allocator, 0, &frames, &high, &error));
+    CHECK(frames == 0);
+    CHECK(freehold_blocks_held(allocator, 0) == 0 && freehold_blocks_held(allocator, -1) == 64 + 32);
+    CHECK(freehold_blocks_held(allocator, 1 << 20) == 0);
+
+    OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
+    CHECK(stats.managed == 32768 && stats.free == stats.managed && stats.free_in_zone == stats.free);
+    CHECK(freehold_zone_stats_largest_free_order(&stats) == freehold_largest_possible_order(allocator, 0));
+    CHECK(freehold_zone_stats_unusable_permille(&stats, 9) == 0);
+    CHECK(freehold_zone_stats_unusable_permille(&stats, 18) == 1000);
+    CHECK(freehold_zone_stats_lock_work_p99(&stats) <= stats.lock_work_max);
+    OK(freehold_read_totals(allocator, &totals, &error));
+    CHECK(totals.lock_acquisitions > 0 && totals.cpus.allocs[0][0] > 0);
+
+    /* Watermarks above all there is: a request comes under pressure, and the host is told which zone. */
+    FAILS(freehold_set_watermarks(allocator, 9, 0, 0, 0, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_set_watermarks(allocator, 0, 3, 2, 4, &error), FREEHOLD_STATUS_WATERMARKS);
+    OK(freehold_set_watermarks(allocator, 1, 10, 20000, 30000, &error));
+    OK(freehold_read_zone_stats(allocator, 1, &stats, &error));
+    CHECK(stats.watermarks[0] == 10 && stats.watermarks[1] == 20000 && stats.watermarks[2] == 30000);
+    uint64_t pfn;
+    freehold_request request = {0};
+    request.order = 9;
+    request.use_node = 1;
+    request.node = 1;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    CHECK(host->pressures > 0 && host->last.zone == 1 && host->last.level == FREEHOLD_PRESSURE_LEVEL_LOW);
+    CHECK(host->last.low == 20000);
+    OK(freehold_free(allocator, pfn, 9, &error));
+}
+
+int main(void)
+{
+    configurations();
+
+    /* Two nodes of a zone each; the second has room for more memory. */
+    const freehold_frame_range memory[3] = {{0x1000, 0x9000}, {0x80000, 0x83000}, {0x83000, 0x84000}};
+    freehold_zone zones[2];
+    memset(zones, 0, sizeof zones);
+    zones[0].memory = &memory[0];
+    zones[0].memory_count = 1;
+    zones[0].watermarks = FREEHOLD_WATERMARK_RULE_NONE;
+    zones[1].memory = &memory[1];
+    zones[1].memory_count = 2;
+    zones[1].span.start = 0x80000;
+    zones[1].span.end = 0xa0000;
+    zones[1].node = 1;
+    zones[1].spare_sections = 1;
+    zones[1].watermarks = FREEHOLD_WATERMARK_RULE_NONE;
+    freehold_config config;
+    freehold_config_init(&config, CPUS, zones, 2);
+    config.extra_ranges = 2;
+
+    struct host host;
+    memset(&host, 0, sizeof host);
+    freehold_platform platform;
+    memset(&platform, 0, sizeof platform);
+    platform.user = &host;
+    platform.current_cpu = current_cpu;
+    platform.heavy_barrier = heavy_barrier;
+    platform.pressure = pressure;
+
+    size_t size;
+    OK(freehold_metadata_size(&config, &size, &error));
+    /* Any alignment will do. */
+    for (size_t shift = 0; shift < 130; shift += 43) {
+        char *metadata = malloc(size + shift);
+        freehold_allocator *allocator;
+        OK(freehold_new(&config, metadata + shift, size, &platform, &allocator, &error));
+        CHECK(freehold_user(allocator) == &host && freehold_user(NULL) == NULL);
+        CHECK(freehold_cpu_count(allocator) == CPUS && freehold_zone_count(allocator) == 2);
+        requests(allocator, &host);
+        OK(freehold_validate(allocator, &error));
+        frees(allocator);
+        on_and_owned(allocator, &host);
+        OK(freehold_validate(allocator, &error));
+        hotplug(allocator);
+        contiguous(allocator);
+        OK(freehold_validate(allocator, &error));
+        statistics(allocator, &host);
+        OK(freehold_validate(allocator, &error));
+        OK(freehold_destroy(allocator, &error));
+        free(metadata);
+    }
+    OK(freehold_destroy(NULL, &error));
+    FAILS(freehold_validate(NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    CHECK(strcmp(freehold_strerror(FREEHOLD_STATUS_OK), "success") == 0);
+    CHECK(strcmp(freehold_strerror(12345), "unknown status") == 0);
+    CHECK(freehold_version_number() >> 16 == FREEHOLD_VERSION_MAJOR);
+    CHECK(freehold_version()[0] == '0' + FREEHOLD_VERSION_MAJOR);
+    puts("bare: all right");
+    return 0;
+}

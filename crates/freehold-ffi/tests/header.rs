@@ -1,0 +1,83 @@
+//! The checked-in header is the one that the sources make, and keeps to its own rules.
+
+#[path = "support/header.rs"]
+mod header;
+
+use std::fs;
+
+fn checked_in() -> String {
+    fs::read_to_string(header::path()).expect("include/freehold.h is checked in")
+}
+
+#[test]
+fn the_header_is_not_stale() {
+    let (found, expected) = (checked_in(), header::generate());
+    let mut lines = found.lines().zip(expected.lines()).enumerate();
+    if let Some((line, (found, expected))) = lines.find(|(_, (found, expected))| found != expected) {
+        panic!(
+            "include/freehold.h is stale at line {}: `{found}` should be `{expected}`.\n\
+             Run `cargo run -p freehold-ffi --example generate_header`.",
+            line + 1
+        );
+    }
+    assert_eq!(found.len(), expected.len(), "include/freehold.h is stale at its end: generate it again");
+}
+
+/// The documentation comment in front of each function, and the function's name.
+fn functions(header: &str) -> Vec<(String, String)> {
+    let mut functions = Vec::new();
+    let mut comment = String::new();
+    let mut in_comment = false;
+    for line in header.lines() {
+        if line.starts_with("/**") {
+            comment.clear();
+            in_comment = true;
+        }
+        if in_comment {
+            comment.push_str(line);
+            comment.push('\n');
+            in_comment = !line.ends_with("*/");
+            continue;
+        }
+        // Declarations start at the margin; typedefs of callbacks have their name in brackets.
+        let starts = line.starts_with(|first: char| first.is_ascii_lowercase()) && !line.starts_with("typedef");
+        if let Some(open) = line.find('(').filter(|_| starts) {
+            let name = line[..open].rsplit([' ', '*']).next().unwrap_or_default();
+            functions.push((name.to_string(), std::mem::take(&mut comment)));
+        }
+    }
+    functions
+}
+
+#[test]
+fn every_function_says_who_may_call_it_and_is_called_by_a_test() {
+    let functions = functions(&checked_in());
+    assert!(functions.len() > 80, "found only {} functions", functions.len());
+    let sources: String = ["bare.c", "threads.c", "arena.c", "freestanding.c"]
+        .iter()
+        .map(|name| fs::read_to_string(format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a C test"))
+        .collect();
+    for (name, comment) in functions {
+        assert!(name.starts_with("freehold_"), "{name} has no prefix");
+        assert!(sources.contains(&format!("{name}(")), "{name} is called by no C test");
+        // The one function that the program brings.
+        if name != "freehold_panic" {
+            assert!(comment.contains("Thread safety: "), "{name} does not say who may call it:\n{comment}");
+        }
+    }
+}
+
+#[test]
+fn every_name_has_the_prefix() {
+    for line in checked_in().lines() {
+        let name = if let Some(rest) = line.strip_prefix("#define ") {
+            rest.split([' ', '(']).next().unwrap_or_default().to_lowercase()
+        } else if let Some(rest) = line.strip_prefix("} ") {
+            rest.trim_end_matches(';').to_string()
+        } else {
+            continue;
+        };
+        // The ends of `extern "C"` and of conditions are comments.
+        assert!(name.starts_with("freehold_") || name.trim_start().starts_with("//"), "{line}");
+    }
+}

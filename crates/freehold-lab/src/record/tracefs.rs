@@ -1,0 +1,256 @@
+//! The kernel's tracing files: a mount, an instance with its own buffers, its switches and its statistics.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{EVENTS, Tally};
+use crate::trace::TraceError;
+
+/// Where tracefs is usually mounted.
+const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Why nothing was recorded, or what was recorded was not kept.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// There is no tracefs where it was looked for.
+    NoTracefs {
+        /// Where.
+        places: Vec<PathBuf>,
+    },
+    /// The kernel does not have one of the events.
+    NoEvent {
+        /// Its name.
+        event: &'static str,
+    },
+    /// One of the kernel's files could not be read or written.
+    Kernel {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file could not be written.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no room for a temporary copy.
+    Temporary {
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel's text could not be read as a trace, or the trace could not be written.
+    Trace(TraceError),
+}
+
+impl RecordError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoTracefs { .. } => {
+                Some("mount it (mount -t tracefs none /sys/kernel/tracing), or name it with --tracefs")
+            }
+            Self::NoEvent { .. } => {
+                Some("the kernel must be built with CONFIG_TRACING and have the kmem:mm_page_* events")
+            }
+            Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("recording needs root: the events show what every process on the machine does")
+            }
+            Self::Kernel { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
+                Some("the kernel has no memory for buffers of that size: choose a smaller --buffer")
+            }
+            Self::Temporary { .. } => {
+                Some("the text of a recording takes some 120 bytes an event: set TMPDIR to where there is room")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTracefs { places } => {
+                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                write!(f, "there is no tracefs at {}", places.join(" or "))
+            }
+            Self::NoEvent { event } => write!(f, "this kernel has no event kmem:{event}"),
+            Self::Kernel { path, source } | Self::Write { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Temporary { source } => write!(f, "no room for a temporary copy: {source}"),
+            Self::Trace(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+impl From<TraceError> for RecordError {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(error)
+    }
+}
+
+/// A mounted tracefs.
+#[derive(Clone, Debug)]
+pub struct Tracefs {
+    root: PathBuf,
+}
+
+impl Tracefs {
+    /// The one at `root`, or where it usually is.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::NoTracefs`], and [`RecordError::NoEvent`] where the kernel lacks an event that is needed.
+    pub fn find(root: Option<&Path>) -> Result<Self, RecordError> {
+        let places: Vec<PathBuf> = match root {
+            Some(root) => vec![root.to_owned()],
+            None => MOUNTS.map(PathBuf::from).to_vec(),
+        };
+        let mut denied = None;
+        for root in &places {
+            match fs::metadata(root.join("events")) {
+                Ok(_) => {
+                    let tracefs = Self { root: root.clone() };
+                    let missing =
+                        EVENTS.into_iter().find(|event| !tracefs.root.join("events/kmem").join(event).exists());
+                    return missing.map_or(Ok(tracefs), |event| Err(RecordError::NoEvent { event }));
+                }
+                Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    denied = Some(RecordError::Kernel { path: root.clone(), source });
+                }
+                Err(_) => {}
+            }
+        }
+        Err(denied.unwrap_or(RecordError::NoTracefs { places }))
+    }
+
+    /// Makes an instance, switched off, with that many KiB of buffer for each CPU. It records none of this process's own
+    /// allocations, where the kernel can be told so.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`]; nothing is left behind then.
+    pub fn instance(&self, buffer_kib: u64) -> Result<Instance, RecordError> {
+        let path = self.root.join("instances").join(format!("freehold-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|source| RecordError::Kernel { path: path.clone(), source })?;
+        // From here on dropping it removes it.
+        let instance = Instance { path };
+        instance.set("tracing_on", "0")?;
+        instance.set("buffer_size_kb", &buffer_kib.to_string())?;
+        instance.set("trace_clock", "mono")?;
+        // Newer than some kernels; without it the trace has a few events more.
+        let _ = instance.set("set_event_notrace_pid", &std::process::id().to_string());
+        for event in EVENTS {
+            instance.set(&format!("events/kmem/{event}/enable"), "1")?;
+        }
+        Ok(instance)
+    }
+}
+
+/// Buffers and switches of our own; removed when dropped.
+#[derive(Debug)]
+pub struct Instance {
+    path: PathBuf,
+}
+
+impl Instance {
+    fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
+        fs::write(self.path.join(file), value).map_err(|source| self.failed(file, source))
+    }
+
+    pub(super) fn failed(&self, file: &str, source: io::Error) -> RecordError {
+        RecordError::Kernel { path: self.path.join(file), source }
+    }
+
+    /// The file with everything held, as text, in the order of time.
+    pub(super) fn text(&self) -> PathBuf {
+        self.path.join("trace")
+    }
+
+    /// Starts recording, from nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`].
+    pub fn start(&self) -> Result<(), RecordError> {
+        // Writing anything to this file empties the buffers.
+        self.set("trace", "")?;
+        self.set("tracing_on", "1")
+    }
+
+    /// Stops recording; what was recorded stays.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`].
+    pub fn stop(&self) -> Result<(), RecordError> {
+        self.set("tracing_on", "0")
+    }
+
+    /// What the buffers hold and have lost.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`].
+    pub fn tally(&self) -> Result<Tally, RecordError> {
+        let mut all = Tally::default();
+        let cpus = fs::read_dir(self.path.join("per_cpu")).map_err(|source| self.failed("per_cpu", source))?;
+        for cpu in cpus.flatten() {
+            let path = cpu.path().join("stats");
+            let text = fs::read_to_string(&path).map_err(|source| RecordError::Kernel { path, source })?;
+            let one = parse_stats(&text);
+            all.entries += one.entries;
+            all.bytes += one.bytes;
+            all.lost += one.lost;
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.stop();
+        // A directory of the kernel's: removing it removes what is in it. It goes with a reboot at the latest.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Reads `per_cpu/cpuN/stats`: lines of `name: number`.
+fn parse_stats(text: &str) -> Tally {
+    let number = |name: &str| -> u64 {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    Tally {
+        entries: number("entries"),
+        bytes: number("bytes"),
+        lost: number("overrun") + number("commit overrun") + number("dropped events"),
+    }
+}
+
+/// The kernel that runs, as `uname -srv` prints it.
+pub(super) fn kernel() -> Option<String> {
+    let read = |name: &str| fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok();
+    let (kind, release, version) = (read("ostype")?, read("osrelease")?, read("version")?);
+    Some(format!("{} {} {}", kind.trim(), release.trim(), version.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_read_by_name() {
+        let text = "entries: 129\noverrun: 7\ncommit overrun: 2\nbytes: 6012\noldest event ts:  5172.9\n\
+                    now ts:  5173.1\ndropped events: 4\nread events: 1\n";
+        assert_eq!(parse_stats(text), Tally { entries: 129, bytes: 6012, lost: 13 });
+        assert_eq!(parse_stats("something else"), Tally::default());
+    }
+}

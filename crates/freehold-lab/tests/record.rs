@@ -1,0 +1,130 @@
+//! `freehold record`: wrong usage anywhere; real recordings where the kernel's tracing files are there and may be used.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn freehold() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
+
+/// Whether this process may make an instance of the kernel's tracing; says so where it may not.
+fn can_record(test: &str) -> bool {
+    let instances = Path::new("/sys/kernel/tracing/instances");
+    let probe = instances.join(format!("freehold-probe-{}-{test}", std::process::id()));
+    let can = fs::create_dir(&probe).is_ok();
+    let _ = fs::remove_dir(&probe);
+    if !can {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED {test}: {} cannot be used (root and tracefs)", instances.display());
+    }
+    can
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.parquet");
+    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(contains("--duration"));
+    freehold().args(["record", "-o"]).arg(&trace).args(["-d", "10"]).assert().code(2).stderr(contains("10s"));
+    freehold()
+        .args(["record", "-o"])
+        .arg(&trace)
+        .args(["-d", "1s", "-b", "1K"])
+        .assert()
+        .code(2)
+        .stderr(contains("16K"));
+    freehold()
+        .args(["record", "-d", "1s", "--tracefs"])
+        .arg(folder.path())
+        .arg("-o")
+        .arg(&trace)
+        .assert()
+        .code(2)
+        .stderr(contains("no tracefs").and(contains("mount -t tracefs")));
+    fs::create_dir_all(folder.path().join("events/kmem/mm_page_alloc")).unwrap();
+    freehold()
+        .args(["record", "-d", "1s", "--tracefs"])
+        .arg(folder.path())
+        .arg("-o")
+        .arg(&trace)
+        .assert()
+        .code(2)
+        .stderr(contains("kmem:mm_page_free"));
+    assert!(!trace.exists());
+    fs::write(&trace, "mine").unwrap();
+    freehold().args(["record", "-d", "1s", "-o"]).arg(&trace).assert().code(2).stderr(contains("--force"));
+    assert_eq!(fs::read(&trace).unwrap(), b"mine");
+}
+
+#[test]
+fn what_a_command_does_is_recorded_and_can_be_replayed() {
+    if !can_record("what_a_command_does_is_recorded_and_can_be_replayed") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("copy.parquet");
+    let output = freehold()
+        .args(["record", "--json", "-o"])
+        .arg(&trace)
+        .args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none"])
+        .arg(format!("of={}", folder.path().join("zeroes").display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("recording while 'dd' runs"));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["lost_events"], 0);
+    // 64 MiB written are 16,384 pages, in chunks of any size.
+    let allocations = said["event_counts"][0].as_u64().unwrap();
+    assert!(allocations > 30, "{said}");
+    for kind in ["zoneinfo", "buddyinfo"] {
+        for when in ["before", "after"] {
+            assert!(folder.path().join(format!("copy.{kind}.{when}.txt")).exists(), "{kind} {when}");
+        }
+    }
+    let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    freehold().args(["replay", "--against-kernel"]).arg(&trace).assert().success().stdout(contains("frames drained"));
+    // Nothing stays behind in the kernel: every instance of ours is that of a recorder still running.
+    for instance in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
+        let name = instance.file_name().to_string_lossy().into_owned();
+        let Some(pid) = name.strip_prefix("freehold-").filter(|pid| pid.bytes().all(|b| b.is_ascii_digit())) else {
+            continue;
+        };
+        assert!(Path::new("/proc").join(pid).exists(), "{name} was left behind");
+    }
+}
+
+#[test]
+fn a_trace_with_holes_is_not_written_unless_asked_for() {
+    if !can_record("a_trace_with_holes_is_not_written_unless_asked_for") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("holes.parquet");
+    let zeroes = folder.path().join("zeroes");
+    let record = |more: &[&str]| {
+        let mut command = freehold();
+        command.args(["record", "-b", "16K", "-o"]).arg(&trace).args(more);
+        command.args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none", "conv=notrunc"]);
+        command.arg(format!("of={}", zeroes.display()));
+        command
+    };
+    record(&[]).assert().code(2).stderr(contains("were lost: nothing written").and(contains("--allow-lost")));
+    assert!(!trace.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only what dd wrote is there");
+    fs::remove_file(&zeroes).unwrap();
+    let output = record(&["--allow-lost", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said["lost_events"].as_u64().unwrap() > 0, "{said}");
+    let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+}
