@@ -236,8 +236,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// # Errors
     ///
-    /// [`AllocError::NoMemory`] where no candidate could be had, [`AllocError::ZeroLength`], and
-    /// [`AllocError::OrderTooLarge`] for an alignment above a pageblock's where memory itself is not so aligned.
+    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so aligned;
+    /// [`AllocError::ZeroLength`].
     pub fn alloc_contig(
         &self,
         count: u64,
