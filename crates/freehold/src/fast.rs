@@ -301,7 +301,11 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             return Fast::Done;
         }
         if owner.hot_key.get() != pfn.get() >> 6 {
-            return self.free_not_hot(pfn);
+            return if owner.remote_key.get() == pfn.get() >> 6 {
+                self.free_combined(pfn)
+            } else {
+                self.free_not_hot(pfn)
+            };
         }
         let cell = self.known.hot.get();
         let (word, mask) = (cell.get(), 1u64 << (pfn.get() % 64));
@@ -350,19 +354,10 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
     }
 
-    /// One frame, by the owner, who is inside: into a word of its own that it did not free into last. Leaves.
-    #[inline(never)]
-    fn free_not_hot(&self, pfn: Pfn) -> Fast {
-        let CpuState { lock, owner, .. } = self.state;
-        let key = pfn.get() >> 6;
-        if owner.remote_key.get() != key {
-            let lone = owner.last_key.get() != key && owner.holds_frame();
-            if lone && self.free_lone(pfn) {
-                owner.last_key.set(key);
-                return self.counted();
-            }
-            return self.free_in_other_word(pfn);
-        }
+    /// One frame of the word that the owner freed into last of those that others hold, by the owner, who is inside.
+    /// Leaves.
+    #[inline(always)]
+    fn free_combined(&self, pfn: Pfn) -> Fast {
         let (entry, remote) = self.known.remote.get();
         let (mask, before) = (1u64 << (pfn.get() % 64), entry.mask.get());
         let taken = before | entry.known.get();
@@ -375,10 +370,32 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         entry.mask.set(before | mask);
         entry.frees.add(1);
         if taken | mask == !0 {
-            self.fh.flush_entry(self.state, key as usize % COMBINE);
+            return self.combined_word_filled(pfn);
         }
-        lock.leave_owner();
+        self.state.lock.leave_owner();
         Fast::Done
+    }
+
+    /// Every frame of the word is free: publishes what was freed. By the owner, who is inside. Leaves.
+    #[cold]
+    #[inline(never)]
+    fn combined_word_filled(&self, pfn: Pfn) -> Fast {
+        self.fh.flush_entry(self.state, (pfn.get() >> 6) as usize % COMBINE);
+        self.state.lock.leave_owner();
+        Fast::Done
+    }
+
+    /// One frame, by the owner, who is inside: into a word that it did not free into last. Leaves.
+    #[inline(never)]
+    fn free_not_hot(&self, pfn: Pfn) -> Fast {
+        let owner = &self.state.owner;
+        let key = pfn.get() >> 6;
+        let lone = owner.last_key.get() != key && owner.holds_frame();
+        if lone && self.free_lone(pfn) {
+            owner.last_key.set(key);
+            return self.counted();
+        }
+        self.free_in_other_word(pfn)
     }
 
     /// The first frame of its word in a while: into a block of which nothing is known but that it is this CPU's own,
@@ -413,7 +430,7 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         let entry = &self.state.combine[key as usize % COMBINE];
         if entry.key.get() == key && entry.mask.get() != 0 {
             self.know_remote(key, entry);
-            return self.free_not_hot(pfn);
+            return self.free_combined(pfn);
         }
         let Some(index) = self.fh.map.locate(pfn.get()) else { return self.refused() };
         let Some(block) = blocks.get(index as usize) else { return self.refused() };
