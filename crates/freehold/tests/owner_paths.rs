@@ -827,6 +827,32 @@ fn a_block_freed_to_and_fro_between_its_words_is_known_to_be_whole() {
 }
 
 #[test]
+fn a_block_used_up_and_put_aside_takes_part_again_when_its_last_word_gets_a_frame_back() {
+    written(|p| {
+        let (first, second) = (p.block(OWNER), p.block(OWNER));
+        p.free_one(OWNER, second + 100);
+        p.free_one(OWNER, second + 101);
+        (0..4).for_each(|i| p.free_one(OWNER, first + i));
+        // The first block becomes the active one, is freed into, and is used up.
+        while p.frames[first as usize..first as usize + 4].contains(&Frame::Free) {
+            p.single(OWNER);
+        }
+        p.free_one(OWNER, first + 3);
+        p.free_one(OWNER, first + 2);
+        while p.frames[first as usize..first as usize + 4].contains(&Frame::Free) {
+            p.single(OWNER);
+        }
+        // Another one takes its place, and now the word freed into last is one of a block on the shelf.
+        let other = p.single(OWNER);
+        assert_ne!(other / 512, first / 512);
+        p.free_one(OWNER, first + 2);
+        p.free_one(OWNER, first + 1);
+        p.check();
+        p.fh.validate().unwrap();
+    });
+}
+
+#[test]
 fn the_owner_is_told_of_frees_by_others_in_whichever_block_it_freed_into_last() {
     written(|p| {
         let blocks = [p.block(OWNER), p.block(OWNER), p.block(OWNER)];
