@@ -18,6 +18,9 @@ impl Peer {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Bitmap, Self::Mimalloc, Self::Jemalloc, Self::Snmalloc];
 
+    /// How to make a build that has them.
+    pub const BUILD: &str = "cargo run --release -p freehold-lab --features peers -- bench ...";
+
     /// What to write on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -49,11 +52,6 @@ impl Peer {
     /// What has to be done before it can be measured; `None` where it can.
     #[must_use]
     pub fn needs(self) -> Option<String> {
-        (!cfg!(feature = "peers")).then(|| {
-            format!(
-                "engine {} needs a build with --features peers: cargo build --release -p freehold-lab --features peers",
-                self.name()
-            )
-        })
+        (!cfg!(feature = "peers")).then(|| format!("engine {} needs a build with --features peers", self.name()))
     }
 }
