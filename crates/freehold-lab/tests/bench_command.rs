@@ -13,71 +13,212 @@ fn bench() -> Command {
     command
 }
 
-/// Every benchmark with its metrics, and whether it takes two CPUs.
-const METRICS: [(&str, &[&str], bool); 9] = [
-    ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], false),
+const ZONE: [&str; 2] = ["zone_lock_acquisitions_per_1000_frames", "zone_lock_work_per_1000_frames"];
+
+/// Every benchmark with its metrics but those of [`ZONE`], whether it has these too, and whether it takes two CPUs.
+const METRICS: [(&str, &[&str], bool, bool); 17] = [
+    ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
     (
         "bulk",
         &["ns_per_alloc", "ns_per_free", "ns_per_free_reversed", "ns_per_frame_bulk_alloc", "ns_per_frame_bulk_free"],
+        true,
         false,
     ),
-    ("random-free", &["ns_per_free"], false),
-    ("order9-split", &["ns_per_group"], false),
-    ("contig", &["ns_per_group"], false),
-    ("producer-consumer", &["ns_per_frame", "ns_per_frame_bulk"], true),
-    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered"], true),
-    ("two-threads", &["ns_per_pair_order0", "ns_per_pair_order0_alone"], true),
+    ("random-free", &["ns_per_free"], true, false),
+    ("order9-split", &["ns_per_group"], true, false),
+    ("contig", &["ns_per_group"], true, false),
+    (
+        "producer-consumer",
+        &[
+            "ns_per_frame",
+            "ns_per_frame_bulk",
+            "ns_per_frame_depth_1",
+            "ns_per_frame_depth_16",
+            "ns_per_frame_depth_256",
+            "ns_per_frame_depth_1024",
+            "ns_per_frame_depth_4096",
+            "distinct_frames_depth_1",
+            "distinct_frames_depth_16",
+            "distinct_frames_depth_64",
+            "distinct_frames_depth_256",
+            "distinct_frames_depth_1024",
+            "distinct_frames_depth_4096",
+        ],
+        true,
+        true,
+    ),
+    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered"], true, true),
+    ("two-threads", &["ns_per_pair_order0", "ns_per_pair_order0_alone"], false, true),
     (
         "sixteen-threads",
         &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_frame", "ns_per_frame_one_freer", "threads"],
+        false,
         true,
     ),
+    ("cma-range", &["ns_per_alloc", "ns_per_release"], true, false),
+    ("many-alloc-few-free", &["ns_per_frame", "threads"], true, true),
+    ("few-alloc-many-free", &["ns_per_frame", "threads"], true, true),
+    (
+        "netperf-like",
+        &[
+            "ns_per_chunk_depth_1",
+            "ns_per_chunk_depth_16",
+            "ns_per_chunk_depth_256",
+            "ns_per_chunk_depth_4096",
+            "distinct_chunks_depth_1",
+            "distinct_chunks_depth_16",
+            "distinct_chunks_depth_256",
+            "distinct_chunks_depth_4096",
+            "most_reused_depth_1",
+            "most_reused_depth_16",
+            "most_reused_depth_256",
+            "most_reused_depth_4096",
+        ],
+        true,
+        true,
+    ),
+    ("exit-avalanche", &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"], true, true),
+    ("page-fault1", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
+    ("page-fault2", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
+    ("trunc", &["ns_per_page_read", "ns_per_page_truncated"], true, false),
 ];
+
+fn two_cpus() -> bool {
+    let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    if !two {
+        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: benchmarks of two threads; this machine has one CPU");
+    }
+    two
+}
+
+fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
 
 #[test]
 fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla", "buddy_system_allocator"];
+    let two_cpus = two_cpus();
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json"]);
-    for engine in engines {
+    engines.iter().for_each(|engine| {
         command.args(["-e", engine]);
-    }
+    });
+    command.args(METRICS.iter().filter(|metrics| two_cpus || !metrics.3).map(|metrics| metrics.0));
     let done = command.assert().code(0);
     let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
-    let keys =
-        |value: &serde_json::Value| value.as_object().expect("an object").keys().cloned().collect::<BTreeSet<String>>();
-    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<String>>();
-    assert_eq!(keys(&document), set(&["rows", "yardstick"]));
-    assert_eq!(keys(&document["yardstick"]), set(&["handover_ns", "rmw_ns"]));
+    assert_eq!(keys(&document), BTreeSet::from(["rows", "test", "unsuited", "yardstick"]));
+    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "rmw_ns"]));
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
+    assert_eq!(document["unsuited"].as_array().map(Vec::len), Some(0));
 
-    let two_cpus = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-    if !two_cpus {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: benchmarks of two threads; this machine has one CPU");
-    }
-    let mut wanted = Vec::new();
-    for (benchmark, metrics, two) in METRICS {
-        if two && !two_cpus {
-            continue;
-        }
-        for metric in metrics {
-            engines.iter().for_each(|engine| wanted.push((benchmark, *metric, *engine)));
-        }
-    }
     let rows = document["rows"].as_array().expect("an array");
     let text = |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
     for row in rows {
-        assert_eq!(keys(row), set(&["benchmark", "engine", "max", "median", "metric", "min", "runs", "unit"]));
-        let unit = if row["metric"] == "threads" { "threads" } else { "ns" };
-        assert_eq!((row["unit"].as_str(), row["runs"].as_u64()), (Some(unit), Some(1)));
+        let mut wanted =
+            BTreeSet::from(["benchmark", "better", "engine", "max", "median", "metric", "min", "runs", "unit"]);
+        if row["engine"] != "freehold" && !row["baseline"].is_null() {
+            wanted.extend(["baseline", "p", "percent", "significant"]);
+            assert_eq!(row["baseline"], "freehold");
+            // One run against one.
+            assert_eq!((row["p"].as_f64(), row["significant"].as_bool()), (Some(1.0), Some(false)));
+        }
+        if row["metric"] == "bystander_p999_ns" {
+            wanted.insert("histogram");
+            let samples = row["histogram"].as_array().expect("samples");
+            assert!(samples.windows(2).all(|two| two[0][0].as_u64() < two[1][0].as_u64()));
+            assert!(samples.iter().all(|sample| sample[1].as_u64() > Some(0)));
+        }
+        assert_eq!(keys(row), wanted, "{row}");
+        assert_eq!(row["runs"].as_u64(), Some(1));
         let number = |name: &str| row[name].as_f64().expect("a number");
-        assert!(number("median") > 0.0 && number("min") <= number("median") && number("median") <= number("max"));
+        assert!(number("median") >= 0.0 && number("min") <= number("median") && number("median") <= number("max"));
+        assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
     }
-    let found: Vec<_> =
+    let found: BTreeSet<_> =
         rows.iter().map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine"))).collect();
-    let found: Vec<_> = found.iter().map(|(b, m, e)| (b.as_str(), m.as_str(), e.as_str())).collect();
-    assert_eq!(found, wanted);
+    assert_eq!(found.len(), rows.len(), "a row twice");
+    for (benchmark, metrics, zone, _) in METRICS.iter().filter(|metrics| two_cpus || !metrics.3) {
+        let has = |metric: &str, engine: &str| {
+            found.contains(&((*benchmark).to_owned(), metric.to_owned(), engine.to_owned()))
+        };
+        for engine in engines {
+            metrics.iter().for_each(|metric| assert!(has(metric, engine), "{benchmark} {metric} {engine}"));
+            let counts = *zone && engine != "buddy_system_allocator";
+            ZONE.iter().for_each(|metric| assert!(!counts || has(metric, engine), "{benchmark} {metric} {engine}"));
+        }
+    }
+}
+
+/// Four runs of engines that differ by a factor: the star is given, and the rows say by which test.
+#[test]
+fn clear_differences_are_significant() {
+    let command = ["--quick", "--runs", "4", "--json", "-e", "vanilla,-contig-free", "-e", "freehold", "contig"];
+    let done = bench().args(command).assert().code(0);
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    assert_eq!(document["test"]["level"], 0.05);
+    let rows = document["rows"].as_array().expect("an array");
+    let row = rows.iter().find(|row| row["metric"] == "ns_per_group" && row["engine"] == "freehold").expect("a row");
+    // All four below all four: 2 of 70 ways.
+    assert!((row["p"].as_f64().expect("a number") - 2.0 / 70.0).abs() < 1e-12, "{row}");
+    assert_eq!((row["significant"].as_bool(), row["baseline"].as_str()), (Some(true), Some("vanilla,-contig-free")));
+    assert!(row["percent"].as_f64().expect("a number") < -50.0, "{row}");
+}
+
+/// A machine that a narrow terminal and a wide one are told of in lines that fit.
+#[test]
+fn tables_fit_the_terminal() {
+    for columns in ["80", "120"] {
+        let command = ["--quick", "--runs", "1", "pair", "contig", "cma-range", "--targets"];
+        let done = bench().env("COLUMNS", columns).args(command).assert().code(0);
+        let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+        let most: usize = columns.parse().expect("a number");
+        // What is to be reached is a table of its own, which breaks its cells.
+        text.lines().for_each(|line| assert!(line.chars().count() <= most, "{columns}: {line}"));
+        assert!(text.contains("read-modify-write") && text.contains("No stars"), "{text}");
+    }
+}
+
+#[test]
+fn peers_are_known_by_name() {
+    let help = bench().args(["-e", "help"]).assert().code(0).stderr("");
+    let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
+    for engine in ["freehold", "buddy_system_allocator", "mmap", "bitmap-allocator", "mimalloc", "jemalloc", "snmalloc"]
+    {
+        assert!(text.contains(engine), "{engine}: {text}");
+    }
+    let mut command = bench();
+    command.args(["--quick", "--runs", "1", "--json", "pair", "order9-split", "trunc", "-e", "freehold"]);
+    ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"].iter().for_each(|engine| {
+        command.args(["-e", engine]);
+    });
+    if cfg!(feature = "peers") {
+        let done = command.assert().code(0);
+        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+        let rows = document["rows"].as_array().expect("an array");
+        let count = |engine: &str, metric: &str| {
+            rows.iter().filter(|row| row["engine"] == engine && row["metric"] == metric).count()
+        };
+        for engine in ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"] {
+            assert_eq!((count(engine, "ns_per_pair_order0"), count(engine, "ns_per_page_read")), (1, 1), "{engine}");
+        }
+        let unsuited = document["unsuited"].as_array().expect("an array");
+        assert_eq!(unsuited.len(), 3, "{unsuited:?}");
+        assert!(unsuited.iter().all(|left| left["benchmark"] == "order9-split" && left["reason"].is_string()));
+    } else {
+        let wanted = contains("engine bitmap-allocator needs a build with --features peers");
+        command.assert().code(2).stdout("").stderr(wanted.and(contains("cargo run --release")));
+        assert!(text.contains("needs a build with --features peers"), "{text}");
+    }
+}
+
+/// The system calls need no feature.
+#[test]
+fn mmap_is_an_engine() {
+    bench().args(["--quick", "--runs", "1", "-e", "mmap", "pair", "random-free"]).assert().code(0).stdout(
+        contains("ns_per_pair_order9").and(contains("- random-free, mmap: ")).and(contains("RANDOM-FREE").not()),
+    );
 }
 
 #[test]
@@ -119,10 +260,14 @@ fn sixteen_threads_says_how_many_there_were() {
 fn list_names_everything() {
     let done = bench().arg("--list").assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for (benchmark, metrics, _) in METRICS {
+    let help = bench().arg("--help").assert().code(0);
+    let help = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
+    for (benchmark, metrics, ..) in METRICS {
         assert!(text.contains(&benchmark.to_uppercase()), "{benchmark}");
         metrics.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
+        assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
     }
+    assert_eq!(text.matches("  Source: ").count(), METRICS.len());
     let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
     let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     assert_eq!(list[0]["name"], "pair");

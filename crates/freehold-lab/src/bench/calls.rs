@@ -9,6 +9,8 @@ use std::fmt;
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
+use super::Kind;
+
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
 
@@ -38,6 +40,32 @@ pub trait Machine: Sync {
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
     fn free_blocks(&self) -> Option<u64>;
+
+    /// What has happened under its zone locks since it was made, exact while nobody uses it; `None` where it has none
+    /// or does not count.
+    fn zone_lock(&self) -> Option<ZoneLock> {
+        None
+    }
+
+    /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
+    fn is_memory(&self) -> bool {
+        false
+    }
+
+    /// Why a benchmark cannot be run on it; `None` where it can.
+    fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
+        None
+    }
+}
+
+/// What has happened under zone locks. Steps are what each engine counts: list entries linked and unlinked, buddies
+/// looked at, lists searched, bitmap words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneLock {
+    /// Times one was taken.
+    pub acquisitions: u64,
+    /// Steps of work while one was held.
+    pub work: u64,
 }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
@@ -83,7 +111,43 @@ pub trait Calls {
     ///
     /// As [`free`](Self::free).
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused>;
+
+    /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc) where the engine
+    /// makes no difference.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](Self::alloc).
+    #[inline(always)]
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        self.alloc(order)
+    }
+
+    /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the bulk call where the
+    /// engine has no other.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    #[inline(always)]
+    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        self.free_bulk(frames)
+    }
+
+    /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that cannot be asked for
+    /// given frames gives as many others in a row. Returns which.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be had.
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        let _ = range;
+        Err(Refused::NoSuchCall)
+    }
 }
+
+/// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
+pub const FOLIOS: usize = 31;
 
 /// An engine did not do what was asked. Small and without heap, so that handing it up costs a timed loop no more than
 /// the branch that any caller has.
@@ -108,6 +172,13 @@ pub enum Refused {
         /// The frame.
         pfn: Pfn,
     },
+    /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
+    NoSuchCall,
+    /// Frames were still in use when all had been freed.
+    Kept {
+        /// How many.
+        frames: u64,
+    },
     /// The other thread of a benchmark gave up.
     Abandoned,
 }
@@ -120,6 +191,8 @@ impl fmt::Display for Refused {
             Self::Short { wanted, got } => write!(f, "a bulk call for {wanted} frames gave {got}"),
             Self::NoMemory => f.write_str("out of memory"),
             Self::Overlap { pfn } => write!(f, "{pfn} was handed out while it was in use"),
+            Self::NoSuchCall => f.write_str("there is no such call"),
+            Self::Kept { frames } => write!(f, "{frames} frames were still in use when all had been freed"),
             Self::Abandoned => f.write_str("the other thread gave up"),
         }
     }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::workloads::{cma_range, exit_avalanche, handoff, netperf, page_fault, producer_consumer, trunc};
+
 /// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
@@ -26,6 +28,22 @@ pub enum Kind {
     TwoThreads,
     /// Sixteen threads at once.
     SixteenThreads,
+    /// Allocate a range that CPUs hold frames of, release it.
+    CmaRange,
+    /// Many threads allocate, few free.
+    ManyAllocFewFree,
+    /// One thread allocates, all others free.
+    FewAllocManyFree,
+    /// Order 3 from a sender to a receiver.
+    NetperfLike,
+    /// All exit at once beside a bystander.
+    ExitAvalanche,
+    /// Fault anonymous memory in, unmap it.
+    PageFault1,
+    /// Fault a private mapping of a file in, unmap it.
+    PageFault2,
+    /// Fill the page cache, truncate.
+    Trunc,
 }
 
 /// What is printed of a benchmark.
@@ -56,9 +74,61 @@ pub struct Metric {
     pub what: &'static str,
 }
 
-const fn ns(name: &'static str, what: &'static str) -> Metric {
+impl Metric {
+    /// What more of it means: that an engine is better, worse, or neither.
+    #[must_use]
+    pub fn better(&self) -> Better {
+        match self.unit {
+            THREADS => Better::Neither,
+            "uses" | "operations/s" => Better::More,
+            _ => Better::Less,
+        }
+    }
+
+    /// Its name in tables, which have less room.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self.name {
+            ZONE_LOCKS => "zone locks/1,000 frames",
+            ZONE_WORK => "zone work/1,000 frames",
+            name => name,
+        }
+    }
+}
+
+/// What more of a metric means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// The engine is better.
+    More,
+    /// The engine is worse.
+    Less,
+    /// Neither: it says how it was measured.
+    Neither,
+}
+
+/// A time.
+pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {
     Metric { name, unit: "ns", what }
 }
+
+/// A count.
+pub(super) const fn counted(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
+    Metric { name, unit, what }
+}
+
+/// The metric that says how often a zone lock was taken.
+pub const ZONE_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames";
+/// The metric that says how much was done under zone locks.
+pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
+
+pub(super) const ZONE_LOCKS_METRIC: Metric =
+    counted(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them");
+pub(super) const ZONE_WORK_METRIC: Metric =
+    counted(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
+pub(super) const THREADS_METRIC: Metric =
+    Metric { name: THREADS, unit: THREADS, what: "how many there were: as many as CPUs, up to the most above" };
 
 const PAIR: About = About {
     name: "pair",
@@ -69,6 +139,8 @@ const PAIR: About = About {
     metrics: &[
         ns("ns_per_pair_order0", "an allocation and its free, single frames"),
         ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
     ],
 };
 
@@ -85,6 +157,8 @@ const BULK: About = About {
         ns("ns_per_free_reversed", "a frame, freed one by one in the reverse order"),
         ns("ns_per_frame_bulk_alloc", "a frame, allocated 64 a call"),
         ns("ns_per_frame_bulk_free", "a frame, freed 64 a call in the order of allocation"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
     ],
 };
 
@@ -94,7 +168,7 @@ const RANDOM_FREE: About = About {
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[ns("ns_per_free", "a frame, freed one by one in random order")],
+    metrics: &[ns("ns_per_free", "a frame, freed one by one in random order"), ZONE_LOCKS_METRIC, ZONE_WORK_METRIC],
 };
 
 const ORDER9_SPLIT: About = About {
@@ -103,7 +177,11 @@ const ORDER9_SPLIT: About = About {
     source: "the contiguous-free thread's test before its change (split, then __free_page in a loop)",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed")],
+    metrics: &[
+        ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+    ],
 };
 
 const CONTIG: About = About {
@@ -112,19 +190,10 @@ const CONTIG: About = About {
     source: "the contiguous-free thread's test after its change (split, then free_contig_range)",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[ns("ns_per_group", "the free of the range; allocation and split are not timed")],
-};
-
-const PRODUCER_CONSUMER: About = About {
-    name: "producer-consumer",
-    what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
-           ring of 64 messages with one producer and one consumer.",
-    source: "network receive paths and the affinity violations of the recorded traces; xmalloc-test of malloc families",
-    threads: 2,
-    fewest_threads: 2,
     metrics: &[
-        ns("ns_per_frame", "a frame, from its allocation to its free, by single calls; ring included"),
-        ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
+        ns("ns_per_group", "the free of the range; allocation and split are not timed"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
     ],
 };
 
@@ -138,6 +207,8 @@ const REMOTE_FREE: About = About {
     metrics: &[
         ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
         ns("ns_per_free_scattered", "a frame, freed in random order"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
     ],
 };
 
@@ -165,7 +236,7 @@ const SIXTEEN_THREADS: About = About {
         ns("ns_per_pair_order0_alone", "a pair, of the first thread while the other CPUs rest"),
         ns("ns_per_frame", "a frame, from its allocation to its free by one of the others; rings included"),
         ns("ns_per_frame_one_freer", "the same with one thread that frees"),
-        Metric { name: THREADS, unit: "threads", what: "how many there were: 16, or the CPUs of this machine" },
+        THREADS_METRIC,
     ],
 };
 
@@ -174,7 +245,7 @@ pub const THREADS: &str = "threads";
 
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 17] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -184,6 +255,14 @@ impl Kind {
         Self::RemoteFree,
         Self::TwoThreads,
         Self::SixteenThreads,
+        Self::CmaRange,
+        Self::ManyAllocFewFree,
+        Self::FewAllocManyFree,
+        Self::NetperfLike,
+        Self::ExitAvalanche,
+        Self::PageFault1,
+        Self::PageFault2,
+        Self::Trunc,
     ];
 
     /// What it is.
@@ -195,10 +274,56 @@ impl Kind {
             Self::RandomFree => &RANDOM_FREE,
             Self::Order9Split => &ORDER9_SPLIT,
             Self::Contig => &CONTIG,
-            Self::ProducerConsumer => &PRODUCER_CONSUMER,
+            Self::ProducerConsumer => &producer_consumer::ABOUT,
             Self::RemoteFree => &REMOTE_FREE,
             Self::TwoThreads => &TWO_THREADS,
             Self::SixteenThreads => &SIXTEEN_THREADS,
+            Self::CmaRange => &cma_range::ABOUT,
+            Self::ManyAllocFewFree => &handoff::MANY,
+            Self::FewAllocManyFree => &handoff::FEW,
+            Self::NetperfLike => &netperf::ABOUT,
+            Self::ExitAvalanche => &exit_avalanche::ABOUT,
+            Self::PageFault1 => &page_fault::ONE,
+            Self::PageFault2 => &page_fault::TWO,
+            Self::Trunc => &trunc::ABOUT,
+        }
+    }
+
+    /// Whether its timed loops write to the frames they allocate.
+    #[must_use]
+    pub const fn writes_memory(self) -> bool {
+        matches!(
+            self,
+            Self::ManyAllocFewFree
+                | Self::FewAllocManyFree
+                | Self::NetperfLike
+                | Self::PageFault1
+                | Self::PageFault2
+                | Self::Trunc
+        )
+    }
+
+    /// Frames of every engine's machine when so many threads run.
+    #[must_use]
+    pub const fn frames(self, threads: u16) -> u64 {
+        match self {
+            Self::CmaRange => cma_range::FRAMES,
+            // Each thread's pages and its file's are half of it.
+            Self::PageFault1 | Self::PageFault2 if threads > 2 => 1 << 19,
+            // 1 GiB: all of it is really there.
+            _ if self.writes_memory() => 1 << 18,
+            // 4 GiB.
+            _ => 1 << 20,
+        }
+    }
+
+    /// CPUs of every engine's machine when so many threads run.
+    #[must_use]
+    pub const fn cpus(self, threads: u16) -> u16 {
+        match self {
+            Self::CmaRange => cma_range::CPUS,
+            _ if threads < 2 => 2,
+            _ => threads,
         }
     }
 
@@ -251,7 +376,10 @@ mod tests {
     fn names_are_read_back() {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
-            assert!(!kind.about().metrics.is_empty());
+            let metrics = kind.about().metrics;
+            assert!(!metrics.is_empty());
+            let names: std::collections::BTreeSet<_> = metrics.iter().map(|metric| metric.name).collect();
+            assert_eq!(names.len(), metrics.len(), "{kind}: a metric twice");
         }
         assert!("bulc".parse::<Kind>().unwrap_err().to_string().contains("did you mean 'bulk'"));
     }

@@ -5,6 +5,7 @@
 //!  runner      in what order                 engines/  the engines behind those calls
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  threads     several threads' loops        table     the table
+//!  workloads/  the threads' workloads        significance  whether a difference is one
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
 //! ```
 //!
@@ -18,20 +19,31 @@
 //!   that hands out a frame twice, or loses one, gets no figure. Each run begins with the CPUs' own stocks drained.
 //! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock, the rest by the
 //!   wall clock ([`clock`]).
-//! * No timed loop touches the memory of a frame.
+//! * No timed loop touches the memory of a frame, but those of the workloads that are about memory
+//!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
+//! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that can be: exact, and
+//!   the same in every run ([`workloads::counting`]).
+//! * A difference from the first engine is called one by a test ([`significance`]).
 //! * The same run measures an atomic read-modify-write and the hand-over of a cache line ([`yardstick`]), in which
 //!   figures can be compared between machines.
 
+// Writes to frames, as their users do.
+#[allow(unsafe_code)]
+pub mod backing;
 pub mod calls;
 pub mod catalogue;
 pub mod clock;
 pub mod engines;
+pub mod figures;
 pub mod loops;
 pub mod result;
+mod ring;
 pub mod runner;
+pub mod significance;
 pub mod table;
 pub mod targets;
 pub mod threads;
+pub mod workloads;
 pub mod yardstick;
 
 pub use catalogue::Kind;

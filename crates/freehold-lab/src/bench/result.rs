@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use super::Kind;
+use super::catalogue::Better;
+use super::significance;
 
 /// Figures of the runs so far, of one thing.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -42,6 +44,12 @@ impl Spread {
     pub fn max(&self) -> Option<f64> {
         self.sorted.last().copied()
     }
+
+    /// All of them, rising.
+    #[must_use]
+    pub fn sorted(&self) -> &[f64] {
+        &self.sorted
+    }
 }
 
 /// What the machine itself costs.
@@ -70,8 +78,60 @@ pub struct Row {
     pub min: f64,
     /// The greatest of the runs.
     pub max: f64,
-    /// How many runs.
+    /// How many runs; 1 of what is counted once because each run would count the same.
     pub runs: usize,
+    /// What more of it means.
+    pub better: Better,
+    /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
+    #[serde(flatten)]
+    pub comparison: Option<Comparison>,
+    /// Every sample of all runs as value and count, rising, where the metric is a percentile of many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Vec<(u64, u64)>>,
+}
+
+/// A figure beside the first engine's.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    /// The first engine.
+    pub baseline: String,
+    /// How much more than its median, in percent; negative for less. Nothing where that is 0.
+    pub percent: Option<f64>,
+    /// Probability of a difference as clear as this one between runs of the same engine.
+    pub p: f64,
+    /// Whether `p` is below [`significance::LEVEL`].
+    pub significant: bool,
+}
+
+impl Comparison {
+    /// Of one engine's runs with the first's.
+    #[must_use]
+    pub fn of(spread: &Spread, baseline: &str, base: &Spread) -> Option<Self> {
+        let p = significance::p_value(base.sorted(), spread.sorted())?;
+        let (from, to) = (base.median()?, spread.median()?);
+        let percent = (from != 0.0).then(|| (to - from) / from * 100.0);
+        Some(Self { baseline: baseline.to_owned(), percent, p, significant: p < significance::LEVEL })
+    }
+}
+
+/// How `significant` was found.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Test {
+    /// The test.
+    pub name: &'static str,
+    /// The level.
+    pub level: f64,
+}
+
+/// A benchmark that an engine was not measured in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unsuited {
+    /// The benchmark's name.
+    pub benchmark: &'static str,
+    /// The engine's name as given.
+    pub engine: String,
+    /// Why.
+    pub reason: &'static str,
 }
 
 /// What `--json` prints.
@@ -79,6 +139,10 @@ pub struct Row {
 pub struct Document<'a> {
     /// In what to read the rows.
     pub yardstick: Yardstick,
+    /// How differences were told from chance.
+    pub test: Test,
+    /// What could not be measured, and why.
+    pub unsuited: &'a [Unsuited],
     /// The figures: by benchmark, then metric, then engine.
     pub rows: &'a [Row],
 }
@@ -104,6 +168,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Benchmarks left out because they need more CPUs than there are.
     pub left_out: Vec<Kind>,
+    /// Benchmarks that single engines were left out of.
+    pub unsuited: Vec<Unsuited>,
     /// It was stopped before all was done.
     pub interrupted: bool,
 }
@@ -113,7 +179,8 @@ impl Report {
     #[must_use]
     pub fn document(&self) -> Document<'_> {
         let yardstick = Yardstick { rmw_ns: self.rmw.median(), handover_ns: self.handover.median() };
-        Document { yardstick, rows: &self.rows }
+        let test = Test { name: significance::NAME, level: significance::LEVEL };
+        Document { yardstick, test, unsuited: &self.unsuited, rows: &self.rows }
     }
 
     /// The figure of an engine.

@@ -1,24 +1,28 @@
 //! In what order things are measured.
 //!
 //! ```text
-//!  for each benchmark:  build every engine, warm each up with its frames stamped
+//!  for each benchmark:  build every engine, count what can be counted, warm each up with its frames stamped
 //!                       for each run:  the yardstick, then engine A, B, C ...
 //!                       check every engine, forget it
 //! ```
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::{Machine, Refused};
-use super::clock::Cpus;
-use super::engines::{BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, RingAlone, Stamped};
-use super::result::{Report, Row, Spread};
-use super::{Kind, loops, threads, yardstick};
+use hdrhistogram::Histogram;
 
-/// Frames of every engine's machine: 4 GiB.
-const FRAMES: u64 = 1 << 20;
-/// CPUs of every engine's machine, but where a benchmark runs more threads.
-const CPUS: u16 = 2;
+use super::backing::Backing;
+use super::calls::{Machine, Refused};
+use super::catalogue::{THREADS, ZONE_LOCKS, ZONE_WORK};
+use super::clock::Cpus;
+use super::engines::{
+    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
+};
+use super::figures::{Figures, Meter};
+use super::result::{Comparison, Report, Row, Spread, Unsuited};
+use super::workloads::{self, Run};
+use super::{Kind, loops, threads, yardstick};
 
 /// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,9 +31,20 @@ pub struct Scale {
     block_pairs: u64,
     frames: usize,
     batches: u64,
-    messages: u64,
+    /// Of `producer-consumer`, 64 frames each.
+    pub(super) messages: u64,
     remote: usize,
     yardstick: u64,
+    /// Of `netperf-like`, 32 KiB each, through a ring.
+    pub(super) chunks: u64,
+    /// Batches of 1,024 frames that threads hand to others.
+    pub(super) batches_handed: u64,
+    /// Avalanches.
+    pub(super) avalanches: u64,
+    /// Mappings of 128 MiB that a thread faults in.
+    pub(super) mappings: u64,
+    /// Ranges of `cma-range`.
+    pub(super) ranges: u64,
 }
 
 impl Scale {
@@ -42,14 +57,40 @@ impl Scale {
         messages: 20_000,
         remote: 960 * 512,
         yardstick: 500_000,
+        chunks: 40_000,
+        batches_handed: 2_000,
+        avalanches: 8,
+        mappings: 4,
+        ranges: 20,
     };
 
     /// As many frames, but what repeats itself repeats itself less.
-    pub const QUICK: Self =
-        Self { pairs: 200_000, block_pairs: 50_000, batches: 8, messages: 5_000, yardstick: 200_000, ..Self::FULL };
+    pub const QUICK: Self = Self {
+        pairs: 200_000,
+        block_pairs: 50_000,
+        batches: 8,
+        messages: 5_000,
+        yardstick: 200_000,
+        chunks: 4_000,
+        batches_handed: 400,
+        avalanches: 2,
+        mappings: 1,
+        ranges: 4,
+        ..Self::FULL
+    };
 
     /// For the warm-up: every frame is used once, which is what matters.
-    const WARM_UP: Self = Self { pairs: 20_000, block_pairs: 2_000, batches: 2, messages: 2_000, ..Self::QUICK };
+    const WARM_UP: Self = Self {
+        pairs: 20_000,
+        block_pairs: 2_000,
+        batches: 2,
+        messages: 2_000,
+        chunks: 1_000,
+        batches_handed: 200,
+        avalanches: 1,
+        ranges: 1,
+        ..Self::QUICK
+    };
 }
 
 /// What to measure.
@@ -93,6 +134,15 @@ pub enum BenchError {
         /// What it did.
         refused: Refused,
     },
+    /// There is no memory for a benchmark that writes some.
+    NoMemory {
+        /// The benchmark.
+        benchmark: Kind,
+        /// Frames that it needs.
+        frames: u64,
+        /// What the system said.
+        reason: String,
+    },
     /// An engine is not whole after a benchmark.
     NotWhole {
         /// The engine.
@@ -109,6 +159,13 @@ impl fmt::Display for BenchError {
         match self {
             Self::Unbuildable { engine, reason } => write!(f, "engine '{engine}' cannot be built: {reason}"),
             Self::Engine { engine, benchmark, refused } => write!(f, "{benchmark}: engine '{engine}': {refused}"),
+            Self::NoMemory { benchmark, frames, reason } => {
+                write!(
+                    f,
+                    "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
+                    frames >> 8
+                )
+            }
             Self::NotWhole { engine, benchmark, finding } => {
                 write!(f, "{benchmark}: engine '{engine}' is not whole afterwards: {finding}")
             }
@@ -120,18 +177,34 @@ impl std::error::Error for BenchError {}
 
 /// An engine, however it is typed. The one call through a table that a run makes is [`Rig::run`], outside the loops.
 trait Rig {
-    fn warm_up(&self, kind: Kind, cpus: &Cpus) -> Result<(), Refused>;
-    fn run(&self, kind: Kind, scale: &Scale, cpus: &Cpus, run: u64) -> Result<Vec<f64>, Refused>;
+    fn unsuited(&self, kind: Kind) -> Option<&'static str>;
+    /// On an engine just built.
+    fn count(&self, kind: Kind) -> Result<Option<Figures>, Refused>;
+    fn warm_up(&self, kind: Kind, run: &Run<'_>) -> Result<(), Refused>;
+    fn run(&self, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused>;
     fn check(&self) -> Result<(), String>;
 }
 
 impl<M: Machine> Rig for M {
-    fn warm_up(&self, kind: Kind, cpus: &Cpus) -> Result<(), Refused> {
-        measure(&Stamped::new(self, FRAMES), kind, &Scale::WARM_UP, cpus, 0).map(drop)
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        Machine::unsuited(self, kind)
     }
 
-    fn run(&self, kind: Kind, scale: &Scale, cpus: &Cpus, run: u64) -> Result<Vec<f64>, Refused> {
-        measure(self, kind, scale, cpus, run)
+    fn count(&self, kind: Kind) -> Result<Option<Figures>, Refused> {
+        workloads::count(self, kind)
+    }
+
+    fn warm_up(&self, kind: Kind, run: &Run<'_>) -> Result<(), Refused> {
+        let stamped = Stamped::new(self, run.frames);
+        measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..*run }, 0)?;
+        match stamped.in_use() {
+            0 => Ok(()),
+            frames => Err(Refused::Kept { frames }),
+        }
+    }
+
+    fn run(&self, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused> {
+        measure(self, kind, run, number)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -140,16 +213,21 @@ impl<M: Machine> Rig for M {
     }
 }
 
-/// One run of a benchmark: its metrics in the catalogue's order. Each part begins with nothing in the CPUs' stocks.
-fn measure<M: Machine>(machine: &M, kind: Kind, scale: &Scale, cpus: &Cpus, run: u64) -> Result<Vec<f64>, Refused> {
+/// One run of a benchmark. Each part begins with nothing in the CPUs' stocks.
+fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused> {
+    if let Some(figures) = workloads::measure(machine, kind, run)? {
+        return Ok(figures);
+    }
+    let (scale, cpus) = (run.scale, run.cpus);
     // Each run another order, the same for every engine.
-    let seed = 0x9e37_79b9_7f4a_7c15 ^ (run + 1);
+    let seed = 0x9e37_79b9_7f4a_7c15 ^ (number + 1);
     let drained = || {
         cpus.pin(0);
         machine.drain();
         machine
     };
-    Ok(match kind {
+    let mut meter = Meter::default();
+    let values = match kind {
         Kind::Pair => {
             vec![loops::pair::<_, 0>(drained(), scale.pairs)?, loops::pair::<_, 9>(drained(), scale.block_pairs)?]
         }
@@ -160,10 +238,6 @@ fn measure<M: Machine>(machine: &M, kind: Kind, scale: &Scale, cpus: &Cpus, run:
         Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
         Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
         Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
-        Kind::ProducerConsumer => vec![
-            threads::producer_consumer(drained(), cpus, scale.messages, false)?,
-            threads::producer_consumer(drained(), cpus, scale.messages, true)?,
-        ],
         Kind::RemoteFree => vec![
             threads::remote_free(drained(), cpus, scale.remote, None)?,
             threads::remote_free(drained(), cpus, scale.remote, Some(seed))?,
@@ -173,15 +247,26 @@ fn measure<M: Machine>(machine: &M, kind: Kind, scale: &Scale, cpus: &Cpus, run:
             vec![slower, alone]
         }
         Kind::SixteenThreads => {
-            let threads = threads_of(kind, cpus);
             // As many pairs in all as two threads run: behind one lock for all of them they take long.
-            let pairs = (scale.pairs * 2 / u64::from(threads)).max(1);
-            let (alone, slowest) = threads::independent(drained(), cpus, threads, pairs)?;
-            let many = threads::allocator_and_freers(drained(), cpus, scale.messages, threads - 1, false)?;
-            let one = threads::allocator_and_freers(drained(), cpus, scale.messages, 1, false)?;
-            vec![slowest, alone, many, one, f64::from(threads)]
+            let pairs = (scale.pairs * 2 / u64::from(run.threads)).max(1);
+            let (alone, slowest) = threads::independent(drained(), cpus, run.threads, pairs)?;
+            let frames = scale.messages * loops::BULK as u64;
+            let freers = run.threads - 1;
+            let drained = drained();
+            let work = || threads::allocator_and_freers(drained, cpus, scale.messages, freers, false);
+            let many = meter.part(machine, frames, work)?;
+            cpus.pin(0);
+            machine.drain();
+            let one = threads::allocator_and_freers(machine, cpus, scale.messages, 1, false)?;
+            vec![slowest, alone, many, one]
         }
-    })
+        // Measured above.
+        _ => Vec::new(),
+    };
+    let metrics = kind.about().metrics.iter().map(|metric| metric.name);
+    let figures = Figures { values: metrics.zip(values).collect(), latencies: None }.with_zone_lock(&meter);
+    let threads = (kind == Kind::SixteenThreads).then(|| f64::from(run.threads));
+    Ok(figures.with_any(THREADS, threads))
 }
 
 /// Threads that a benchmark runs on this machine.
@@ -191,16 +276,34 @@ fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
     about.threads.min(there).max(about.fewest_threads)
 }
 
-fn build(engine: &BenchEngine, host: HostThreads, cpus: u16) -> Result<Box<dyn Rig>, BenchError> {
+fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Result<Box<dyn Rig>, BenchError> {
     let unbuildable = |reason| BenchError::Unbuildable { engine: engine.name().to_owned(), reason };
     Ok(match engine {
         BenchEngine::Freehold => {
-            let machine = FreeholdMachine::new(cpus, FRAMES, host);
+            let machine = FreeholdMachine::new(cpus, frames, host);
             Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
         }
-        BenchEngine::BuddySystem => Box::new(BuddySystem::new(FRAMES)),
-        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), cpus, FRAMES).map_err(unbuildable)?),
+        BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
+        BenchEngine::Mmap => Box::new(MmapMachine),
+        BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
+        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
     })
+}
+
+#[cfg(feature = "peers")]
+fn build_peer(peer: Peer, frames: u64) -> Result<Box<dyn Rig>, String> {
+    use super::engines::{BitmapMachine, HeapMachine};
+    Ok(match peer {
+        Peer::Bitmap => Box::new(BitmapMachine::new(frames)?),
+        Peer::Mimalloc => Box::new(HeapMachine(mimalloc::MiMalloc)),
+        Peer::Jemalloc => Box::new(HeapMachine(tikv_jemallocator::Jemalloc)),
+        Peer::Snmalloc => Box::new(HeapMachine(snmalloc_rs::SnMalloc)),
+    })
+}
+
+#[cfg(not(feature = "peers"))]
+fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
+    Err(peer.needs().unwrap_or_default())
 }
 
 /// Measures. `progress` is told before each engine's turn; when `stop` is set, what is under way is finished and the
@@ -232,7 +335,7 @@ fn run_here(
 ) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
-    let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(CPUS);
+    let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
     let mut report = Report {
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
@@ -244,75 +347,141 @@ fn run_here(
     let stopped = || stop.load(Ordering::Relaxed);
     // The first steps on a cold core are no measure.
     let _ = yardstick::rmw_ns(plan.scale.yardstick);
+    // Filled once for all benchmarks that need so much.
+    let mut backing: Option<Backing> = None;
     for &kind in &plan.benchmarks {
+        if stopped() {
+            break;
+        }
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
             report.left_out.push(kind);
             continue;
         }
-        let metrics = kind.about().metrics;
-        let mut spreads = vec![vec![Spread::default(); plan.engines.len()]; metrics.len()];
-        let fail = |engine: &BenchEngine, refused| BenchError::Engine {
-            engine: engine.name().to_owned(),
-            benchmark: kind,
-            refused,
-        };
-        let mut rigs = Vec::new();
-        for engine in &plan.engines {
+        let threads = threads_of(kind, &cpus);
+        let frames = kind.frames(threads);
+        if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames) {
+            let made = Backing::new(frames);
+            let failed = |error: io::Error| BenchError::NoMemory { benchmark: kind, frames, reason: error.to_string() };
+            backing = Some(made.map_err(failed)?);
+        }
+        let run = Run { cpus: &cpus, threads, scale: &plan.scale, frames, backing: backing.as_ref() };
+        benchmark(plan, kind, &run, host, &stopped, &mut progress, &mut report)?;
+    }
+    report.interrupted = stopped();
+    Ok(report)
+}
+
+/// What the runs of one benchmark have found, for one engine.
+#[derive(Clone, Default)]
+struct Found {
+    /// By the place of the metric.
+    spreads: Vec<Spread>,
+    latencies: Option<(&'static str, Histogram<u64>)>,
+}
+
+impl Found {
+    fn add(&mut self, kind: Kind, figures: Figures) {
+        for (spread, metric) in self.spreads.iter_mut().zip(kind.about().metrics) {
+            figures.get(metric.name).into_iter().for_each(|figure| spread.add(figure));
+        }
+        if let Some((metric, latencies)) = figures.latencies {
+            match &mut self.latencies {
+                // The same bounds in every run.
+                Some((_, all)) => all.add(latencies).unwrap_or_default(),
+                none => *none = Some((metric, latencies)),
+            }
+        }
+    }
+}
+
+fn benchmark(
+    plan: &Plan,
+    kind: Kind,
+    run: &Run<'_>,
+    host: HostThreads,
+    stopped: &dyn Fn() -> bool,
+    progress: &mut impl FnMut(Kind, &BenchEngine),
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let metrics = kind.about().metrics;
+    let mut found =
+        vec![Found { spreads: vec![Spread::default(); metrics.len()], latencies: None }; plan.engines.len()];
+    let fail = |engine: &BenchEngine, refused| BenchError::Engine {
+        engine: engine.name().to_owned(),
+        benchmark: kind,
+        refused,
+    };
+    let mut rigs = Vec::new();
+    for (at, engine) in plan.engines.iter().enumerate() {
+        if stopped() {
+            break;
+        }
+        progress(kind, engine);
+        let rig = build(engine, host, kind.cpus(run.threads), run.frames)?;
+        if let Some(reason) = rig.unsuited(kind) {
+            report.unsuited.push(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason });
+            continue;
+        }
+        let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
+        let exact = counted.is_some();
+        counted.into_iter().for_each(|counted| found[at].add(kind, counted));
+        rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
+        rigs.push((at, engine, rig, exact));
+    }
+    for number in 0..plan.runs {
+        if stopped() {
+            break;
+        }
+        measure_yardstick(report, kind, run.cpus, &plan.scale)
+            .map_err(|refused| fail(&BenchEngine::Freehold, refused))?;
+        for (at, engine, rig, exact) in &rigs {
             if stopped() {
                 break;
             }
             progress(kind, engine);
-            let rig = build(engine, host, threads_of(kind, &cpus).max(CPUS))?;
-            rig.warm_up(kind, &cpus).map_err(|refused| fail(engine, refused))?;
-            rigs.push((engine, rig));
-        }
-        for run in 0..plan.runs {
-            if stopped() {
-                break;
+            let mut figures = rig.run(kind, run, number as u64).map_err(|refused| fail(engine, refused))?;
+            if *exact {
+                figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);
             }
-            measure_yardstick(&mut report, kind, &cpus, &plan.scale)
-                .map_err(|refused| fail(&BenchEngine::Freehold, refused))?;
-            for (at, (engine, rig)) in rigs.iter().enumerate() {
-                if stopped() {
-                    break;
-                }
-                progress(kind, engine);
-                let figures = rig.run(kind, &plan.scale, &cpus, run as u64).map_err(|refused| fail(engine, refused))?;
-                for (spread, figure) in spreads.iter_mut().zip(figures) {
-                    spread[at].add(figure);
-                }
-            }
-        }
-        for (engine, rig) in &rigs {
-            rig.check().map_err(|finding| BenchError::NotWhole {
-                engine: engine.name().to_owned(),
-                benchmark: kind,
-                finding,
-            })?;
-        }
-        for (metric, spreads) in metrics.iter().zip(&spreads) {
-            for (engine, spread) in plan.engines.iter().zip(spreads) {
-                let (Some(median), Some(min), Some(max)) = (spread.median(), spread.min(), spread.max()) else {
-                    continue;
-                };
-                report.rows.push(Row {
-                    benchmark: kind.name(),
-                    engine: engine.name().to_owned(),
-                    metric: metric.name,
-                    unit: metric.unit,
-                    median,
-                    min,
-                    max,
-                    runs: spread.runs(),
-                });
-            }
-        }
-        if stopped() {
-            break;
+            found[*at].add(kind, figures);
         }
     }
-    report.interrupted = stopped();
-    Ok(report)
+    for (_, engine, rig, _) in &rigs {
+        rig.check().map_err(|finding| BenchError::NotWhole {
+            engine: engine.name().to_owned(),
+            benchmark: kind,
+            finding,
+        })?;
+    }
+    for (place, metric) in metrics.iter().enumerate() {
+        for (at, (engine, of)) in plan.engines.iter().zip(&found).enumerate() {
+            let spread = &of.spreads[place];
+            let (Some(median), Some(min), Some(max)) = (spread.median(), spread.min(), spread.max()) else {
+                continue;
+            };
+            let baseline = (at > 0).then(|| (plan.engines[0].name(), &found[0].spreads[place]));
+            let histogram = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
+            report.rows.push(Row {
+                benchmark: kind.name(),
+                engine: engine.name().to_owned(),
+                metric: metric.name,
+                unit: metric.unit,
+                median,
+                min,
+                max,
+                runs: spread.runs(),
+                better: metric.better(),
+                comparison: baseline.and_then(|(name, base)| Comparison::of(spread, name, base)),
+                histogram: histogram.map(|(_, all)| samples(all)),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Values and counts, rising; what is above the last bound counts as that.
+fn samples(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
+    latencies.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
 }
 
 /// What the machine costs at this moment.

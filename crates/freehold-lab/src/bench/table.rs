@@ -1,93 +1,283 @@
-//! The table: metrics as rows, engines as columns.
+//! The table: metrics as rows, engines as columns, in the style of mmtests' comparisons. The first engine is the baseline;
+//! beside every other figure stands how much more or less it is, with a star where the difference is significant.
+//!
+//! ```text
+//!                        freehold   in RMW            vanilla
+//!  PAIR
+//!    ns_per_pair_order0  1.82 ±2%     0.69   64.1 ±0%  x35.2*
+//! ```
+//!
+//! Where that is wider than the terminal, the spread goes below its figure; where that still is, the engines are shown a
+//! few at a time, the first one beside each of them.
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
 
 use super::Kind;
-use super::catalogue::About;
+use super::catalogue::{About, Better};
+use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
 use super::result::{Report, Row};
+use super::significance;
 use super::targets::verdicts;
+use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, trim_lines};
 
 /// The header and the table.
 #[must_use]
 pub fn render(report: &Report, style: Style) -> String {
-    let mut text = header(report);
-    let mut table = new_table(style);
-    let mut names = vec![Cell::new("median, least-greatest; ns")];
-    for (at, engine) in report.engines.iter().enumerate() {
-        let name = Cell::new(engine).set_alignment(CellAlignment::Right);
-        names.push(if style.color { name.add_attribute(Attribute::Bold) } else { name });
-        if at == 0 {
-            names.push(Cell::new("in RMW").set_alignment(CellAlignment::Right));
+    let mut text = header(report, style);
+    let lines = lines(report);
+    let width = usize::from(style.width);
+    let all: Vec<usize> = (0..report.engines.len()).collect();
+    // One line a metric if that fits.
+    let columns = |stacked: bool| -> Vec<Column> {
+        all.iter().map(|&engine| Column::new(report, &lines, engine, stacked)).collect()
+    };
+    let mut engines = columns(false);
+    let mut fixed = lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
+    let needed = |engines: &[Column], fixed: usize| fixed + engines.iter().map(|e| e.width() + 2).sum::<usize>();
+    let with_rmw = needed(&engines, fixed) + RMW.len() + 2 <= width;
+    if needed(&engines, fixed) > width {
+        engines = columns(true);
+    }
+    if with_rmw {
+        fixed += RMW.len() + 2;
+    }
+    let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
+    let Some(first) = engines.first() else { return text };
+    loop {
+        let mut shown = vec![first];
+        let mut room = width.saturating_sub(fixed + first.width() + 2);
+        while let Some(next) = rest.first() {
+            if shown.len() > 1 && next.width() + 2 > room {
+                break;
+            }
+            room = room.saturating_sub(next.width() + 2);
+            shown.push(rest.remove(0));
+        }
+        let _ = writeln!(text, "{}", block(report, &lines, &shown, with_rmw, style));
+        if rest.is_empty() {
+            break;
         }
     }
-    table.set_header(names);
+    text.push_str(&legend(report, style));
+    text
+}
+
+const RMW: &str = "in RMW";
+
+/// A line of the table.
+struct Line<'a> {
+    /// The benchmark's or the metric's name.
+    label: String,
+    /// A figure for each engine; none of them where the line is a benchmark's name.
+    rows: Vec<Option<&'a Row>>,
+}
+
+fn lines(report: &Report) -> Vec<Line<'_>> {
+    let mut lines = Vec::new();
     for kind in Kind::ALL {
         let about = kind.about();
         if !report.rows.iter().any(|row| row.benchmark == about.name) {
             continue;
         }
-        table.add_row([Cell::new(about.name.to_uppercase())]);
+        lines.push(Line { label: about.name.to_uppercase(), rows: Vec::new() });
         for metric in about.metrics {
-            let rows: Vec<Option<&Row>> =
-                report.engines.iter().map(|engine| report.row(about.name, metric.name, engine)).collect();
-            table.add_row(cells(report, metric.name, &rows));
+            let row = |engine| report.row(about.name, metric.name, engine);
+            let rows: Vec<Option<&Row>> = report.engines.iter().map(|engine| row(engine)).collect();
+            // Not every machine has the threads for every metric.
+            if rows.iter().any(Option::is_some) {
+                lines.push(Line { label: format!("  {}", metric.label()), rows });
+            }
         }
     }
-    if let Some(names) = table.column_mut(0) {
-        names.set_constraint(ColumnConstraint::ContentWidth);
+    lines
+}
+
+/// The parts of an engine's cells, each as wide as the widest of them.
+struct Column {
+    engine: usize,
+    name: String,
+    /// Median, spread, change with its star.
+    widths: [usize; 3],
+    stacked: bool,
+}
+
+impl Column {
+    fn new(report: &Report, lines: &[Line<'_>], engine: usize, stacked: bool) -> Self {
+        let mut widths = [0; 3];
+        for row in lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
+            for (width, part) in widths.iter_mut().zip(parts(row)) {
+                *width = part.chars().count().max(*width);
+            }
+        }
+        let mut column = Self { engine, name: String::new(), widths, stacked };
+        column.name = broken(&report.engines[engine], column.width().max(12));
+        column
     }
-    let _ = writeln!(text, "{}", trim_lines(&table.to_string()));
+
+    fn cells_width(&self) -> usize {
+        let [median, spread, change] = self.widths;
+        let beside = |part: usize| if part > 0 { part + 1 } else { 0 };
+        if self.stacked { (median + beside(change)).max(spread) } else { median + beside(spread) + beside(change) }
+    }
+
+    fn width(&self) -> usize {
+        self.name.lines().map(str::len).max().unwrap_or(0).max(self.cells_width())
+    }
+
+    fn text(&self, row: &Row) -> String {
+        let [median, spread, change] = parts(row);
+        let beside = |part: &str, width: usize| if width > 0 { format!(" {part:>width$}") } else { String::new() };
+        let [wide, spread_wide, change_wide] = self.widths;
+        let mut text = format!("{median:>wide$}");
+        if !self.stacked {
+            text += &beside(&spread, spread_wide);
+        }
+        text += &beside(&change, change_wide);
+        if self.stacked && !spread.is_empty() {
+            // Below the figure, not below the change.
+            let indent = if change_wide > 0 { change_wide + 1 } else { 0 };
+            let _ = write!(text, "\n{spread}{:indent$}", "");
+        }
+        text
+    }
+}
+
+/// A name in lines of that width at most, where it has places to break.
+fn broken(name: &str, width: usize) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for part in name.split_inclusive(['_', ',']) {
+        if used > 0 && used + part.len() > width {
+            lines.push('\n');
+            used = 0;
+        }
+        lines.push_str(part);
+        used += part.len();
+    }
+    lines
+}
+
+/// Median, spread, change.
+fn parts(row: &Row) -> [String; 3] {
+    let farthest = (row.max - row.median).max(row.median - row.min) / row.median.abs() * 100.0;
+    let spread = if row.runs > 1 && farthest.is_finite() && !matches!(row.better, Better::Neither) {
+        format!("±{:.0}%", farthest.min(999.0))
+    } else {
+        String::new()
+    };
+    let change = row.comparison.as_ref().filter(|_| !matches!(row.better, Better::Neither)).map(|comparison| {
+        let star = if comparison.significant { '*' } else { ' ' };
+        comparison.percent.map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
+    });
+    [figure(row.median), spread, change.unwrap_or_default()]
+}
+
+/// A change in percent; beyond a thousand per cent a factor says more.
+fn changed(percent: f64) -> String {
+    match percent.abs() {
+        p if p < 0.05 => "0.0%".to_owned(),
+        p if p < 10.0 => format!("{percent:+.1}%"),
+        p if p < 1000.0 => format!("{percent:+.0}%"),
+        _ => format!("x{}", figure(percent / 100.0 + 1.0)),
+    }
+}
+
+/// Some of the engines.
+fn block(report: &Report, lines: &[Line<'_>], shown: &[&Column], with_rmw: bool, style: Style) -> String {
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = new_table(style);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut names = vec![Cell::new("median; ns or a count")];
+    for (at, column) in shown.iter().enumerate() {
+        let name = right(column.name.clone());
+        names.push(if style.color { name.add_attribute(Attribute::Bold) } else { name });
+        if at == 0 && with_rmw {
+            names.push(right(RMW.to_owned()));
+        }
+    }
+    table.set_header(names);
+    for line in lines {
+        let mut cells = vec![Cell::new(&line.label)];
+        if !line.rows.is_empty() {
+            for (at, column) in shown.iter().enumerate() {
+                let row = line.rows[column.engine];
+                let cell = right(row.map_or_else(|| "-".to_owned(), |row| column.text(row)));
+                cells.push(match row.filter(|_| style.color).and_then(verdict) {
+                    Some(color) => cell.fg(color),
+                    None => cell,
+                });
+                if at == 0 && with_rmw {
+                    let rmw = row.filter(|row| row.unit == "ns").zip(report.rmw.median());
+                    cells.push(right(rmw.map_or_else(String::new, |(row, rmw)| figure(row.median / rmw))));
+                }
+            }
+        }
+        table.add_row(cells);
+    }
+    trim_lines(&table.to_string())
+}
+
+/// Green is better, red worse; only what is significant.
+fn verdict(row: &Row) -> Option<Color> {
+    let percent = row.comparison.as_ref().filter(|comparison| comparison.significant)?.percent?;
+    match (row.better, percent < 0.0) {
+        (Better::Neither, _) => None,
+        (Better::Less, true) | (Better::More, false) => Some(Color::Green),
+        (Better::Less, false) | (Better::More, true) => Some(Color::Red),
+    }
+}
+
+/// What the signs mean.
+fn legend(report: &Report, style: Style) -> String {
+    let mut text = String::from(
+        "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
+    );
+    if let [first, _, ..] = &report.engines[..] {
+        // Of times: counts may have been made once.
+        let timed = || report.rows.iter().filter(|row| row.unit == "ns").map(|row| row.runs);
+        let runs = timed().max().unwrap_or(0);
+        let _ = write!(text, " Changes are from {first}: -25% is a quarter less, x25 25 times as much. ");
+        if significance::can_tell(runs, runs) {
+            let _ = write!(
+                text,
+                "* a significant one: {}, p < {} of {runs} runs each.",
+                significance::NAME,
+                significance::LEVEL,
+            );
+        } else {
+            let enough = (runs..).find(|&n| significance::can_tell(n, n)).unwrap_or(runs);
+            let _ = write!(
+                text,
+                "No stars: {} of {runs} runs each cannot be significant at {:.0} %, however large the difference; \
+                 --runs {enough} can.",
+                significance::NAME,
+                significance::LEVEL * 100.0,
+            );
+        }
+    }
+    let mut text = format!("{}\n", wrap(&text, style, ""));
+    for unsuited in &report.unsuited {
+        let line = format!("- {}, {}: {}.", unsuited.benchmark, unsuited.engine, unsuited.reason);
+        let _ = writeln!(text, "{}", wrap(&line, style, "  "));
+    }
     text
 }
 
-fn cells(report: &Report, metric: &str, rows: &[Option<&Row>]) -> Vec<Cell> {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let first = rows.first().copied().flatten();
-    let mut cells = vec![Cell::new(format!("  {metric}"))];
-    for (at, row) in rows.iter().enumerate() {
-        let Some(row) = row else {
-            cells.push(right("-".to_owned()));
-            continue;
-        };
-        if row.unit != "ns" {
-            // A count, the same in each run: nothing to compare.
-            cells.push(right(format!("{:.0}", row.median)));
-            if at == 0 {
-                cells.push(right(String::new()));
-            }
-            continue;
-        }
-        let mut text = figure(row.median);
-        if let Some(first) = first.filter(|_| at > 0) {
-            let _ = write!(text, " (x{})", figure(row.median / first.median));
-        }
-        let _ = write!(text, "\n{}-{}", figure(row.min), figure(row.max));
-        cells.push(right(text));
-        if at == 0 {
-            cells.push(right(report.rmw.median().map_or_else(String::new, |rmw| figure(row.median / rmw))));
-        }
-    }
-    if first.is_none() && !rows.is_empty() {
-        // The column of the first engine's figure in read-modify-writes.
-        cells.insert(2, right("-".to_owned()));
-    }
-    cells
-}
-
-/// Three digits or so.
+/// Three digits or so; counts as they are.
 fn figure(value: f64) -> String {
     match value {
+        v if v >= 0.0 && v.fract() == 0.0 && v < 1e15 => thousands(v as u64),
         v if v < 0.1 => format!("{v:.4}"),
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
+        v => thousands(v.round() as u64),
     }
 }
 
-fn header(report: &Report) -> String {
+fn header(report: &Report, style: Style) -> String {
     let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
     let mut text = match (report.pinned, &cpus[..]) {
         (true, [only]) => format!("pinned to CPU {only}"),
@@ -111,8 +301,7 @@ fn header(report: &Report) -> String {
     if !report.barrier {
         text.push_str("\nno membarrier(2) here: freehold's owners take an ordinary lock");
     }
-    text.push('\n');
-    text
+    text.lines().map(|line| wrap(line, style, "") + "\n").collect()
 }
 
 fn spread(median: f64, all: &super::Spread) -> String {
@@ -157,28 +346,65 @@ pub fn render_catalogue(all: &[&About], style: Style) -> String {
             (most, _) => format!("{most} threads"),
         };
         let _ = writeln!(text, "{} ({threads})", about.name.to_uppercase());
-        let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style), wrap(about.source, style));
+        let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
         for metric in about.metrics {
             let _ = writeln!(text, "    {:width$}  {}", metric.name, metric.what);
         }
         text.push('\n');
     }
-    text.push_str(
-        "No timed loop touches the memory of a frame. Before the first run every engine is warmed up with its\n",
-    );
-    text.push_str("frames stamped; one that hands out a frame twice, or loses one, is an error.\n");
+    text.push_str(&wrap(
+        "Timed loops touch the memory of frames only where it says that frames are written. Before the first run every \
+         engine is warmed up with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
+        style,
+        "",
+    ));
+    text.push_str("\n\n");
+    text.push_str(&render_engines(style));
     text
 }
 
-/// Lines that fit, each but the first indented by two.
-fn wrap(text: &str, style: Style) -> String {
-    let most = usize::from(style.width).saturating_sub(4);
+/// What can be named after `--engine`.
+#[must_use]
+pub fn render_engines(style: Style) -> String {
+    let mut text = "ENGINES\n".to_owned();
+    let engines = engines();
+    let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, what) in engines {
+        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
+    }
+    text
+}
+
+/// The engines that are no designs of the kernel's, and what those are named by.
+fn engines() -> Vec<(&'static str, String)> {
+    let mut all = vec![
+        (FREEHOLD, "the flagship: CPUs own pageblocks, freed frames go home".to_owned()),
+        (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
+        (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
+    ];
+    all.extend(Peer::ALL.map(|peer| {
+        let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
+        (peer.name(), format!("{}{missing}", peer.summary()))
+    }));
+    all.push((
+        "KERNEL[,±SWITCH]...",
+        "a design of the kernel's, such as 5.17, vanilla (7.2) or pcp-buddy-fixed,-merge: \
+        'freehold engines' lists designs and switches"
+            .to_owned(),
+    ));
+    all
+}
+
+/// Lines that fit, each but the first indented.
+fn wrap(text: &str, style: Style, indent: &str) -> String {
+    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split_whitespace() {
         if used > 0 && used + 1 + word.len() > most {
-            lines.push_str("\n  ");
+            lines.push('\n');
+            lines.push_str(indent);
             used = 0;
         } else if used > 0 {
             lines.push(' ');
@@ -188,4 +414,85 @@ fn wrap(text: &str, style: Style) -> String {
         used += word.len();
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::result::{Comparison, Spread};
+
+    fn row(engine: &str, metric: &'static str, unit: &'static str, runs: &[f64], base: Option<&[f64]>) -> Row {
+        let spread = |runs: &[f64]| {
+            let mut spread = Spread::default();
+            runs.iter().for_each(|&run| spread.add(run));
+            spread
+        };
+        let of = spread(runs);
+        Row {
+            benchmark: "pair",
+            engine: engine.to_owned(),
+            metric,
+            unit,
+            median: of.median().unwrap(),
+            min: of.min().unwrap(),
+            max: of.max().unwrap(),
+            runs: runs.len(),
+            better: Better::Less,
+            comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
+            histogram: None,
+        }
+    }
+
+    fn report() -> Report {
+        let engines = ["freehold", "vanilla", "buddy_system_allocator", "pcp-buddy-fixed,-merge,-route,-claim"];
+        let mut report = Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
+        report.rmw.add(2.0);
+        let base = [4.0, 4.1, 4.2, 4.3];
+        let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
+        for (at, (engine, runs)) in engines.iter().zip(&times).enumerate() {
+            let base = (at > 0).then_some(&base[..]);
+            report.rows.push(row(engine, "ns_per_pair_order0", "ns", runs, base));
+            if at < 2 {
+                let counts: Option<&[f64]> = (at > 0).then_some(&[0.0]);
+                report.rows.push(row(engine, "zone_lock_work_per_1000_frames", "steps", &[12_345.0], counts));
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn lines_fit_every_terminal() {
+        for width in [60, 80, 100, 120, 160] {
+            let text = render(&report(), Style { width, color: false });
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
+            }
+            for part in ["PAIR", "ns_per_pair_order0", "±8%", "x15.1*", "-49%*", "0.0%", "vanilla", "12,345"] {
+                assert!(text.contains(part), "{width}: {part}\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_runs_get_no_stars_and_are_told() {
+        let mut report = report();
+        report.rows.retain(|row| row.unit == "ns");
+        for row in &mut report.rows {
+            let base = (row.engine != "freehold").then_some(&[4.0, 4.1, 4.2][..]);
+            *row = self::row(&row.engine.clone(), row.metric, "ns", &[60.0, 61.0, 62.0], base);
+        }
+        let text = render(&report, Style { width: 120, color: false });
+        assert!(text.contains("No stars") && text.contains("--runs 4"), "{text}");
+        assert!(!text.contains("%*") && !text.contains("x15.0*"), "{text}");
+    }
+
+    #[test]
+    fn changes() {
+        for (percent, text) in
+            [(0.01, "0.0%"), (-2.25, "-2.2%"), (35.0, "+35%"), (-88.2, "-88%"), (999.4, "+999%"), (2400.0, "x25")]
+        {
+            assert_eq!(changed(percent), text);
+        }
+        assert_eq!(broken("buddy_system_allocator", 13), "buddy_system_\nallocator");
+    }
 }

@@ -160,6 +160,7 @@ fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Option<(String, Stri
 mod tests {
     use super::*;
     use crate::bench::Kind;
+    use crate::bench::catalogue::Better;
 
     #[test]
     fn every_target_names_a_metric() {
@@ -192,6 +193,9 @@ mod tests {
             min: median,
             max: median,
             runs: 1,
+            better: Better::Less,
+            comparison: None,
+            histogram: None,
         };
         report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order0", 4.0));
         report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order9", 10.1));
@@ -219,6 +223,9 @@ mod tests {
                 min: median,
                 max: median,
                 runs: 1,
+                better: Better::Less,
+                comparison: None,
+                histogram: None,
             }));
             verdicts(&report).into_iter().find(|verdict| verdict.work.contains("slowest")).unwrap()
         };

@@ -9,7 +9,7 @@
 //! ```
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,90 +18,44 @@ use freehold::{CpuId, Order, Pfn};
 use super::calls::{Calls, Machine, Refused};
 use super::clock::{Cpus, timed};
 use super::loops::{BULK, alloc_all, free_all, pairs, per, shuffle};
-use super::yardstick::{Line, wait_until};
+use super::ring::Ring;
+use super::yardstick::wait_until;
 
 const FIRST: CpuId = CpuId::new(0);
 const SECOND: CpuId = CpuId::new(1);
 
-/// Messages that the ring holds.
+/// Messages that the rings hold unless said otherwise.
 const RING: usize = 64;
 
-/// One producer, one consumer. Each index has its line; a slot is written before `head` passes it and read before
-/// `tail` does.
-///
-/// ```text
-///   tail ──> oldest message not yet freed        head ──> next to be filled
-/// ```
-struct Ring {
-    head: Line,
-    tail: Line,
-    messages: Vec<Message>,
-    /// One of the threads has given up.
-    abandoned: AtomicBool,
-}
-
-#[repr(align(64))]
-struct Message([AtomicU64; BULK]);
-
-impl Ring {
-    fn new() -> Self {
-        Self {
-            head: Line::default(),
-            tail: Line::default(),
-            messages: (0..RING).map(|_| Message(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
-            abandoned: AtomicBool::new(false),
-        }
-    }
-
-    fn abandon(&self) {
-        // Relaxed: a flag that carries nothing.
-        self.abandoned.store(true, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn wait(&self, done: impl Fn() -> bool) -> Result<(), Refused> {
-        if done() {
-            return Ok(());
-        }
-        // Relaxed: as in `abandon`.
-        wait_until(|| done() || self.abandoned.load(Ordering::Relaxed));
-        if done() { Ok(()) } else { Err(Refused::Abandoned) }
-    }
-
-    #[inline(never)]
-    fn consume<C: Calls>(&self, cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
-        for n in 0..count {
-            // Acquire: the slots are filled.
-            self.wait(|| self.head.0.load(Ordering::Acquire) > n)?;
-            let message = &self.messages[n as usize % RING].0;
-            // Relaxed slots: `head` orders them. Release of `tail`: the slots have been read.
-            if bulk {
-                let frames: [Pfn; BULK] = std::array::from_fn(|i| Pfn::new(message[i].load(Ordering::Relaxed)));
-                self.tail.0.store(n + 1, Ordering::Release);
-                cpu.free_bulk(&frames)?;
-            } else {
-                for slot in message {
-                    cpu.free(Pfn::new(slot.load(Ordering::Relaxed)), Order::ZERO)?;
-                }
-                self.tail.0.store(n + 1, Ordering::Release);
+#[inline(never)]
+fn consume<C: Calls>(ring: &Ring<BULK>, cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
+    for n in 0..count {
+        let message = ring.filled(n)?;
+        // Relaxed slots: the ring's indexes order them.
+        if bulk {
+            let frames: [Pfn; BULK] = std::array::from_fn(|i| Pfn::new(message[i].load(Ordering::Relaxed)));
+            ring.consumed(n);
+            cpu.free_bulk(&frames)?;
+        } else {
+            for slot in message {
+                cpu.free(Pfn::new(slot.load(Ordering::Relaxed)), Order::ZERO)?;
             }
+            ring.consumed(n);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Fills `count` messages, each ring's in turn.
 #[inline(never)]
-fn produce<C: Calls>(rings: &[Ring], cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
+fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
     let mut turns = rings.iter().cycle();
     // Messages so far in each ring, and how many rings are one ahead.
     let (mut n, mut ahead) = (0, 0);
     for _ in 0..count {
         let Some(ring) = turns.next() else { return Ok(()) };
-        // Acquire: the consumer has read the slots that are filled again.
-        ring.wait(|| n - ring.tail.0.load(Ordering::Acquire) < RING as u64)?;
-        let message = &ring.messages[n as usize % RING].0;
-        // Relaxed slots: `head` orders them.
+        let message = ring.empty(n)?;
+        // Relaxed slots: the ring's indexes order them.
         if bulk {
             let mut frames = [Pfn::default(); BULK];
             cpu.alloc_bulk(&mut frames)?;
@@ -111,8 +65,7 @@ fn produce<C: Calls>(rings: &[Ring], cpu: &mut C, count: u64, bulk: bool) -> Res
                 slot.store(cpu.alloc(Order::ZERO)?.get(), Ordering::Relaxed);
             }
         }
-        // Release: the slots are filled.
-        ring.head.0.store(n + 1, Ordering::Release);
+        ring.produced(n);
         ahead += 1;
         if ahead == rings.len() {
             (n, ahead) = (n + 1, 0);
@@ -130,6 +83,20 @@ pub fn producer_consumer<M: Machine>(machine: &M, cpus: &Cpus, messages: u64, bu
     allocator_and_freers(machine, cpus, messages, 1, bulk)
 }
 
+/// The same by single calls, with a ring of so many messages.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn producer_consumer_with<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    messages: u64,
+    depth: usize,
+) -> Result<f64, Refused> {
+    through_rings(machine, cpus, messages, &[Ring::new(depth)], false)
+}
+
 /// The same with several threads that free what one allocates: each has a ring, the messages go to them in turn.
 ///
 /// # Errors
@@ -142,7 +109,18 @@ pub fn allocator_and_freers<M: Machine>(
     freers: u16,
     bulk: bool,
 ) -> Result<f64, Refused> {
-    let rings: Vec<Ring> = (0..freers).map(|_| Ring::new()).collect();
+    let rings: Vec<Ring<BULK>> = (0..freers).map(|_| Ring::new(RING)).collect();
+    through_rings(machine, cpus, messages, &rings, bulk)
+}
+
+fn through_rings<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    messages: u64,
+    rings: &[Ring<BULK>],
+    bulk: bool,
+) -> Result<f64, Refused> {
+    let freers = rings.len() as u16;
     let abandon = || rings.iter().for_each(Ring::abandon);
     let start = Rendezvous::new(u32::from(freers) + 1);
     let consume = |index: u16| {
@@ -152,7 +130,7 @@ pub fn allocator_and_freers<M: Machine>(
         let count = messages / u64::from(freers) + u64::from(u64::from(index) < messages % u64::from(freers));
         start.wait();
         let consumed = cpu.and_then(|mut cpu| {
-            rings[usize::from(index)].consume(&mut cpu, count, bulk)?;
+            consume(&rings[usize::from(index)], &mut cpu, count, bulk)?;
             Ok(Instant::now())
         });
         consumed.inspect_err(|_| abandon())
@@ -165,14 +143,10 @@ pub fn allocator_and_freers<M: Machine>(
         let cpu = machine.cpu(FIRST);
         start.wait();
         let began = Instant::now();
-        let produced = cpu.and_then(|mut cpu| produce(&rings, &mut cpu, messages, bulk)).inspect_err(|_| abandon());
+        let produced = cpu.and_then(|mut cpu| produce(rings, &mut cpu, messages, bulk)).inspect_err(|_| abandon());
         (produced.map(|()| began), consumers.into_iter().map(joined).collect::<Vec<_>>())
     });
-    // What made one give up is what to report, not that the others noticed.
-    let errors = produced.as_ref().err().into_iter().chain(consumed.iter().filter_map(|end| end.as_ref().err()));
-    if let Some(&error) = errors.clone().find(|&&error| error != Refused::Abandoned).or_else(|| errors.clone().next()) {
-        return Err(error);
-    }
+    first_refusal(produced.as_ref().err().into_iter().chain(consumed.iter().filter_map(|end| end.as_ref().err())))?;
     let (began, ended) = (produced?, consumed.into_iter().flatten().max());
     Ok(per(ended.unwrap_or(began).saturating_duration_since(began), messages * BULK as u64))
 }
@@ -255,18 +229,24 @@ fn pairs_by_the_wall<C: Calls>(cpu: &mut C, n: u64) -> Result<Duration, Refused>
     Ok(start.elapsed())
 }
 
+/// What made a thread give up is what to report, not that the others noticed.
+pub(super) fn first_refusal<'r>(refusals: impl Iterator<Item = &'r Refused> + Clone) -> Result<(), Refused> {
+    let cause = refusals.clone().find(|&&refused| refused != Refused::Abandoned);
+    cause.or_else(|| refusals.clone().next()).map_or(Ok(()), |&refused| Err(refused))
+}
+
 /// Threads that begin together: unlike a `Barrier` nobody sleeps in it, so that nobody has to be woken while the other
 /// already runs.
-struct Rendezvous {
+pub(super) struct Rendezvous {
     missing: AtomicU32,
 }
 
 impl Rendezvous {
-    fn new(threads: u32) -> Self {
+    pub(super) fn new(threads: u32) -> Self {
         Self { missing: AtomicU32::new(threads) }
     }
 
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         // AcqRel and Acquire: what each did before is seen by all after.
         self.missing.fetch_sub(1, Ordering::AcqRel);
         wait_until(|| self.missing.load(Ordering::Acquire) == 0);
@@ -274,7 +254,7 @@ impl Rendezvous {
 }
 
 /// Lets the other threads go on, so that they can be joined, where this one panics.
-struct OnPanic<F: Fn()>(F);
+pub(super) struct OnPanic<F: Fn()>(pub(super) F);
 
 impl<F: Fn()> Drop for OnPanic<F> {
     fn drop(&mut self) {
@@ -285,6 +265,6 @@ impl<F: Fn()> Drop for OnPanic<F> {
 }
 
 /// A panic of the thread goes on in this one.
-fn joined<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
+pub(super) fn joined<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,26 +12,40 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::error::CliError;
 use super::{Outcome, output};
 use crate::bench::catalogue::THREADS;
-use crate::bench::{self, BenchEngine, Kind, Plan, Scale, table};
+use crate::bench::engines::Peer;
+use crate::bench::{self, BenchEngine, Kind, Plan, Row, Scale, table};
+use crate::engines::EngineError;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
 What each benchmark and metric means and where it comes from: freehold bench --list.
 
 All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. \
-Engines take turns within a run; a figure is the median of the runs, with the least and the greatest. Threads stay \
+Engines take turns within a run; a figure is the median of the runs, with the farthest of them as \u{b1}. Threads stay \
 on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core \
-are measured in the same run: compare machines by them, not by nanoseconds.
+are measured in the same run: compare machines by them, not by nanoseconds. What can be counted is counted exactly \
+(zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all CPUs.
+
+The first engine is the baseline. A star stands beside a difference that is significant at 5 % by the two-sided \
+Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison of equals in twenty gets a star.
 
 Examples:
   freehold bench                                everything, the default engines
   freehold bench --quick pair bulk              two of them, in a few seconds
-  freehold bench -e freehold -e vanilla -e vanilla,-contig-free contig
+  freehold bench -e vanilla -e vanilla,-contig-free contig cma-range
+                                                what one patch is worth
+  freehold bench -e 5.17 -e 5.17+4 -e 5.18 trunc netperf-like
+                                                the bulk-free series of 2022
+  freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
+  freehold bench -e help                        what can be measured
   freehold bench --targets                      and whether freehold reaches what it is meant to
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"rows\": [{\"benchmark\", \"engine\", \"metric\", \
-\"unit\", \"median\", \"min\", \"max\", \"runs\"}]}.
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"test\": {\"name\", \"level\"}, \"unsuited\": \
+[{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
+\"min\", \"max\", \"runs\", \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
+are a percentile of many samples have \"histogram\": [[value, count], ...].
 
 Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
 
@@ -38,25 +53,25 @@ Ctrl-C ends after the engine under way and prints what there is (exit code 130).
 const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
 /// Runs unless told otherwise.
 const RUNS: usize = 7;
-/// The same with `--quick`.
-const QUICK_RUNS: usize = 3;
+/// The same with `--quick`: the fewest that can be significant.
+const QUICK_RUNS: usize = 4;
 
 /// Arguments of `freehold bench`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, after_long_help = long_help())]
 pub(super) struct BenchArgs {
-    /// Benchmarks to run: pair, bulk, random-free, order9-split, contig, producer-consumer, remote-free, two-threads,
-    /// sixteen-threads (with as many threads as this process may use CPUs, 16 at most). Default: all.
+    /// Benchmarks to run. Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
-    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), or a kernel's design with
-    /// changes to switch on (+) or off (-). May be given several times; the others are compared with the first.
+    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer (bitmap-allocator,
+    /// mimalloc, jemalloc, snmalloc: builds with --features peers), or a kernel's design with changes to switch on (+)
+    /// or off (-); help lists them. May be given several times; the others are compared with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
-    engines: Vec<BenchEngine>,
+    engines: Vec<Wanted>,
 
-    /// Runs of each. Default: 7; 3 with --quick.
+    /// Runs of each. Default: 7; 4 with --quick.
     #[arg(short, long, value_name = "N")]
     runs: Option<NonZeroUsize>,
 
@@ -81,7 +96,27 @@ pub(super) struct BenchArgs {
     no_progress: bool,
 }
 
+/// What can be written after `--engine`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Wanted {
+    Engine(BenchEngine),
+    /// A list of them.
+    Help,
+}
+
+impl FromStr for Wanted {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, EngineError> {
+        if text == "help" { Ok(Self::Help) } else { text.parse().map(Self::Engine) }
+    }
+}
+
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
+    if args.engines.contains(&Wanted::Help) {
+        output::print(&table::render_engines(output::style()))?;
+        return Ok(Outcome::Fine);
+    }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
     if !args.benchmarks.is_empty() {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
@@ -105,10 +140,14 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     for kind in &report.left_out {
         output::complain(&format!("warning: {kind} left out: it needs two CPUs and this process may use one"));
     }
-    if let Some(row) = report.rows.iter().find(|row| row.metric == THREADS && row.median < 16.0) {
+    let mut fewer: Vec<&Row> = report.rows.iter().filter(|row| row.metric == THREADS && lacks_cpus(row)).collect();
+    fewer.dedup_by_key(|row| row.benchmark);
+    if let Some(row) = fewer.first() {
+        let names: Vec<_> = fewer.iter().map(|row| row.benchmark).collect();
         output::complain(&format!(
             "note: {} ran {:.0} threads: this process may use no more CPUs",
-            row.benchmark, row.median
+            names.join(", "),
+            row.median
         ));
     }
     if report.interrupted {
@@ -128,6 +167,18 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
+/// Whether a benchmark ran fewer threads than it is meant to.
+fn lacks_cpus(row: &Row) -> bool {
+    let about = Kind::ALL.iter().map(|kind| kind.about()).find(|about| about.name == row.benchmark);
+    about.is_some_and(|about| row.median < f64::from(about.threads))
+}
+
+/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line each, as above.
+fn long_help() -> String {
+    let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
+    format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
+}
+
 fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
     let all: Vec<_> = benchmarks.iter().map(|kind| kind.about()).collect();
     if json {
@@ -141,10 +192,16 @@ fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
     let mut engines: Vec<BenchEngine> = Vec::new();
     let default = || DEFAULT.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}"))));
-    let named = args.engines.iter().cloned().map(Ok);
+    let named = args.engines.iter().filter_map(|wanted| match wanted {
+        Wanted::Engine(engine) => Some(Ok(engine.clone())),
+        Wanted::Help => None,
+    });
     let wanted: Result<Vec<BenchEngine>, CliError> =
         if args.engines.is_empty() { default().collect() } else { named.collect() };
     for engine in wanted? {
+        if let BenchEngine::Peer(peer) = &engine {
+            peer.needs().map_or(Ok(()), |missing| Err(CliError::new(missing).hint(Peer::BUILD)))?;
+        }
         // Twice the same would be two rows of one name.
         if !engines.contains(&engine) {
             engines.push(engine);

@@ -2,7 +2,7 @@
 
 pub mod against_kernel;
 pub mod json;
-mod number;
+pub(crate) mod number;
 pub mod picture;
 pub mod table;
 pub mod timeline;

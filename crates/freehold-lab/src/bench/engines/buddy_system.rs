@@ -85,4 +85,10 @@ impl Calls for BuddySystemCpu<'_> {
         self.shared.lock().dealloc(range.start.get() as usize, range.len() as usize);
         Ok(())
     }
+
+    /// Whichever frames it likes.
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        let first = self.shared.lock().alloc(range.len() as usize).ok_or(Refused::NoMemory)?;
+        Ok(FrameRange { start: Pfn::new(first as u64), end: Pfn::new(first as u64 + range.len()) })
+    }
 }

@@ -3,7 +3,7 @@
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, ZoneConfig};
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
 
 /// One zone.
 pub struct ClassicMachine {
@@ -29,7 +29,7 @@ impl Machine for ClassicMachine {
     type Cpu<'a> = ClassicCpu<'a>;
 
     fn cpu(&self, cpu: CpuId) -> Result<ClassicCpu<'_>, Refused> {
-        Ok(ClassicCpu { classic: &self.classic, cpu, slots: Vec::new() })
+        Ok(ClassicCpu { classic: &self.classic, cpu, slots: Vec::new(), folios: Vec::new() })
     }
 
     fn drain(&self) {
@@ -49,6 +49,11 @@ impl Machine for ClassicMachine {
     fn free_blocks(&self) -> Option<u64> {
         Some(self.classic.memory_map().free_blocks)
     }
+
+    fn zone_lock(&self) -> Option<ZoneLock> {
+        let stats = self.classic.stats();
+        Some(ZoneLock { acquisitions: stats.zone_lock.holds(), work: stats.zone_lock.total() })
+    }
 }
 
 /// A CPU of it.
@@ -58,6 +63,8 @@ pub struct ClassicCpu<'a> {
     /// For the bulk call, which fills the empty places of an array as the kernel's does. Kept, so that no allocation
     /// of the benchmark's own is timed.
     slots: Vec<Option<Pfn>>,
+    /// The same for batches of folios, which name their orders.
+    folios: Vec<(Pfn, Order)>,
 }
 
 impl Calls for ClassicCpu<'_> {
@@ -104,5 +111,22 @@ impl Calls for ClassicCpu<'_> {
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
         self.classic.free_contig_range(self.cpu, range)?;
         Ok(())
+    }
+
+    #[inline(always)]
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.classic.alloc(self.cpu, Request::new(order, Migratetype::Unmovable))?)
+    }
+
+    #[inline(always)]
+    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        self.folios.clear();
+        self.folios.extend(frames.iter().map(|&pfn| (pfn, Order::ZERO)));
+        self.classic.free_folios(self.cpu, &self.folios).map(drop).map_err(Into::into)
+    }
+
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        self.classic.alloc_contig_range(self.cpu, range, &mut |_| false)?;
+        Ok(range)
     }
 }

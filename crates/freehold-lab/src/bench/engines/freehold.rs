@@ -6,7 +6,7 @@ use freehold::{
     Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Platform, Request, ZoneConfig,
 };
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
 
 /// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
 /// plain stores and loads; elsewhere with an ordinary lock.
@@ -107,7 +107,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         P: 'a;
 
     fn cpu(&self, cpu: CpuId) -> Result<FreeholdCpu<'_, P>, Refused> {
-        Ok(FreeholdCpu { owned: self.freehold.own(cpu)? })
+        Ok(FreeholdCpu { freehold: &self.freehold, owned: self.freehold.own(cpu)? })
     }
 
     fn drain(&self) {
@@ -127,10 +127,16 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
     fn free_blocks(&self) -> Option<u64> {
         self.freehold.zone_stats(0).map(|stats| stats.free_blocks)
     }
+
+    fn zone_lock(&self) -> Option<ZoneLock> {
+        let totals = self.freehold.totals();
+        Some(ZoneLock { acquisitions: totals.lock_acquisitions, work: totals.lock_work })
+    }
 }
 
 /// A CPU that this thread owns.
 pub struct FreeholdCpu<'a, P: Platform> {
+    freehold: &'a Freehold<'static, P>,
     owned: Owned<'a, 'static, P>,
 }
 
@@ -167,5 +173,15 @@ impl<P: Platform> Calls for FreeholdCpu<'_, P> {
     #[inline(always)]
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
         Ok(self.owned.free_range(range)?)
+    }
+
+    #[inline(always)]
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.owned.alloc(Request::new(order, Migratetype::Unmovable))?)
+    }
+
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        self.freehold.alloc_contig_range(range, |_| false)?;
+        Ok(range)
     }
 }

@@ -1,14 +1,29 @@
 //! The engines that can be measured, each behind [`super::calls`].
 
+#[cfg(feature = "peers")]
+mod bitmap;
 mod buddy_system;
 mod classic;
 mod freehold;
+// `dealloc` and `munmap` are unsafe to call.
+#[cfg(feature = "peers")]
+#[allow(unsafe_code)]
+mod heap;
+#[allow(unsafe_code)]
+mod mmap;
+mod peer;
 mod ring_alone;
 mod stamped;
 
 pub use self::freehold::{FreeholdCpu, FreeholdMachine, HostThreads, InitialThread};
+#[cfg(feature = "peers")]
+pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
+#[cfg(feature = "peers")]
+pub use heap::{HeapCpu, HeapMachine};
+pub use mmap::{MmapCpu, MmapMachine};
+pub use peer::Peer;
 pub use ring_alone::{RingAlone, RingAloneCpu};
 pub use stamped::{Stamped, StampedCpu};
 
@@ -21,6 +36,8 @@ use crate::engines::{EngineError, EngineSpec};
 pub const FREEHOLD: &str = "freehold";
 /// The peer's name.
 pub const BUDDY_SYSTEM: &str = "buddy_system_allocator";
+/// The system calls' name.
+pub const MMAP: &str = "mmap";
 
 /// An engine as the user names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +46,10 @@ pub enum BenchEngine {
     Freehold,
     /// `buddy_system_allocator`.
     BuddySystem,
+    /// `mmap` and `munmap`.
+    Mmap,
+    /// A peer that needs a feature of this crate.
+    Peer(Peer),
     /// A kernel's design, with changes switched on or off.
     Classic(EngineSpec),
 }
@@ -40,6 +61,8 @@ impl BenchEngine {
         match self {
             Self::Freehold => FREEHOLD,
             Self::BuddySystem => BUDDY_SYSTEM,
+            Self::Mmap => MMAP,
+            Self::Peer(peer) => peer.name(),
             Self::Classic(spec) => spec.name(),
         }
     }
@@ -55,18 +78,25 @@ impl FromStr for BenchEngine {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            FREEHOLD => Ok(Self::Freehold),
-            BUDDY_SYSTEM => Ok(Self::BuddySystem),
-            _ => text.parse().map(Self::Classic).map_err(|error| match error {
-                EngineError::UnknownEngine { name, suggestion: None } => {
-                    let known = [FREEHOLD, BUDDY_SYSTEM].into_iter();
-                    let near = known.max_by(|a, b| strsim::jaro(&name, a).total_cmp(&strsim::jaro(&name, b)));
-                    let suggestion = near.filter(|near| strsim::jaro(&name, near) > 0.7).map(str::to_owned);
-                    EngineError::UnknownEngine { name, suggestion }
-                }
-                other => other,
-            }),
+        let known = match text {
+            FREEHOLD => Some(Self::Freehold),
+            BUDDY_SYSTEM => Some(Self::BuddySystem),
+            MMAP => Some(Self::Mmap),
+            _ => Peer::from_name(text).map(Self::Peer),
+        };
+        known.map_or_else(|| text.parse().map(Self::Classic).map_err(suggest), Ok)
+    }
+}
+
+/// The name of another kind of engine, where no design is like it.
+fn suggest(error: EngineError) -> EngineError {
+    match error {
+        EngineError::UnknownEngine { name, suggestion: None } => {
+            let known = [FREEHOLD, BUDDY_SYSTEM, MMAP].into_iter().chain(Peer::ALL.map(Peer::name));
+            let near = known.max_by(|a, b| strsim::jaro(&name, a).total_cmp(&strsim::jaro(&name, b)));
+            let suggestion = near.filter(|near| strsim::jaro(&name, near) > 0.7).map(str::to_owned);
+            EngineError::UnknownEngine { name, suggestion }
         }
+        other => other,
     }
 }

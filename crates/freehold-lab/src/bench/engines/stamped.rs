@@ -3,52 +3,108 @@
 //! A figure is worth nothing if two threads got the same frame. The warm-up of every benchmark therefore runs the
 //! same loops through this wrapper, which writes a word a frame on allocation and on free and finds any frame handed
 //! out twice. The stamps are atomics in an array of their own beside the engine, one a frame, so that the check itself
-//! needs no memory that could not be shared.
+//! needs no memory that could not be shared. Of engines whose frame numbers are addresses, which may be anywhere, the
+//! stamps are in maps behind locks.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::bench::Kind;
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
 
 /// A machine whose frames are stamped.
 pub struct Stamped<'m, M> {
     machine: &'m M,
-    stamps: Vec<AtomicU32>,
+    stamps: Stamps,
+}
+
+enum Stamps {
+    /// One for each frame from [`START`] on.
+    Array(Vec<AtomicU32>),
+    /// By number, shared out by its lowest bits so that threads seldom meet.
+    Maps(Vec<Mutex<HashMap<u64, u32>>>),
+}
+
+/// How many maps there are.
+const MAPS: usize = 64;
+
+fn locked(map: &Mutex<HashMap<u64, u32>>) -> MutexGuard<'_, HashMap<u64, u32>> {
+    // A map is whole whatever its holder's panic was about.
+    map.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stamps {
+    /// Puts a stamp and returns the one before; `None` where there is no such frame.
+    fn swap(&self, pfn: Pfn, stamp: u32) -> Option<u32> {
+        match self {
+            Self::Array(stamps) => {
+                let stamps = stamps.get(pfn.get().wrapping_sub(START.get()) as usize)?;
+                // AcqRel: a frame's stamps follow one another in the order in which it changed hands.
+                Some(stamps.swap(stamp, AcqRel))
+            }
+            Self::Maps(maps) => {
+                let mut map = locked(&maps[pfn.get() as usize % MAPS]);
+                Some(map.insert(pfn.get(), stamp).unwrap_or(0))
+            }
+        }
+    }
 }
 
 impl<'m, M: Machine> Stamped<'m, M> {
     /// Stamps for that many frames, none in use.
     #[must_use]
     pub fn new(machine: &'m M, frames: u64) -> Self {
-        Self { machine, stamps: (0..frames).map(|_| AtomicU32::new(0)).collect() }
+        let stamps = if machine.is_memory() {
+            Stamps::Maps((0..MAPS).map(|_| Mutex::default()).collect())
+        } else {
+            Stamps::Array((0..frames).map(|_| AtomicU32::new(0)).collect())
+        };
+        Self { machine, stamps }
     }
 
     /// How many frames have been handed out at least once. Nobody may use the machine meanwhile.
     #[must_use]
     pub fn distinct(&self) -> u64 {
-        self.stamps.iter().filter(|stamp| stamp.load(Acquire) & USED != 0).count() as u64
+        match &self.stamps {
+            Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & USED != 0).count() as u64,
+            Stamps::Maps(maps) => {
+                maps.iter().map(|map| locked(map).values().filter(|&&stamp| stamp & USED != 0).count() as u64).sum()
+            }
+        }
+    }
+
+    /// Frames in use. Nobody may use the machine meanwhile.
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        match &self.stamps {
+            Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & !USED != 0).count() as u64,
+            Stamps::Maps(maps) => {
+                maps.iter().map(|map| locked(map).values().filter(|&&stamp| stamp & !USED != 0).count() as u64).sum()
+            }
+        }
     }
 
     /// Forgets which frames have been handed out; those in use stay so.
     pub fn forget(&self) {
-        for stamp in &self.stamps {
-            // As in `take`.
-            stamp.fetch_and(!USED, AcqRel);
+        match &self.stamps {
+            Stamps::Array(stamps) => stamps.iter().for_each(|stamp| {
+                // As in `swap`.
+                stamp.fetch_and(!USED, AcqRel);
+            }),
+            Stamps::Maps(maps) => maps.iter().for_each(|map| {
+                locked(map).values_mut().for_each(|stamp| *stamp &= !USED);
+            }),
         }
-    }
-
-    fn stamp(&self, pfn: Pfn) -> Option<&AtomicU32> {
-        self.stamps.get(pfn.get().wrapping_sub(START.get()) as usize)
     }
 
     fn take(&self, pfn: Pfn, order: Order, owner: u32) -> Result<(), Refused> {
         for pfn in pfn.get()..pfn.get() + order.frames() {
             let pfn = Pfn::new(pfn);
-            let stamp = self.stamp(pfn).ok_or(Refused::Overlap { pfn })?;
-            // AcqRel: a frame's stamps follow one another in the order in which it changed hands.
-            if stamp.swap(owner | USED, AcqRel) & !USED != 0 {
+            if self.stamps.swap(pfn, owner | USED).ok_or(Refused::Overlap { pfn })? & !USED != 0 {
                 return Err(Refused::Overlap { pfn });
             }
         }
@@ -58,9 +114,7 @@ impl<'m, M: Machine> Stamped<'m, M> {
     fn give(&self, range: FrameRange) -> Result<(), Refused> {
         for pfn in range.start.get()..range.end.get() {
             let pfn = Pfn::new(pfn);
-            let stamp = self.stamp(pfn).ok_or(Refused::Overlap { pfn })?;
-            // AcqRel: as in `take`.
-            if stamp.swap(USED, AcqRel) & !USED == 0 {
+            if self.stamps.swap(pfn, USED).ok_or(Refused::Overlap { pfn })? & !USED == 0 {
                 return Err(Refused::Free(FreeError::DoubleFree { pfn }));
             }
         }
@@ -96,6 +150,18 @@ impl<M: Machine> Machine for Stamped<'_, M> {
 
     fn free_blocks(&self) -> Option<u64> {
         self.machine.free_blocks()
+    }
+
+    fn zone_lock(&self) -> Option<ZoneLock> {
+        self.machine.zone_lock()
+    }
+
+    fn is_memory(&self) -> bool {
+        self.machine.is_memory()
+    }
+
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        self.machine.unsuited(kind)
     }
 }
 
@@ -135,6 +201,24 @@ impl<M: Machine> Calls for StampedCpu<'_, M> {
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
         self.stamps.give(range)?;
         self.calls.free_range(range)
+    }
+
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        let pfn = self.calls.alloc_unmovable(order)?;
+        self.stamps.take(pfn, order, self.owner)?;
+        Ok(pfn)
+    }
+
+    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        frames.iter().try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
+        self.calls.free_folios(frames)
+    }
+
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        let range = self.calls.alloc_contig(range)?;
+        let frames = range.start.get()..range.end.get();
+        frames.map(Pfn::new).try_for_each(|pfn| self.stamps.take(pfn, Order::ZERO, self.owner))?;
+        Ok(range)
     }
 }
 

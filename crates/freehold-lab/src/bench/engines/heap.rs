@@ -1,0 +1,104 @@
+//! Malloc families, for blocks of pages: called directly, never installed as this program's allocator.
+//!
+//! A user who wants page-sized buffers from a malloc asks for 4 KiB << order bytes aligned to that (`posix_memalign`).
+//! What comes back is an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map it,
+//! fault it in, write their own lists into it and give it back when they like, which is what their users get.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use freehold::{CpuId, FrameRange, Order, Pfn};
+
+use crate::bench::Kind;
+use crate::bench::backing::FRAME;
+use crate::bench::calls::{Calls, Machine, Refused};
+
+/// A malloc family.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeapMachine<A>(pub A);
+
+impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
+    type Cpu<'a>
+        = HeapCpu<'a, A>
+    where
+        A: 'a;
+
+    /// Any thread: they keep their own lists by thread.
+    fn cpu(&self, _: CpuId) -> Result<HeapCpu<'_, A>, Refused> {
+        Ok(HeapCpu { heap: &self.0 })
+    }
+
+    fn drain(&self) {}
+
+    /// They offer nothing to check.
+    fn check(&self, _: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn free_blocks(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
+
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        match kind {
+            Kind::Order9Split | Kind::Contig => Some("a block of malloc's cannot be freed in parts"),
+            Kind::CmaRange => Some("malloc cannot be asked for given frames"),
+            _ => None,
+        }
+    }
+}
+
+/// Any thread.
+#[derive(Debug)]
+pub struct HeapCpu<'a, A> {
+    heap: &'a A,
+}
+
+/// A block of that order. Orders are at most 18: 1 GiB.
+#[inline(always)]
+fn layout(order: Order) -> Result<Layout, Refused> {
+    let bytes = FRAME << order.get();
+    Layout::from_size_align(bytes, bytes).map_err(|_| Refused::NoMemory)
+}
+
+impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
+    #[inline(always)]
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        // SAFETY: the size is not 0.
+        let block = unsafe { self.heap.alloc(layout(order)?) };
+        if block.is_null() {
+            return Err(Refused::NoMemory);
+        }
+        Ok(Pfn::new((block.expose_provenance() / FRAME) as u64))
+    }
+
+    #[inline(always)]
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        let block = std::ptr::with_exposed_provenance_mut(pfn.get() as usize * FRAME);
+        // SAFETY: benchmarks free only what they were given, once and with the order they asked for; the warm-up, which
+        // stamps every frame, has run the same loops.
+        unsafe { self.heap.dealloc(block, layout(order)?) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
+    }
+
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
+    }
+
+    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
+        Err(Refused::NoSuchCall)
+    }
+
+    fn free_range(&mut self, _: FrameRange) -> Result<(), Refused> {
+        Err(Refused::NoSuchCall)
+    }
+}

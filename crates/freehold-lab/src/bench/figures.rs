@@ -1,0 +1,82 @@
+//! What one run of a benchmark found: figures by the metric's name, and latencies where it has any.
+
+use hdrhistogram::Histogram;
+
+use super::calls::{Machine, ZoneLock};
+use super::catalogue::{ZONE_LOCKS, ZONE_WORK};
+
+/// The figures of a run. A metric without one gets no row.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// By the metric's name.
+    pub values: Vec<(&'static str, f64)>,
+    /// Every sample of one metric, in nanoseconds, under that metric's name.
+    pub latencies: Option<(&'static str, Histogram<u64>)>,
+}
+
+impl Figures {
+    /// With one more.
+    #[must_use]
+    pub fn with(mut self, metric: &'static str, value: f64) -> Self {
+        self.values.push((metric, value));
+        self
+    }
+
+    /// With one more, where there is one.
+    #[must_use]
+    pub fn with_any(self, metric: &'static str, value: Option<f64>) -> Self {
+        match value {
+            Some(value) => self.with(metric, value),
+            None => self,
+        }
+    }
+
+    /// With what a meter has read.
+    #[must_use]
+    pub fn with_zone_lock(self, meter: &Meter) -> Self {
+        let each = |count: fn(&ZoneLock) -> u64| {
+            let known = meter.sum.as_ref().filter(|_| meter.frames > 0);
+            known.map(|sum| count(sum) as f64 * 1000.0 / meter.frames as f64)
+        };
+        self.with_any(ZONE_LOCKS, each(|sum| sum.acquisitions)).with_any(ZONE_WORK, each(|sum| sum.work))
+    }
+
+    /// The figure of a metric.
+    #[must_use]
+    pub fn get(&self, metric: &str) -> Option<f64> {
+        self.values.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value)
+    }
+}
+
+/// Reads an engine's zone-lock counters around the parts of a workload, so that what lies between them (preparations,
+/// drains) is not counted.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    sum: Option<ZoneLock>,
+    frames: u64,
+}
+
+impl Meter {
+    /// Does `work` on a machine that nobody else uses, in which `frames` frames are allocated or freed (whichever
+    /// happens in it; both is once).
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`.
+    pub fn part<M: Machine, T, E>(
+        &mut self,
+        machine: &M,
+        frames: u64,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let before = machine.zone_lock();
+        let done = work()?;
+        if let (Some(before), Some(after)) = (before, machine.zone_lock()) {
+            let sum = self.sum.get_or_insert_default();
+            sum.acquisitions += after.acquisitions - before.acquisitions;
+            sum.work += after.work - before.work;
+            self.frames += frames;
+        }
+        Ok(done)
+    }
+}

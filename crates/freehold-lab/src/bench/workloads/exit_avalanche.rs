@@ -1,0 +1,147 @@
+//! `exit-avalanche`: processes on all CPUs but one exit at once, and the one that goes on wants to know nothing of it.
+//!
+//! Each worker frees a large set in page-table order, a folio batch a call, as exit does; all begin at the same moment.
+//! What they do under the zone's lock a bystander that allocates has to wait for, so its slowest allocations are the
+//! measure: the 99.9th percentile, and the whole distribution in the JSON.
+//!
+//! ```text
+//!   CPUs 1..N:  allocate set │ free 31, free 31, free 31 ...
+//!   CPU 0:                   │ allocate 1,024 (each timed), free them, allocate 1,024 ... until all workers are done
+//! ```
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use freehold::{CpuId, Order, Pfn};
+use hdrhistogram::Histogram;
+
+use super::Run;
+use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::figures::{Figures, Meter};
+use crate::bench::loops::{alloc_all, per};
+use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};
+
+/// The metric whose samples the JSON has.
+const P999: &str = "bystander_p999_ns";
+/// Frames that the bystander holds at most.
+const BYSTANDER: usize = 1024;
+/// Frames of a worker's set: 512 MiB, less where there are many workers.
+const SET: u64 = 1 << 17;
+
+/// What it is.
+pub const ABOUT: About = About {
+    name: "exit-avalanche",
+    what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the memory at most in all) and \
+           free them at the same moment, 31 a call, while a bystander on the CPU left allocates and frees. Each of the \
+           bystander's allocations is timed, two looks at the clock included (some 50 ns).",
+    source: "exit of large processes, as in the pcp-buddy thread (2026) and in the affinity violations of recorded traces; \
+             batches of 31 as the kernel's free_unref_folios",
+    threads: 16,
+    fewest_threads: 2,
+    metrics: &[
+        ns("ns_per_frame_freed", "a frame of a worker's set, freed; the slowest worker by the wall clock"),
+        ns("bystander_p50_ns", "an allocation of the bystander's, the median of all in a run"),
+        ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run"),
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+        THREADS_METRIC,
+    ],
+};
+
+/// Several avalanches.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
+    let workers = run.threads - 1;
+    let set = SET.min(run.frames / 2 / u64::from(workers));
+    // Up to 10 s, three digits: every latency that can be looked at.
+    let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that suit each other");
+    let (mut meter, mut time) = (Meter::default(), Duration::ZERO);
+    for _ in 0..run.scale.avalanches {
+        run.cpus.pin(0);
+        machine.drain();
+        time += avalanche(machine, run, workers, set as usize, &mut latencies, &mut meter)?;
+    }
+    let mut figures = Figures::default()
+        .with("ns_per_frame_freed", per(time, set * run.scale.avalanches))
+        .with_zone_lock(&meter)
+        .with(THREADS, f64::from(run.threads));
+    // An avalanche may be over before the bystander has allocated anything.
+    if !latencies.is_empty() {
+        figures = figures
+            .with("bystander_p50_ns", latencies.value_at_quantile(0.5) as f64)
+            .with(P999, latencies.value_at_quantile(0.999) as f64);
+        figures.latencies = Some((P999, latencies));
+    }
+    Ok(figures)
+}
+
+/// Returns what the slowest worker took.
+fn avalanche<M: Machine>(
+    machine: &M,
+    run: &Run<'_>,
+    workers: u16,
+    set: usize,
+    latencies: &mut Histogram<u64>,
+    meter: &mut Meter,
+) -> Result<Duration, Refused> {
+    let start = Rendezvous::new(u32::from(workers) + 1);
+    // Relaxed throughout: a count that carries nothing.
+    let done = AtomicU32::new(0);
+    let (start, done) = (&start, &done);
+    let work = move |index: u16| {
+        run.cpus.pin(usize::from(index));
+        let finish = || {
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        let _guard = OnPanic(finish);
+        let mut pages = vec![Pfn::default(); set];
+        let ready = machine.cpu(CpuId::new(index)).and_then(|mut cpu| {
+            alloc_all(&mut cpu, &mut pages)?;
+            Ok(cpu)
+        });
+        start.wait();
+        let began = Instant::now();
+        let freed = ready.and_then(|mut cpu| {
+            pages.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+            Ok(began.elapsed())
+        });
+        finish();
+        freed
+    };
+    let bystand = |latencies: &mut Histogram<u64>| {
+        run.cpus.pin(0);
+        let cpu = machine.cpu(CpuId::new(0));
+        start.wait();
+        let mut cpu = cpu?;
+        let mut held = Vec::with_capacity(BYSTANDER);
+        let mut allocated = 0;
+        while done.load(Ordering::Relaxed) < u32::from(workers) {
+            let began = Instant::now();
+            held.push(cpu.alloc(Order::ZERO)?);
+            latencies.saturating_record(began.elapsed().as_nanos() as u64);
+            allocated += 1;
+            if held.len() == BYSTANDER {
+                held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+                held.clear();
+            }
+        }
+        held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+        Ok(allocated)
+    };
+    // The sets' allocation is in the meter too; each frame is counted once.
+    let frames = u64::from(workers) * set as u64;
+    meter.part(machine, frames, || {
+        let (freed, allocated): (Vec<Result<Duration, Refused>>, Result<u64, Refused>) = thread::scope(|scope| {
+            let workers: Vec<_> = (1..=workers).map(|index| scope.spawn(move || work(index))).collect();
+            let allocated = bystand(latencies);
+            (workers.into_iter().map(joined).collect(), allocated)
+        });
+        first_refusal(freed.iter().filter_map(|freed| freed.as_ref().err()).chain(allocated.as_ref().err()))?;
+        Ok(freed.into_iter().flatten().max().unwrap_or_default())
+    })
+}

@@ -1,0 +1,251 @@
+//! `many-alloc-few-free` and `few-alloc-many-free`: threads that allocate hand batches to threads that free.
+//!
+//! What the pcp-buddy thread argues about: frames whose blocks many CPUs own come home from a few purgers (jemalloc's
+//! background threads are the example given), and its reverse, the worst case of ownership, in which one CPU owns
+//! everything that all others free.
+//!
+//! ```text
+//!   many allocate:   CPU 0..N-k: allocate, write a line each ──> batches of 1,024 ──> k purgers: free, 31 a call
+//!   few allocate:    CPU 0:      allocate, write a line each ──> batches of 1,024 ──> CPUs 1..N: free, 31 a call
+//! ```
+//!
+//! One frame of 64 stays until the end, as some of what a program allocates does: how many pageblocks those few keep
+//! from being whole tells how well the rest was put together again.
+
+use std::hint::spin_loop;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use freehold::{CpuId, Order, Pfn};
+
+use super::Run;
+use crate::bench::backing::Memory;
+use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::bench::catalogue::THREADS;
+use crate::bench::catalogue::{About, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::figures::{Figures, Meter};
+use crate::bench::loops::per;
+use crate::bench::threads::{Rendezvous, first_refusal, joined};
+
+/// Frames of a batch.
+const BATCH: usize = 1024;
+/// Batches that wait for a thread that frees.
+const QUEUE: usize = 8;
+/// One frame of so many stays.
+const STAYS: usize = 64;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+const BLOCKS_LEFT: &str = "blocks_not_whole";
+const BLOCKS_LEFT_METRIC: Metric = counted(
+    BLOCKS_LEFT,
+    "blocks",
+    "pageblocks that are not wholly free when all but one frame of 64 has been freed and the CPUs are drained",
+);
+
+/// What the first is.
+pub const MANY: About = About {
+    name: "many-alloc-few-free",
+    what: "Threads on all CPUs but one (two, four) allocate single frames, write a line of each and hand them in batches \
+           of 1,024 to one purger (two, four), which frees them, 31 a call. One frame of 64 stays to the end. Each \
+           number of purgers is measured where it leaves at least as many allocating threads.",
+    source: "the synthetic many-alloc/few-free case of the pcp-buddy thread (2026), whose code was not published; batches \
+             and purgers as jemalloc's background purging",
+    threads: 16,
+    fewest_threads: 2,
+    metrics: &[
+        ns("ns_per_frame", "a frame, from its allocation to its free by the only purger, over all threads"),
+        ns("ns_per_frame_two_purgers", "the same with two purgers; 4 CPUs and more"),
+        ns("ns_per_frame_four_purgers", "the same with four purgers; 8 CPUs and more"),
+        BLOCKS_LEFT_METRIC,
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+        THREADS_METRIC,
+    ],
+};
+
+/// What the second is.
+pub const FEW: About = About {
+    name: "few-alloc-many-free",
+    what: "One thread allocates single frames, writes a line of each and hands them in batches of 1,024 to the threads \
+           on all other CPUs in turn, which free them, 31 a call. One frame of 64 stays to the end.",
+    source: "the worst case of ownership as discussed in the pcp-buddy thread (2026): one CPU allocates for everybody",
+    threads: 16,
+    fewest_threads: 2,
+    metrics: &[
+        ns("ns_per_frame", "a frame, from its allocation to its free, over all threads"),
+        BLOCKS_LEFT_METRIC,
+        ZONE_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+        THREADS_METRIC,
+    ],
+};
+
+/// One, two and four purgers.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
+    let mut figures = Figures::default();
+    let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
+    for (purgers, metric) in metrics {
+        if run.threads < 2 * purgers {
+            break;
+        }
+        run.cpus.pin(0);
+        machine.drain();
+        let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
+        let found = hand_off(machine, run, shape)?;
+        figures = figures.with(metric, found.ns_per_frame);
+        if purgers == 1 {
+            figures = found.counts(figures);
+        }
+    }
+    Ok(figures.with(THREADS, f64::from(run.threads)))
+}
+
+/// All others free.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn few_alloc_many_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
+    let shape = Shape { allocators: 1, freers: run.threads - 1, batches: run.scale.batches_handed };
+    let found = hand_off(machine, run, shape)?;
+    let figures = Figures::default().with("ns_per_frame", found.ns_per_frame);
+    Ok(found.counts(figures).with(THREADS, f64::from(run.threads)))
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    allocators: u16,
+    freers: u16,
+    /// Over all threads.
+    batches: u64,
+}
+
+struct Found {
+    ns_per_frame: f64,
+    blocks_left: Option<u64>,
+    meter: Meter,
+}
+
+impl Found {
+    fn counts(&self, figures: Figures) -> Figures {
+        figures.with_any(BLOCKS_LEFT, self.blocks_left.map(|blocks| blocks as f64)).with_zone_lock(&self.meter)
+    }
+}
+
+fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape) -> Result<Found, Refused> {
+    let memory = run.memory(machine);
+    let mut meter = Meter::default();
+    let frames = shape.batches * BATCH as u64;
+    let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
+    run.cpus.pin(0);
+    machine.drain();
+    let blocks_left = machine.free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
+    let mut cpu = machine.cpu(CpuId::new(0))?;
+    staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
+    Ok(Found { ns_per_frame: per(time, frames), blocks_left, meter })
+}
+
+/// Returns what it took and the frames that stay.
+fn on_threads<M: Machine>(
+    machine: &M,
+    run: &Run<'_>,
+    memory: Memory,
+    shape: Shape,
+) -> Result<(Duration, Vec<Pfn>), Refused> {
+    let start = Rendezvous::new(u32::from(shape.allocators) + u32::from(shape.freers));
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
+    let (start, allocators) = (&start, u64::from(shape.allocators));
+    let allocate = |index: u16, senders: Vec<SyncSender<Vec<Pfn>>>| {
+        run.cpus.pin(usize::from(index));
+        let cpu = machine.cpu(CpuId::new(index));
+        let own = shape.batches / allocators + u64::from(u64::from(index) < shape.batches % allocators);
+        start.wait();
+        let began = Instant::now();
+        let mut staying = Vec::new();
+        let mut cpu = cpu?;
+        for n in 0..own {
+            let batch = fill(&mut cpu, memory, &mut staying)?;
+            // Each allocator begins with another purger.
+            send(&senders[(n as usize + usize::from(index)) % senders.len()], batch)?;
+        }
+        Ok((began, staying))
+    };
+    let free = |index: u16, batches: Receiver<Vec<Pfn>>| {
+        run.cpus.pin(usize::from(shape.allocators + index));
+        let cpu = machine.cpu(CpuId::new(shape.allocators + index));
+        start.wait();
+        let mut cpu = cpu?;
+        while let Some(batch) = receive(&batches) {
+            batch.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+        }
+        Ok(Instant::now())
+    };
+    let (allocate, free) = (&allocate, &free);
+    let (allocated, freed): (Vec<Result<_, Refused>>, Vec<Result<_, Refused>>) = thread::scope(|scope| {
+        let freers: Vec<_> =
+            (0..).zip(receivers).map(|(index, batches)| scope.spawn(move || free(index, batches))).collect();
+        let others: Vec<_> = (1..shape.allocators)
+            .map(|index| {
+                let senders = senders.clone();
+                scope.spawn(move || allocate(index, senders))
+            })
+            .collect();
+        // The senders end with it: what tells the others that no more will come.
+        let first = allocate(0, senders);
+        let allocated = std::iter::once(first).chain(others.into_iter().map(joined)).collect();
+        (allocated, freers.into_iter().map(joined).collect())
+    });
+    first_refusal(
+        allocated.iter().filter_map(|a| a.as_ref().err()).chain(freed.iter().filter_map(|f| f.as_ref().err())),
+    )?;
+    let (began, staying): (Vec<Instant>, Vec<Vec<Pfn>>) = allocated.into_iter().flatten().unzip();
+    let time = began.into_iter().min().zip(freed.into_iter().flatten().max());
+    let time = time.map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
+    Ok((time, staying.concat()))
+}
+
+/// Allocates a batch; a frame of each [`STAYS`] stays, so that a batch is a little less than [`BATCH`].
+fn fill<C: Calls>(cpu: &mut C, memory: Memory, staying: &mut Vec<Pfn>) -> Result<Vec<Pfn>, Refused> {
+    let mut batch = Vec::with_capacity(BATCH);
+    for n in 0..BATCH {
+        let pfn = cpu.alloc(Order::ZERO)?;
+        memory.fill(pfn, n as u8, LINE);
+        if n % STAYS == 0 { staying.push(pfn) } else { batch.push(pfn) }
+    }
+    Ok(batch)
+}
+
+/// Sends, spinning: a thread that slept would have to be woken, which takes longer than what is measured.
+fn send(to: &SyncSender<Vec<Pfn>>, mut batch: Vec<Pfn>) -> Result<(), Refused> {
+    loop {
+        batch = match to.try_send(batch) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(batch)) => batch,
+            Err(TrySendError::Disconnected(_)) => return Err(Refused::Abandoned),
+        };
+        give_way();
+    }
+}
+
+/// The next batch; `None` when all who send have ended.
+fn receive(from: &Receiver<Vec<Pfn>>) -> Option<Vec<Pfn>> {
+    loop {
+        match from.try_recv() {
+            Ok(batch) => return Some(batch),
+            Err(TryRecvError::Empty) => give_way(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}
+
+/// Leaves the queue's line alone for a moment; the core too, for a machine on which the other thread has lost its own.
+fn give_way() {
+    (0..64).for_each(|_| spin_loop());
+    thread::yield_now();
+}

@@ -1,0 +1,98 @@
+//! The workloads of the threads and of the benchmarks they quote: one file each, with what it is and where it comes from.
+//!
+//! ```text
+//!  producer_consumer   rings of every depth, frames reused     exit_avalanche   all exit, a bystander allocates
+//!  netperf             order 3, written on one CPU, read on    page_fault       fault, write, unmap
+//!                      the other                               trunc            read a large file, truncate it
+//!  handoff             many allocate, few free; and back       cma_range        a range that CPUs hold frames of
+//! ```
+//!
+//! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just built ([`count`]): the
+//! same figures on every machine, in every run. What has to be timed runs on threads ([`measure`]).
+
+pub mod cma_range;
+pub mod counting;
+pub mod exit_avalanche;
+pub mod handoff;
+pub mod netperf;
+pub mod page_fault;
+pub mod producer_consumer;
+pub mod trunc;
+
+use super::Kind;
+use super::backing::{Backing, Memory};
+use super::calls::{Machine, Refused};
+use super::clock::Cpus;
+use super::figures::Figures;
+use super::runner::Scale;
+
+/// What a run of a workload is given.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The CPUs of its threads.
+    pub cpus: &'a Cpus,
+    /// Threads that it runs.
+    pub threads: u16,
+    /// How much it does.
+    pub scale: &'a Scale,
+    /// Frames of the machine.
+    pub frames: u64,
+    /// Memory behind frame numbers, where it writes any.
+    pub backing: Option<&'a Backing>,
+}
+
+impl Run<'_> {
+    /// Where the frames of `machine` are.
+    ///
+    /// # Panics
+    ///
+    /// Where the workload writes no memory.
+    pub fn memory<M: Machine>(&self, machine: &M) -> Memory {
+        if machine.is_memory() {
+            return Memory::of_addresses();
+        }
+        self.backing.map(Backing::memory).expect("a workload that writes memory is given some")
+    }
+}
+
+/// One run on threads, beginning with nothing in the CPUs' stocks; `None` for what is no workload of this module.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Option<Figures>, Refused> {
+    run.cpus.pin(0);
+    machine.drain();
+    Ok(Some(match kind {
+        Kind::ProducerConsumer => producer_consumer::measure(machine, run)?,
+        Kind::CmaRange => cma_range::measure(machine, run)?,
+        Kind::ManyAllocFewFree => handoff::many_alloc_few_free(machine, run)?,
+        Kind::FewAllocManyFree => handoff::few_alloc_many_free(machine, run)?,
+        Kind::NetperfLike => netperf::measure(machine, run)?,
+        Kind::ExitAvalanche => exit_avalanche::measure(machine, run)?,
+        Kind::PageFault1 => page_fault::measure(machine, run, false)?,
+        Kind::PageFault2 => page_fault::measure(machine, run, true)?,
+        Kind::Trunc => trunc::measure(machine, run)?,
+        _ => return Ok(None),
+    }))
+}
+
+/// What can be counted exactly, on a machine just built; `None` where nothing can.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Refused> {
+    Ok(Some(match kind {
+        Kind::ProducerConsumer => producer_consumer::count(machine)?,
+        Kind::NetperfLike => netperf::count(machine)?,
+        Kind::CmaRange => cma_range::count(machine)?,
+        Kind::Trunc => trunc::count(machine)?,
+        Kind::PageFault1 => page_fault::count(machine, false)?,
+        Kind::PageFault2 => page_fault::count(machine, true)?,
+        Kind::Pair | Kind::Bulk | Kind::RandomFree | Kind::Order9Split | Kind::Contig | Kind::RemoteFree => {
+            counting::one_thread(machine, kind)?
+        }
+        _ => return Ok(None),
+    }))
+}
