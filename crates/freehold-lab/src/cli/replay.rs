@@ -32,6 +32,9 @@ Examples:
 
 --json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
 
+/// Moments of the picture of memory in a report, unless asked for otherwise.
+const REPORT_MAPS: u32 = 48;
+
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum StartingLists {
@@ -93,6 +96,17 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
+    /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of the trace, 1 to 200:
+    /// `memory_map` in the JSON, the picture of memory with the slider in the report. Above 8 GiB a cell stands for
+    /// several neighbouring pageblocks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES)))]
+    memory_map: Option<u32>,
+
+    /// Write a report to this HTML file: tables, distributions, fragmentation over time and the picture of memory. It
+    /// needs no network. Without --memory-map the picture has 48 moments.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -125,6 +139,11 @@ impl ReplayArgs {
     fn put_in(&self) -> SurveyOptions {
         // What the recording kernel was asked to free it did free, whoever had allocated it.
         SurveyOptions { warm: self.warm || self.against_kernel, untraced: self.untraced }
+    }
+
+    /// Moments at which to look at every pageblock.
+    fn memory_maps(&self) -> u32 {
+        self.memory_map.unwrap_or(if self.html.is_some() { REPORT_MAPS } else { 0 })
     }
 
     pub(super) fn starting_lists(&self) -> StartingLists {
@@ -313,7 +332,13 @@ pub(super) fn drive(
         .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build(spec, &machine)? }))
         .collect::<Result<_, engines::EngineError>>()
         .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
-    let options = ReplayOptions { cpus: machine.cpus, put_in: args.put_in(), jobs: jobs(args), samples: SAMPLES };
+    let options = ReplayOptions {
+        cpus: machine.cpus,
+        put_in: args.put_in(),
+        jobs: jobs(args),
+        samples: SAMPLES,
+        memory_maps: args.memory_maps(),
+    };
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
     replay::replay(trace, survey, &engines, machine.memory_frames, options, |events, reader| {
