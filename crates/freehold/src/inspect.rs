@@ -40,8 +40,7 @@ impl<P: Platform> Freehold<'_, P> {
             if usize::from(block.zone()) != zone || holder == Holder::NOBODY {
                 return None;
             }
-            let free: u32 =
-                (0..WORDS).map(|w| (self.free_or_held(block, w) | block.remote_word(w)).count_ones()).sum();
+            let free: u32 = (0..WORDS).map(|w| (self.free_or_held(block, w) | block.remote_word(w)).count_ones()).sum();
             let frames: u32 = if block.has_flag(FLAG_HOLES) {
                 self.map.present_of_ranges(block).iter().map(|word| word.count_ones()).sum()
             } else {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use freehold::{NodeId, Order};
@@ -12,8 +12,9 @@ use super::error::CliError;
 use super::input::TraceFile;
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, against_kernel, output, picture};
+use super::{Outcome, against_kernel, output, picture, report};
 use crate::engines::{self, EngineSpec, MachineConfig};
+use crate::html;
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
     self, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
@@ -27,6 +28,7 @@ Examples:
   freehold replay --memory 1G --warm trace.parquet
   freehold replay --timeline over-time.parquet trace.parquet
   freehold replay --picture comparison.svg trace.parquet
+  freehold replay --html report.html trace.parquet
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
 
@@ -207,6 +209,9 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
     }
+    if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
+        write_html(path, &results)?;
+    }
     // Nothing at all is no document; the errors have been said.
     if args.json && results.iter().any(Result::is_ok) {
         let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
@@ -216,6 +221,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         }
     }
     Ok(outcome)
+}
+
+/// The report of all traces, made of the same JSON that `--json` prints.
+fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
+    let documents: Result<Vec<_>, _> =
+        results.iter().map(|result| serde_json::to_value(Document::from(result))).collect();
+    let documents = documents.map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))?;
+    html::write(&documents, path).map_err(report::failed)
 }
 
 /// What `--json` prints of a trace.
