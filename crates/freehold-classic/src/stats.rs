@@ -55,6 +55,15 @@ impl WorkHistogram {
         self.max = self.max.max(other.max);
     }
 
+    /// The buckets with holds in them, by rising steps: the least and the most steps that fall into it, and the holds.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let filled = self.buckets.iter().enumerate().filter(|(_, holds)| **holds > 0);
+        filled.map(|(bucket, &holds)| {
+            let least = bucket.checked_sub(1).map_or(0, |below| Self::upper(below) + 1);
+            (least, Self::upper(bucket).min(self.max), holds)
+        })
+    }
+
     /// How many holds there were.
     #[must_use]
     pub fn holds(&self) -> u64 {
@@ -262,6 +271,19 @@ mod tests {
         let p99 = histogram.quantile(0.99);
         assert!((1000..1064).contains(&p99), "{p99}");
         assert_eq!((histogram.max(), histogram.holds(), histogram.total()), (1000, 10_050, 1275 + 10_000_000));
+    }
+
+    #[test]
+    fn buckets_hold_every_value_once() {
+        let mut histogram = WorkHistogram::new();
+        let values = [0, 1, 63, 64, 67, 68, 1000, 1 << 20];
+        values.iter().for_each(|&work| histogram.record(work));
+        let buckets: Vec<_> = histogram.buckets().collect();
+        assert_eq!(buckets.iter().map(|(_, _, holds)| holds).sum::<u64>(), values.len() as u64);
+        for work in values {
+            assert_eq!(buckets.iter().filter(|(from, to, _)| (from..=to).contains(&&work)).count(), 1, "{work}");
+        }
+        assert_eq!(buckets[3], (64, 67, 2), "the first bucket of more than one value");
     }
 
     #[test]

@@ -46,8 +46,47 @@ pub trait Engine: Send + Sync {
     /// The state of free memory now.
     fn memory(&self) -> Memory;
 
+    /// Every pageblock, by rising address: what a picture of memory is made of. Empty where an engine cannot say.
+    ///
+    /// Walks all of memory.
+    fn blocks(&self) -> Vec<Block> {
+        Vec::new()
+    }
+
+    /// Holds of zone locks since [`Engine::start`], by the steps of work done in them. Empty where an engine does not
+    /// count them; otherwise they add up to [`Counters::zone_lock_acquisitions`].
+    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+        Vec::new()
+    }
+
     /// Checks every invariant of the engine's data structures; an error says which frame breaks which one.
     fn validate(&self) -> Result<(), String>;
+}
+
+/// One pageblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Its first frame.
+    pub start: Pfn,
+    /// The CPU that has it; `None`: the zone.
+    pub holder: Option<CpuId>,
+    /// Its migratetype; [`Migratetype::Isolate`] while it is isolated.
+    pub migratetype: Migratetype,
+    /// Frames that exist, at most 512.
+    pub frames: u16,
+    /// Of these, frames free, wherever they are held.
+    pub free: u16,
+}
+
+/// Holds of a zone lock of about the same length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HoldBucket {
+    /// The fewest steps of work that count as this.
+    pub from: u64,
+    /// The most.
+    pub to: u64,
+    /// How many holds.
+    pub holds: u64,
 }
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list

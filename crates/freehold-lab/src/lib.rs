@@ -13,6 +13,7 @@ pub mod bench;
 pub mod cli;
 pub mod engine;
 pub mod engines;
+pub mod html;
 pub mod record;
 pub mod replay;
 pub mod report;

@@ -52,7 +52,7 @@ proptest! {
 fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_lab::replay::Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
     let survey = survey(&trace, SurveyOptions::default(), order(10), |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, put_in: SurveyOptions::default(), jobs: 1, samples: 10 };
+    let options = ReplayOptions { cpus: 2, put_in: SurveyOptions::default(), jobs: 1, samples: 10, memory_maps: 0 };
     replay(&trace, &survey, engines, 16384, options, |_, _| {}).unwrap()
 }
 

@@ -14,6 +14,7 @@ mod picture;
 mod progress;
 mod record;
 mod replay;
+mod report;
 mod size;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ Examples:
                                                 compare two engines, one with a change switched off
   freehold replay --memory 1G trace.parquet     press it for memory
   freehold bench --quick                        what allocations and frees cost, engines side by side
+  freehold report -o report.html *.json         one page of what the others printed with --json
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
@@ -55,6 +57,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
+    /// Make one HTML page of what the other commands printed with --json.
+    Report(report::ReportArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
 }
@@ -81,6 +85,7 @@ pub fn main() -> ExitCode {
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Record(args)) => record::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
     };
     match done {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use freehold::{NodeId, Order};
@@ -12,8 +12,9 @@ use super::error::CliError;
 use super::input::TraceFile;
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, against_kernel, output, picture};
+use super::{Outcome, against_kernel, output, picture, report};
 use crate::engines::{self, EngineSpec, MachineConfig};
+use crate::html;
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
     self, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
@@ -27,10 +28,14 @@ Examples:
   freehold replay --memory 1G --warm trace.parquet
   freehold replay --timeline over-time.parquet trace.parquet
   freehold replay --picture comparison.svg trace.parquet
+  freehold replay --html report.html trace.parquet
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
 
 --json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
+
+/// Moments of the picture of memory in a report, unless asked for otherwise.
+const REPORT_MAPS: u32 = 48;
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +98,17 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
+    /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of the trace, 1 to 200:
+    /// `memory_map` in the JSON, the picture of memory with the slider in the report. Above 8 GiB a cell stands for
+    /// several neighbouring pageblocks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES)))]
+    memory_map: Option<u32>,
+
+    /// Write a report to this HTML file: tables, distributions, fragmentation over time and the picture of memory. It
+    /// needs no network. Without --memory-map the picture has 48 moments.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -125,6 +141,11 @@ impl ReplayArgs {
     fn put_in(&self) -> SurveyOptions {
         // What the recording kernel was asked to free it did free, whoever had allocated it.
         SurveyOptions { warm: self.warm || self.against_kernel, untraced: self.untraced }
+    }
+
+    /// Moments at which to look at every pageblock.
+    fn memory_maps(&self) -> u32 {
+        self.memory_map.unwrap_or(if self.html.is_some() { REPORT_MAPS } else { 0 })
     }
 
     pub(super) fn starting_lists(&self) -> StartingLists {
@@ -188,6 +209,9 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
     }
+    if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
+        write_html(path, &results)?;
+    }
     // Nothing at all is no document; the errors have been said.
     if args.json && results.iter().any(Result::is_ok) {
         let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
@@ -197,6 +221,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         }
     }
     Ok(outcome)
+}
+
+/// The report of all traces, made of the same JSON that `--json` prints.
+fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
+    let documents: Result<Vec<_>, _> =
+        results.iter().map(|result| serde_json::to_value(Document::from(result))).collect();
+    let documents = documents.map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))?;
+    html::write(&documents, path).map_err(report::failed)
 }
 
 /// What `--json` prints of a trace.
@@ -313,7 +345,13 @@ pub(super) fn drive(
         .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build(spec, &machine)? }))
         .collect::<Result<_, engines::EngineError>>()
         .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
-    let options = ReplayOptions { cpus: machine.cpus, put_in: args.put_in(), jobs: jobs(args), samples: SAMPLES };
+    let options = ReplayOptions {
+        cpus: machine.cpus,
+        put_in: args.put_in(),
+        jobs: jobs(args),
+        samples: SAMPLES,
+        memory_maps: args.memory_maps(),
+    };
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
     replay::replay(trace, survey, &engines, machine.memory_frames, options, |events, reader| {

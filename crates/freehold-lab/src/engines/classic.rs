@@ -4,7 +4,7 @@ use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
-use crate::engine::{Counters, Engine, Memory, Request};
+use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -135,6 +135,24 @@ impl Engine for ClassicEngine {
             largest_free_order: map.largest_free_order().map(Order::get),
             blocks_by_owner: map.blocks_by_owner,
         }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states = self.classic.pageblocks(ZONE).into_iter();
+        states
+            .map(|block| Block {
+                start: block.start,
+                holder: block.owner,
+                migratetype: block.migratetype,
+                frames: block.frames,
+                free: block.free,
+            })
+            .collect()
+    }
+
+    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+        let stats = self.classic.stats();
+        stats.zone_lock.buckets().map(|(from, to, holds)| HoldBucket { from, to, holds }).collect()
     }
 
     fn validate(&self) -> Result<(), String> {

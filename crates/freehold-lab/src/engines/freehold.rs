@@ -9,7 +9,7 @@ use freehold::{
 };
 
 use super::{Catalogue, Entry, MachineConfig};
-use crate::engine::{Counters, Engine, Memory, Request};
+use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -201,6 +201,35 @@ impl Engine for FreeholdEngine {
                 .collect(),
             largest_free_order: zone.largest_free_order().map(|order| order.get().min(Order::LINUX_MAX.get())),
         }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states = self.allocator.pageblocks(ZONE);
+        states
+            .map(|block| Block {
+                start: block.start,
+                holder: block.holder,
+                migratetype: block.migratetype,
+                frames: block.frames,
+                free: block.free,
+            })
+            .collect()
+    }
+
+    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+        let Counted { counters, work } = self.counted();
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = work.iter().zip(&before.work).map(|(now, then)| now - then).enumerate();
+        holds
+            .filter(|(_, holds)| *holds > 0)
+            .map(|(bucket, holds)| {
+                let from = (1u64 << bucket) / 2;
+                // The last one is open; no hold did more than the longest.
+                let last = bucket == WORK_BUCKETS - 1;
+                let to = if last { u64::MAX } else { (1 << bucket) - 1 };
+                HoldBucket { from, to: to.min(counters.zone_lock_work_max), holds }
+            })
+            .collect()
     }
 
     fn validate(&self) -> Result<(), String> {

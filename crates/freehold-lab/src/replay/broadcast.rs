@@ -14,10 +14,11 @@ use std::thread;
 
 use super::driver::Driver;
 use super::mapper::{Mapper, MapperOptions, NoObserver};
+use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
 use super::outcome::EngineOutcome;
 use super::source::{SourceError, Trace};
-use super::{NamedEngine, TraceFacts};
+use super::{NamedEngine, ReplayOptions, TraceFacts};
 
 /// Batches that may wait for an engine.
 const CHANNEL: usize = 4;
@@ -35,22 +36,22 @@ pub(super) struct Broadcast {
 pub(super) fn broadcast(
     trace: &dyn Trace,
     engines: &[NamedEngine],
-    options: MapperOptions,
-    jobs: usize,
+    mapper: MapperOptions,
+    options: ReplayOptions,
     mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Broadcast, SourceError> {
-    let permits = Permits::new(jobs);
+    let permits = Permits::new(options.jobs);
     thread::scope(|scope| {
         let (senders, threads): (Vec<_>, Vec<_>) = engines
             .iter()
             .map(|engine| {
                 let (sender, receiver) = sync_channel(CHANNEL);
                 let permits = &permits;
-                (sender, scope.spawn(move || run_engine(engine, &receiver, permits)))
+                (sender, scope.spawn(move || run_engine(engine, options, &receiver, permits)))
             })
             .unzip();
 
-        let decoded = decode(trace, options, &senders, &mut progress);
+        let decoded = decode(trace, mapper, &senders, &mut progress);
         // Closing the channels lets the engines finish, also where the trace turned out to be broken.
         drop(senders);
         let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -72,10 +73,14 @@ type Panic = Box<dyn std::any::Any + Send>;
 
 fn run_engine<'a>(
     engine: &'a NamedEngine,
+    options: ReplayOptions,
     batches: &Receiver<SharedBatch>,
     permits: &Permits,
 ) -> Result<Driver<'a>, Panic> {
     let mut driver = Driver::new(&*engine.engine);
+    if options.memory_maps > 0 {
+        driver.record_memory(MapRecorder::new(options.memory_maps, options.samples));
+    }
     for batch in batches {
         let _permit = permits.take();
         // One engine that crashes must not take the others' results with it.

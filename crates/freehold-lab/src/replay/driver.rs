@@ -7,10 +7,11 @@
 use freehold::{AllocError, CpuId, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{Counters, Engine, Memory, Request};
+use crate::engine::{Counters, Engine, HoldBucket, Memory, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
@@ -27,7 +28,8 @@ pub struct Driver<'a> {
     counted: Counted,
     cpu_time_ns: u64,
     samples: Vec<Sample>,
-    end: Option<(Counters, Memory)>,
+    memory: Option<MapRecorder>,
+    end: Option<(Counters, Memory, Vec<HoldBucket>)>,
     errors: u64,
     first_errors: Vec<String>,
 }
@@ -52,10 +54,16 @@ impl<'a> Driver<'a> {
             counted: Counted::default(),
             cpu_time_ns: 0,
             samples: Vec::new(),
+            memory: None,
             end: None,
             errors: 0,
             first_errors: Vec::new(),
         }
+    }
+
+    /// Has the state of every pageblock recorded as well, at the samples that `recorder` wants.
+    pub fn record_memory(&mut self, recorder: MapRecorder) {
+        self.memory = Some(recorder);
     }
 
     /// Carries out a batch.
@@ -121,7 +129,8 @@ impl<'a> Driver<'a> {
                 }
                 Op::End => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
-                    self.end = Some((self.engine.counters(), self.engine.memory()));
+                    let holds = self.engine.zone_lock_holds();
+                    self.end = Some((self.engine.counters(), self.engine.memory(), holds));
                     started = thread_cpu_time_ns();
                 }
             }
@@ -150,8 +159,9 @@ impl<'a> Driver<'a> {
                 self.first_errors.join("; ")
             }));
         }
-        let (counters, end) = self.end.take().unwrap_or((after, memory.clone()));
-        EngineOutcome::new(
+        let ended = self.end.take();
+        let (counters, end, holds) = ended.unwrap_or_else(|| (after, memory.clone(), self.engine.zone_lock_holds()));
+        let outcome = EngineOutcome::new(
             name,
             &counters,
             &end,
@@ -160,7 +170,12 @@ impl<'a> Driver<'a> {
             memory.managed_frames.saturating_sub(memory.free_frames),
             if replayed == 0 { 0.0 } else { self.cpu_time_ns as f64 / replayed as f64 },
             findings,
-        )
+        );
+        EngineOutcome {
+            zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            memory_map: self.memory.and_then(MapRecorder::finish),
+            ..outcome
+        }
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {
@@ -206,6 +221,10 @@ impl<'a> Driver<'a> {
     }
 
     fn sample(&mut self, point: SamplePoint) {
+        if self.memory.as_mut().is_some_and(MapRecorder::is_wanted) {
+            let blocks = self.engine.blocks();
+            self.memory.iter_mut().for_each(|recorder| recorder.record(point, &blocks));
+        }
         self.samples.push(Sample { point, memory: self.engine.memory(), counters: self.engine.counters() });
     }
 

@@ -13,6 +13,7 @@ mod driver;
 mod facts;
 mod frames;
 mod mapper;
+pub mod memory_map;
 mod op;
 mod outcome;
 mod request;
@@ -26,8 +27,9 @@ pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule};
+pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
-pub use outcome::{EngineOutcome, Sample};
+pub use outcome::{EngineOutcome, Sample, Timeline};
 pub use source::{Description, Events, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 
@@ -57,6 +59,8 @@ pub struct ReplayOptions {
     pub jobs: usize,
     /// Samples of memory to take over the time of the trace.
     pub samples: u32,
+    /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of memory.
+    pub memory_maps: u32,
 }
 
 /// The result of replaying one trace.
@@ -118,7 +122,7 @@ pub fn replay(
         }),
         injections,
     };
-    let done = broadcast::broadcast(trace, engines, mapper, options.jobs, progress)?;
+    let done = broadcast::broadcast(trace, engines, mapper, options, progress)?;
     Ok(Replay {
         survey: survey.clone(),
         replayed: done.replayed,

@@ -3,8 +3,10 @@
 use freehold::Order;
 use serde::Serialize;
 
+use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use crate::engine::{Counters, Memory};
+use crate::report::json::one_line;
 
 /// The state of an engine at one moment of the trace.
 #[derive(Clone, Debug)]
@@ -92,9 +94,72 @@ pub struct EngineOutcome {
     pub whole: bool,
     /// What was wrong, in words.
     pub errors: Vec<String>,
+    /// Holds of the zone lock by the steps of work done in them: the fewest and the most steps that an entry stands
+    /// for, and how many holds.
+    #[serde(serialize_with = "one_line")]
+    pub zone_lock_work_histogram: Vec<[u64; 3]>,
+    /// The state over time, as `--json` has it.
+    pub timeline: Timeline,
+    /// Every pageblock over time, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_map: Option<MemoryMap>,
     /// The state over time.
     #[serde(skip)]
     pub samples: Vec<Sample>,
+}
+
+/// The part of the samples that `--json` has: one entry a moment in each list. `--timeline` writes all of them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Timeline {
+    /// The moments, on the trace's clock.
+    #[serde(serialize_with = "one_line")]
+    pub ts_ns: Vec<u64>,
+    /// Frames allocated in the trace.
+    #[serde(serialize_with = "one_line")]
+    pub live_frames: Vec<u64>,
+    /// Free frames in the engine.
+    #[serde(serialize_with = "one_line")]
+    pub free_frames: Vec<u64>,
+    /// Of these, held by CPUs.
+    #[serde(serialize_with = "one_line")]
+    pub pcp_frames: Vec<u64>,
+    /// Pageblocks with no frame in use.
+    #[serde(serialize_with = "one_line")]
+    pub free_blocks: Vec<u64>,
+    /// Pageblocks with more than one type of allocation.
+    #[serde(serialize_with = "one_line")]
+    pub mixed_blocks: Vec<u64>,
+    /// The unusable-free-space index for order 9, to six decimals.
+    #[serde(serialize_with = "one_line")]
+    pub unusable_index_order9: Vec<f64>,
+    /// Times a zone lock was taken so far.
+    #[serde(serialize_with = "one_line")]
+    pub zone_lock_acquisitions: Vec<u64>,
+    /// Steps of work done under zone locks so far.
+    #[serde(serialize_with = "one_line")]
+    pub zone_lock_work: Vec<u64>,
+    /// Allocations so far that took memory of another migratetype.
+    #[serde(serialize_with = "one_line")]
+    pub fallbacks: Vec<u64>,
+}
+
+impl From<&[Sample]> for Timeline {
+    fn from(samples: &[Sample]) -> Self {
+        let column = |of: fn(&Sample) -> u64| samples.iter().map(of).collect();
+        let index = |sample: &Sample| (sample.memory.unusable_index(Order::PAGEBLOCK) * 1e6).round() / 1e6;
+        Self {
+            ts_ns: column(|sample| sample.point.ts_ns),
+            live_frames: column(|sample| sample.point.live_frames),
+            free_frames: column(|sample| sample.memory.free_frames),
+            pcp_frames: column(|sample| sample.memory.pcp_frames),
+            free_blocks: column(|sample| sample.memory.free_blocks),
+            mixed_blocks: column(|sample| sample.memory.mixed_blocks),
+            unusable_index_order9: samples.iter().map(index).collect(),
+            zone_lock_acquisitions: column(|sample| sample.counters.zone_lock_acquisitions),
+            zone_lock_work: column(|sample| sample.counters.zone_lock_work),
+            fallbacks: column(|sample| sample.counters.fallbacks),
+        }
+    }
 }
 
 impl EngineOutcome {
@@ -150,7 +215,9 @@ impl EngineOutcome {
             ns_per_event,
             whole: findings.is_empty(),
             errors: findings,
+            timeline: Timeline::from(&samples[..]),
             samples,
+            ..Self::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The same as the table, for programs. Names are stable: fields may be added, none renamed or removed.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::Error};
 
 use crate::replay::{EngineOutcome, Replay, Survey};
 
@@ -135,4 +135,10 @@ impl<'a> From<&'a Replay> for ReplayReport<'a> {
             engines: &replay.engines,
         }
     }
+}
+
+/// For `serialize_with`: a list of numbers in one line of the JSON that is otherwise indented for people.
+pub(crate) fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
+    serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
 }

@@ -229,7 +229,7 @@ pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let machine = sizing::machine(&survey, setup.put_in, setup.memory_frames, setup.cpus);
     let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
-    let options = ReplayOptions { cpus: machine.cpus, put_in: setup.put_in, jobs: 2, samples: 10 };
+    let options = ReplayOptions { cpus: machine.cpus, put_in: setup.put_in, jobs: 2, samples: 10, memory_maps: 0 };
     let replay = replay(&trace, &survey, &engines, machine.memory_frames, options, |_, _| {}).expect("memory");
     let mut log = toy.state().log.clone();
     // Behind the last event, everything still live in the engine is freed one by one, then all is drained.

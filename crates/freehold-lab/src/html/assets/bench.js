@@ -1,0 +1,97 @@
+// A run of the benchmarks: medians side by side, the spread of the runs, and what the machine itself costs.
+
+/** A list's values once each, in the order of their first coming. */
+function unique(values) {
+  return [...new Set(values)];
+}
+
+/** The row's percentage against the baseline: the one in the JSON, or worked out against the first engine. */
+function benchChange(row, base) {
+  const worse = row.unit && /s$|ns$|us$|ms$/.test(row.unit) && !/per_second|\/s$/.test(`${row.metric}${row.unit}`) ? "less" : undefined;
+  if (row === base) return "";
+  const star = row.significant === true ? el("span", { class: "significant", title: "significant" }, "*", el("span", { class: "hidden" }, " significant")) : null;
+  const badge = typeof row.percent === "number" && base
+    ? changeBadge(base.median, base.median * (1 + row.percent / 100), worse) : base ? changeBadge(base.median, row.median, worse) : null;
+  return badge ? [badge, star || el("span", { class: "significant" })] : "";
+}
+
+function benchBase(rows) {
+  const named = rows.find((row) => typeof row.baseline === "string")?.baseline;
+  return rows.find((row) => row.baseline === true) || rows.find((row) => row.engine === named) || rows[0];
+}
+
+function benchTable(rows, engines) {
+  const lines = unique(rows.map((row) => row.benchmark)).flatMap((benchmark) => {
+    const own = rows.filter((row) => row.benchmark === benchmark);
+    return [{ group: benchmark }, ...unique(own.map((row) => row.metric)).map((metric) => {
+      const found = own.filter((row) => row.metric === metric);
+      const base = benchBase(found);
+      return {
+        head: [words(metric), el("span", { class: "hint" }, found[0].unit)],
+        cells: engines.map((engine) => {
+          const row = found.find((one) => one.engine === engine);
+          return row ? { class: "number", content: [figure(row.median, number(row.median)), benchChange(row, base)] } : "–";
+        }),
+      };
+    })];
+  });
+  return table("Medians of the runs; percentages are against the first engine", ["", ...engines], lines, { class: "comparison" });
+}
+
+function benchPanels(rows, engines, rmw, log) {
+  const panels = unique(rows.map((row) => row.benchmark)).map((benchmark) => {
+    const own = rows.filter((row) => row.benchmark === benchmark);
+    const metrics = unique(own.map((row) => row.metric)).map((metric) => {
+      const found = own.filter((row) => row.metric === metric);
+      const timed = found[0].unit === "ns" && rmw > 0;
+      const runs = unique(found.map((row) => row.runs));
+      return bars({
+        title: words(metric), note: [found[0].unit, runs.length === 1 && [", ", figure(runs[0]), ` run${runs[0] === 1 ? "" : "s"}`]], log,
+        columns: ["median", timed && "in RMWs", "least to greatest", runs.length > 1 && "runs"].filter(Boolean),
+        rows: found.map((row) => ({
+          name: row.engine, index: engines.indexOf(row.engine), value: row.median, low: row.min, high: row.max,
+          cells: [
+            { class: "number", content: figure(row.median, number(row.median)) },
+            timed && { class: "number quiet", content: `${decimal(row.median / rmw)}` },
+            { class: "number quiet", content: [figure(row.min, number(row.min)), " to ", figure(row.max, number(row.max))] },
+            runs.length > 1 && { class: "number quiet", content: figure(row.runs) },
+          ].filter(Boolean),
+        })),
+      });
+    });
+    const timings = unique(own.filter((row) => Array.isArray(row.histogram) && row.histogram.length > 1).map((row) => row.metric)).map((metric) => distribution({
+      title: words(metric), what: "operations", unit: "ns", format: (ns) => duration(ns),
+      series: own.filter((row) => row.metric === metric && Array.isArray(row.histogram) && row.histogram.length > 0)
+        .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
+    }));
+    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels" }, metrics), timings);
+  });
+  return panels;
+}
+
+function benchDocument(document) {
+  const rows = (document.rows || []).filter((row) => typeof row.median === "number");
+  const engines = unique(rows.map((row) => row.engine));
+  const yardstick = document.yardstick || {};
+  const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core" };
+  const facts = Object.entries(yardstick).filter(([, value]) => typeof value === "number").map(([name, value]) =>
+    el("div", {}, el("dt", {}, names[name] || words(name)), el("dd", {}, figure(value, name.endsWith("_ns") ? `${decimal(value)} ns` : number(value)))));
+  const detail = el("div", {});
+  const draw = (scale) => detail.replaceChildren(...benchPanels(rows, engines, yardstick.rmw_ns, scale === "log"));
+  const scale = state.get("scale") === "log" ? "log" : "linear";
+  draw(scale);
+  return [
+    el("h2", {}, "Benchmarks"),
+    facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, from the same run: compare machines by these, not by nanoseconds."), el("dl", { class: "facts" }, facts)],
+    rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
+      el("h3", { id: "comparison" }, "Comparison"),
+      benchTable(rows, engines),
+      el("h3", { id: "spread" }, "Each metric, with the least and the greatest of the runs"),
+      el("div", { class: "controls" }, radios("Scale", [["linear", "from zero"], ["log", "logarithmic"]], scale, (now) => {
+        remember("scale", now);
+        draw(now);
+      })),
+      detail,
+    ],
+  ];
+}

@@ -1,0 +1,68 @@
+// The page: one tab for each command whose JSON is in it, a list to choose from where there are several of a kind.
+
+const KINDS = {
+  replay: ["Replay", replayDocument, (data) => data.trace?.name],
+  bench: ["Bench", benchDocument, () => null],
+  simulate: ["Simulate", simulateDocument, (data) => unique((data.rows || []).map((row) => row.workload)).join(", ")],
+};
+
+/** The documents of a kind: the only one, or a list and the one chosen. */
+function kindView(kind, documents) {
+  const [, show, nameOf] = KINDS[kind];
+  const box = el("div", {});
+  const draw = (index) => box.replaceChildren(...[show(documents[index].data)].flat(Infinity).filter(Boolean));
+  const index = stateNumber(kind, documents.length - 1, 0);
+  draw(index);
+  if (documents.length === 1) return box;
+  const names = documents.map((document, i) => {
+    const name = nameOf(document.data);
+    return [i, name ? `${name} (${document.source})` : document.source];
+  });
+  return el("div", {},
+    el("div", { class: "controls" }, choice(kind === "replay" ? "Trace" : "Run", names, index, (value) => {
+      remember(kind, value);
+      redrawOnTheme.clear();
+      draw(Number(value));
+    })),
+    box);
+}
+
+function about(data) {
+  const terms = [
+    ["Pageblock", "512 neighbouring frames, 2 MiB. In freehold and pcp-buddy a CPU can own whole ones; before, the zone has them all."],
+    ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
+    ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
+    ["Unusable-free-space index", "The share of free memory that cannot serve a request of that order (Gorman and Whitcroft, 2006): 0 when all of it can, 1 when none can."],
+    ["Median, least, greatest", "Of the runs of a benchmark, in which the engines took turns. A star marks a difference that is significant by the test that the command names."],
+    ["RMW", "One uncontended atomic read-modify-write on the machine measured: the unit in which machines can be compared."],
+  ];
+  return el("div", {},
+    el("h2", {}, "About this report"),
+    table("Where the figures come from", ["File", "Command", "What"], data.documents.map((document) => ({
+      head: document.source, cells: [`freehold ${document.kind}`, KINDS[document.kind][2](document.data) || "–"],
+    }))),
+    el("h3", {}, "How to read them"),
+    el("dl", { class: "terms" }, terms.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])),
+    el("h3", {}, "Keys"),
+    el("p", {}, "Tab goes from one control to the next. On the tabs, the slider, a chart or a map the arrow keys move; Home and End go to the ends. What is shown is kept in the address, so a place in this file can be sent to somebody."),
+    el("p", { class: "quiet" }, `Made by freehold report ${data.version}. This file fetches nothing and sends nothing.`));
+}
+
+function start() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  document.getElementById("top").append(el("h1", {}, data.title), themeChoice());
+  const kinds = Object.keys(KINDS).filter((kind) => data.documents.some((one) => one.kind === kind));
+  const items = kinds.map((kind) => {
+    const own = data.documents.filter((one) => one.kind === kind);
+    return { id: kind, label: KINDS[kind][0], content: () => kindView(kind, own) };
+  });
+  items.push({ id: "about", label: "About", content: () => about(data) });
+  document.getElementById("main").append(
+    ...data.notes.map((note) => el("p", { class: "note" }, note)),
+    ...tabs("What was run", items, state.get("view") || kinds[0], (view) => remember("view", view)));
+  const place = state.get("at") && document.getElementById(state.get("at"));
+  if (place) requestAnimationFrame(() => requestAnimationFrame(() => place.scrollIntoView()));
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();

@@ -1,0 +1,207 @@
+//! Keeping the file within bounds.
+//!
+//! Tables and curves are small: what grows is the pictures of memory, a plane a moment and engine. Where the data is
+//! too large every second moment is left out, again and again, until it fits or each picture has two moments left. The
+//! page says what was left out. Nothing else is ever left out: rather no report than one that lacks rows.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::document::Document;
+use super::{HtmlError, embed};
+use crate::replay::memory_map::{decode, encode};
+
+/// Bytes of data in a report at most: what a phone still opens in a few seconds.
+pub const DATA_MAX: usize = 24 << 20;
+
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    version: &'a str,
+    notes: &'a [String],
+    documents: &'a [Document],
+}
+
+/// The data of the page in at most `most` bytes.
+pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> Result<String, HtmlError> {
+    let mut notes = Vec::new();
+    for document in &mut documents {
+        notes.extend(check_maps(document));
+    }
+    let mut left_out = 1u32;
+    loop {
+        let mut all = notes.clone();
+        if left_out > 1 {
+            all.push(format!(
+                "Of the pictures of memory one moment in {left_out} is shown, so that this file stays below {} MiB.",
+                most >> 20
+            ));
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        let text = embed::json(&Data { title, version, notes: &all, documents: &documents });
+        if text.len() <= most {
+            return Ok(text);
+        }
+        let mut thinned = false;
+        for map in documents.iter_mut().flat_map(maps) {
+            thinned |= thin(map);
+        }
+        if !thinned {
+            return Err(HtmlError::TooLarge { size: text.len() });
+        }
+        left_out = left_out.saturating_mul(2);
+    }
+}
+
+/// The pictures of memory in a document.
+fn maps(document: &mut Document) -> impl Iterator<Item = &mut Value> {
+    let engines = document.data.get_mut("engines").and_then(Value::as_array_mut);
+    engines.into_iter().flatten().filter_map(|engine| engine.get_mut("memory_map"))
+}
+
+/// The moments of a picture: times, and one list of planes each for holder, migratetype and free frames.
+const PLANES: [&str; 3] = ["holder", "migratetype", "free"];
+
+/// Takes out pictures that contradict themselves, so that the page need not check; says so.
+fn check_maps(document: &mut Document) -> Vec<String> {
+    let mut notes = Vec::new();
+    let source = document.source.clone();
+    let engines = document.data.get_mut("engines").and_then(Value::as_array_mut);
+    for engine in engines.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let Some(error) = engine.get("memory_map").and_then(|map| check(map).err()) else { continue };
+        engine.remove("memory_map");
+        let name = engine.get("engine").and_then(Value::as_str).unwrap_or_default();
+        notes.push(format!("{source}: the picture of memory of {name} is left out, it is damaged: {error}."));
+    }
+    notes
+}
+
+fn check(map: &Value) -> Result<(), String> {
+    let count = |name: &str| map.get(name).and_then(Value::as_u64).ok_or_else(|| format!("no number '{name}'"));
+    let (cells, _, _) = (count("cells")?, count("blocks_per_cell")?, count("start_pfn")?);
+    if cells == 0 || cells > 1 << 20 {
+        return Err(format!("{cells} cells"));
+    }
+    let mut plane = vec![0; cells as usize];
+    decode(map.get("frames").and_then(Value::as_str).ok_or("no text 'frames'")?, &mut plane)?;
+    let times = map.get("ts_ns").and_then(Value::as_array).ok_or("no list 'ts_ns'")?;
+    if times.is_empty() || !times.iter().all(Value::is_number) {
+        return Err("'ts_ns' is no list of times".to_owned());
+    }
+    for name in PLANES {
+        plane.fill(0);
+        let moments = map.get(name).and_then(Value::as_array).ok_or_else(|| format!("no list '{name}'"))?;
+        if moments.len() != times.len() {
+            return Err(format!("{} moments of '{name}' for {} times", moments.len(), times.len()));
+        }
+        for moment in moments {
+            decode(moment.as_str().ok_or_else(|| format!("'{name}' is no list of texts"))?, &mut plane)?;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves every second moment out, keeping the first and the last; false where there are only two left.
+fn thin(map: &mut Value) -> bool {
+    let cells = map.get("cells").and_then(Value::as_u64).unwrap_or(0) as usize;
+    let moments = map.get("ts_ns").and_then(Value::as_array).map_or(0, Vec::len);
+    if moments <= 2 {
+        return false;
+    }
+    let stays = |moment: usize| moment == moments - 1 || (moment % 2 == 0 && moment != moments - 2);
+    for name in PLANES {
+        let (mut before, mut now) = (vec![0; cells], vec![0; cells]);
+        let mut kept = Vec::new();
+        for (moment, plane) in map[name].as_array().into_iter().flatten().enumerate() {
+            // Checked before: a plane that cannot be read does not come this far.
+            let _ = decode(plane.as_str().unwrap_or_default(), &mut now);
+            if stays(moment) {
+                kept.push(json!(encode(&before, &now)));
+                before.clone_from(&now);
+            }
+        }
+        map[name] = Value::Array(kept);
+    }
+    if let Some(times) = map["ts_ns"].as_array_mut() {
+        let mut moment = 0;
+        times.retain(|_| {
+            moment += 1;
+            stays(moment - 1)
+        });
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::Kind;
+    use super::*;
+
+    fn with_map(map: Value) -> Document {
+        let data = json!({"trace": {"name": "t"}, "engines": [{"engine": "e", "memory_map": map}]});
+        Document { source: "s.json".into(), kind: Kind::Replay, data }
+    }
+
+    /// Every moment another value in every other cell: as bad as it gets.
+    fn restless(moments: usize, cells: u64) -> Value {
+        let (mut before, mut planes) = (vec![0; cells as usize], Vec::new());
+        for moment in 0..moments as u64 {
+            let now: Vec<u64> = (0..cells).map(|cell| (cell * 7 + moment) % 512).collect();
+            planes.push(encode(&before, &now));
+            before = now;
+        }
+        json!({
+            "blocks": cells, "blocks_per_cell": 1, "cells": cells, "start_pfn": 0, "frames": format!("0 {cells} 512"),
+            "ts_ns": (0..moments).collect::<Vec<_>>(), "holder": planes, "migratetype": planes, "free": planes,
+        })
+    }
+
+    fn last(map: &Value, cells: usize) -> Vec<u64> {
+        let mut plane = vec![0; cells];
+        for moment in map["free"].as_array().unwrap() {
+            decode(moment.as_str().unwrap(), &mut plane).unwrap();
+        }
+        plane
+    }
+
+    #[test]
+    fn pictures_are_thinned_until_they_fit() {
+        let map = restless(33, 200);
+        let documents = vec![with_map(map.clone())];
+        let all = within(documents.clone(), "t", usize::MAX).unwrap();
+        let few = within(documents, "t", all.len() / 3).unwrap();
+        assert!(few.len() <= all.len() / 3);
+        let few: Value = serde_json::from_str(&few).unwrap();
+        assert!(few["notes"][0].as_str().unwrap().contains("one moment in 4"), "{}", few["notes"]);
+        let thinned = &few["documents"][0]["data"]["engines"][0]["memory_map"];
+        let times: Vec<u64> = thinned["ts_ns"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        assert_eq!((times[0], *times.last().unwrap()), (0, 32), "the ends stay");
+        assert_eq!(last(thinned, 200), last(&map, 200), "and what is shown is what was");
+        assert_eq!(thinned["free"].as_array().unwrap().len(), times.len());
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused() {
+        let error = within(vec![with_map(restless(40, 100))], "t", 100).unwrap_err();
+        assert!(matches!(error, HtmlError::TooLarge { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_picture_is_left_out_and_said() {
+        for (name, value) in [
+            ("free", json!(["0 999 1"])),
+            ("free", json!(7)),
+            ("holder", json!([])),
+            ("ts_ns", json!(["x"])),
+            ("cells", json!(0)),
+            ("frames", json!("1 2")),
+        ] {
+            let mut map = restless(1, 8);
+            map[name] = value;
+            let text = within(vec![with_map(map)], "t", DATA_MAX).unwrap();
+            let data: Value = serde_json::from_str(&text).unwrap();
+            assert!(data["notes"][0].as_str().unwrap().contains("damaged"), "{name}");
+            assert!(data["documents"][0]["data"]["engines"][0]["memory_map"].is_null(), "{name}");
+        }
+    }
+}

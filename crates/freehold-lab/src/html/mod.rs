@@ -1,0 +1,108 @@
+//! `freehold report`: one HTML file of what the other commands found, that needs nothing beside it.
+//!
+//! ```text
+//!  JSON of replay, bench, simulate ──> document  what kind each is, or why it is none
+//!                                      limit     memory maps thinned until the file stays within bounds
+//!                                      embed     the data, so written that no text in it can end the script
+//!  assets/page.html + style.css + *.js ──> page  put together into one file
+//! ```
+//!
+//! The page draws itself from the data: tables, charts and the picture of memory are made by plain JavaScript without
+//! libraries, in files of `assets/` that are compiled in. Nothing is fetched; a content security policy in the page
+//! forbids it. Text from the data becomes text nodes only, never markup.
+//!
+//! The same documents give the same file, byte for byte.
+
+mod document;
+mod embed;
+mod limit;
+mod page;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+pub use document::{Kind, UnknownDocument};
+pub use limit::DATA_MAX;
+
+/// A JSON document and where it came from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Source {
+    /// What to call it: a file's name.
+    pub name: String,
+    /// What it says.
+    pub value: Value,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HtmlError {
+    /// A document that no command writes.
+    #[error("{name}: {problem}")]
+    Unknown {
+        /// The document.
+        name: String,
+        /// What is wrong with it.
+        problem: UnknownDocument,
+    },
+    /// Not a single document.
+    #[error("there is nothing to report: no document was given")]
+    Nothing,
+    /// More than a browser opens in good time.
+    #[error(
+        "the report would hold {} MiB of data; {} MiB is the most, after thinning the pictures of memory",
+        size >> 20,
+        DATA_MAX >> 20
+    )]
+    TooLarge {
+        /// Bytes.
+        size: usize,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the report to {}: {error}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The title unless told otherwise.
+pub const TITLE: &str = "Freehold report";
+
+/// The report as text.
+///
+/// Takes time and memory proportional to the documents; what comes out is at most [`DATA_MAX`] and the page itself,
+/// which is about 100 KiB.
+///
+/// # Errors
+///
+/// [`HtmlError::Unknown`], [`HtmlError::Nothing`] and [`HtmlError::TooLarge`].
+pub fn render(sources: &[Source], title: &str) -> Result<String, HtmlError> {
+    let mut documents = Vec::new();
+    for source in sources {
+        let found = document::split(source);
+        documents.extend(found.map_err(|problem| HtmlError::Unknown { name: source.name.clone(), problem })?);
+    }
+    if documents.is_empty() {
+        return Err(HtmlError::Nothing);
+    }
+    let data = limit::within(documents, title, DATA_MAX)?;
+    Ok(page::assemble(title, &data))
+}
+
+/// Writes a report of `documents`, the JSON of any commands, to the file `path`: what `--html` of a command does.
+///
+/// # Errors
+///
+/// Those of [`render`], and [`HtmlError::Write`].
+pub fn write(documents: &[Value], path: &Path) -> Result<(), HtmlError> {
+    let sources: Vec<Source> =
+        documents.iter().map(|value| Source { name: "this run".to_owned(), value: value.clone() }).collect();
+    let html = render(&sources, TITLE)?;
+    fs::write(path, html).map_err(|error| HtmlError::Write { path: path.to_owned(), error })
+}
