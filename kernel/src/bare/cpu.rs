@@ -15,4 +15,6 @@ pub(crate) fn halt_for_good() {
 }
 
 /// Which CPU this is.
-pub(crate) fn index() -> usize { 0 }
+pub(crate) fn index() -> usize {
+    0
+}
