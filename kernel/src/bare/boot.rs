@@ -138,6 +138,16 @@ boot_pd:
     .fill 64, 8, 0
 boot_stack_top:
 
+    // Addresses below 2 GiB, which the kernel's code, being above, cannot name.
+    .section .rodata.boot_addresses, "a", @progbits
+    .balign 8
+    .global boot_pml4_address
+    .global kernel_physical_start_address
+boot_pml4_address:
+    .quad boot_pml4
+kernel_physical_start_address:
+    .quad kernel_physical_start
+
     // Copied to TRAMPOLINE, so that every address below is one there.
     .section .trampoline, "a", @progbits
     .global trampoline_start
