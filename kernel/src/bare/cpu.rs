@@ -22,8 +22,9 @@ pub(crate) const MAX_CPUS: usize = 8;
 pub(crate) type Frames = Owned<'static, 'static, Machine>;
 
 /// What belongs to one CPU. Everything that others may touch is atomic.
+#[repr(C)]
 pub(crate) struct PerCpu {
-    /// Which one this is. First, since the GS register points here.
+    /// Which one this is. First (hence `repr(C)`), since the GS register points here.
     index: AtomicU64,
     /// The number that interrupts for it are sent to.
     pub(crate) apic_id: AtomicU32,
