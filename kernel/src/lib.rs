@@ -15,3 +15,4 @@ pub mod acpi;
 pub mod command_line;
 pub mod memory_map;
 pub mod paging;
+pub mod suite;
