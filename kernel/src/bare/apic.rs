@@ -71,12 +71,13 @@ pub(crate) fn init_cpu() -> u32 {
     read(ID) >> 24
 }
 
-/// Starts this CPU's timer.
-pub(crate) fn start_timer() {
+/// Starts this CPU's timer, with so many interrupts a second.
+pub(crate) fn set_timer(hertz: u64) {
     write(TIMER_DIVIDE, 0b1011);
     write(TIMER_VECTOR, PERIODIC | u32::from(TIMER));
     // Relaxed: see `init_machine`.
-    write(TIMER_INITIAL, PERIOD.load(Ordering::Relaxed));
+    let period = u64::from(PERIOD.load(Ordering::Relaxed)) * HERTZ / hertz;
+    write(TIMER_INITIAL, period.clamp(1, u64::from(u32::MAX)) as u32);
 }
 
 /// Lets the next interrupt in.

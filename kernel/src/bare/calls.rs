@@ -58,6 +58,36 @@ pub(crate) static COUNTERS: Counters = Counters {
     saved: AtomicU64::new(0),
 };
 
+/// [`Counters`] at some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub(crate) barriers: u64,
+    pub(crate) barrier_interrupts: u64,
+    pub(crate) shootdowns: u64,
+    pub(crate) shootdown_interrupts: u64,
+    pub(crate) saved: u64,
+}
+
+impl Snapshot {
+    /// CPUs called for shootdowns, whether that took an interrupt or one was on its way already.
+    pub(crate) fn shootdown_calls(&self) -> u64 {
+        self.shootdown_interrupts + self.saved
+    }
+}
+
+/// What has been counted so far.
+pub(crate) fn snapshot() -> Snapshot {
+    // Relaxed: statistics.
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Snapshot {
+        barriers: load(&COUNTERS.barriers),
+        barrier_interrupts: load(&COUNTERS.barrier_interrupts),
+        shootdowns: load(&COUNTERS.shootdowns),
+        shootdown_interrupts: load(&COUNTERS.shootdown_interrupts),
+        saved: load(&COUNTERS.saved),
+    }
+}
+
 fn count(counter: &AtomicU64, n: u64) {
     // Relaxed: statistics.
     counter.fetch_add(n, Ordering::Relaxed);

@@ -133,12 +133,16 @@ pub(crate) fn this() -> &'static PerCpu {
 /// In an interrupt handler, which may have interrupted a call of this very handle: there
 /// [`Freehold::on`](freehold::Freehold::on) is right. And while the CPU is offline for the allocator.
 pub(crate) fn frames() -> &'static Frames {
+    try_frames().unwrap_or_else(|| panic!("CPU {} has given its handle back", index()))
+}
+
+fn try_frames() -> Option<&'static Frames> {
     let this = this();
     // Relaxed: this CPU's own.
     assert!(!this.in_interrupt.load(Ordering::Relaxed), "the CPU's own handle in an interrupt handler");
     // SAFETY: only this CPU gets here, and not from an interrupt handler, so `set_frames` is not running meanwhile. It
     // is only called between jobs, when nobody has kept what this returned.
-    unsafe { &*this.frames.get() }.as_ref().unwrap_or_else(|| panic!("CPU {} has given its handle back", index()))
+    unsafe { &*this.frames.get() }.as_ref()
 }
 
 /// Takes this CPU from the allocator for good, or gives it back.
@@ -217,7 +221,8 @@ pub(crate) fn safe_point() {
     // Relaxed: this CPU's own; the handler that sets it runs here.
     if this.tick_due.load(Ordering::Relaxed) {
         this.tick_due.store(false, Ordering::Relaxed);
-        if frames().tick().is_ok() {
+        // While the CPU is offline for the allocator there is nothing to do.
+        if try_frames().is_some_and(|frames| frames.tick().is_ok()) {
             this.allocator_ticks.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -62,6 +62,11 @@ impl PageFault {
         self.code & 1 == 0
     }
 
+    /// It was a write.
+    pub(crate) fn is_write(self) -> bool {
+        self.code & 2 != 0
+    }
+
     fn last() -> Self {
         let this = cpu::this();
         // Relaxed: this CPU's own.

@@ -16,24 +16,28 @@ mod cpu;
 mod descriptors;
 mod exceptions;
 mod exit;
+mod folios;
 mod interrupts;
 mod jobs;
 mod layout;
 mod libc;
+mod machine;
 mod memory;
 mod mmu;
 mod once;
 mod platform;
 mod ports;
+mod program;
 mod serial;
 mod smp;
 mod spaces;
 mod start_info;
 mod tables;
+mod tests;
 mod timer;
 mod tlb;
 
-use freehold_kernel::command_line::{CommandLine, Inject};
+use freehold_kernel::command_line::CommandLine;
 
 use crate::once::Once;
 use crate::start_info::StartInfo;
@@ -71,12 +75,11 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 /// The same CPU, on a stack with a guard page.
 extern "C" fn run() -> ! {
     let line = CommandLine::parse(START_INFO.get().command_line()).unwrap_or_default();
+    folios::init();
     smp::start_others();
     say!("cpus: {} online, timer {} Hz", cpu::count(), apic::HERTZ);
     if let Some(expected) = line.cpus {
         assert_eq!(cpu::count(), expected, "cpus={expected} was asked for");
     }
-    jobs::run_on_all(&|cpu| say!("hello from {cpu}"));
-    let _ = Inject::Hang;
-    exit::exit(exit::Status::Passed)
+    program::run(&line)
 }

@@ -29,6 +29,8 @@ use crate::{apic, cpu, say, tables, tlb};
 static FREEHOLD: Once<Freehold<'static, Machine>> = Once::new();
 /// The kernel's level 4 table.
 static ROOT: AtomicU64 = AtomicU64::new(0);
+/// The frame behind the last one there is.
+static END: AtomicU64 = AtomicU64::new(0);
 /// One that other CPUs start with: as the kernel's, and the first memory where it is.
 static START_ROOT: AtomicU64 = AtomicU64::new(0);
 
@@ -52,6 +54,12 @@ pub(crate) fn freehold() -> &'static Freehold<'static, Machine> {
 /// The only allocator, where it is there already.
 pub(crate) fn try_freehold() -> Option<&'static Freehold<'static, Machine>> {
     FREEHOLD.try_get()
+}
+
+/// The frame behind the last one there is.
+pub(crate) fn end() -> Pfn {
+    // Relaxed: set before other CPUs start.
+    Pfn::new(END.load(Ordering::Relaxed))
 }
 
 /// The kernel's page tables.
@@ -84,6 +92,7 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
     for (start, end) in [(0, FRAME_SIZE), (TRAMPOLINE, TRAMPOLINE + FRAME_SIZE), (image_start, image_end)] {
         map.take_bytes(start, end).unwrap_or_else(|error| panic!("{error}"));
     }
+    END.store(map.end().get(), Ordering::Relaxed);
     let end = map.end().get() * FRAME_SIZE;
     let tables = make_tables(&mut map, end.max(BOOT_MAPPED));
 

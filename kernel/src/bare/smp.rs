@@ -65,7 +65,7 @@ pub(crate) fn set_up_this_cpu(index: usize) {
     this.apic_id.store(apic::init_cpu(), Ordering::Relaxed);
     // Release: who sees this CPU online may call it.
     this.online.store(true, Ordering::Release);
-    apic::start_timer();
+    apic::set_timer(apic::HERTZ);
     cpu::interrupts_on();
     own();
 }

@@ -109,17 +109,42 @@ pub(crate) fn release(root: Pfn, range: VpnRange, mut free: impl FnMut(Pfn)) {
     }
 }
 
-/// The same for the tables below one table, which stays.
-pub(crate) fn release_within(root: Pfn, at: Vpn, mut free: impl FnMut(Pfn)) {
-    // Acquire: as in `walk`.
-    let entry = words(root)[index(at, 4)].load(Ordering::Acquire);
-    if points_to_table(entry) {
-        for slot in words(table_of(entry)) {
-            let below = slot.swap(0, Ordering::AcqRel);
-            if points_to_table(below) {
-                release_below(table_of(below), 2, &mut free);
+/// Takes the tables of levels 1 and 2 out that cover a range and are empty. `free` gets them in batches, once nobody
+/// points to them any more, and must make every CPU forget the way through them first. Nobody may be mapping anything
+/// in the range meanwhile.
+pub(crate) fn prune(root: Pfn, range: VpnRange, mut free: impl FnMut(&[Pfn])) {
+    let mut found = [Pfn::new(0); 64];
+    let mut n = 0;
+    for level in [2, 3] {
+        // Entries of level 2 point to tables of level 1, which go first; then tables of level 2 may be empty.
+        let mut at = range.start;
+        while at < range.end {
+            let next = Vpn::new((at.get() | (pages_of_entry(level) - 1)) + 1);
+            match walk(root, at, level) {
+                Some(slot) => {
+                    // Acquire: as in `walk`.
+                    let entry = slot.load(Ordering::Acquire);
+                    let table = table_of(entry);
+                    let empty = || words(table).iter().all(|entry| entry.load(Ordering::Acquire) == 0);
+                    if points_to_table(entry) && empty() {
+                        // Release: after all that was done through it.
+                        slot.store(0, Ordering::Release);
+                        found[n] = table;
+                        n += 1;
+                        if n == found.len() {
+                            free(&found);
+                            n = 0;
+                        }
+                    }
+                    at = next;
+                }
+                // Nothing is there: on to the next table of the level above.
+                None => at = Vpn::new((at.get() | (pages_of_entry(level + 1) - 1)) + 1),
             }
         }
+    }
+    if n > 0 {
+        free(&found[..n]);
     }
 }
 

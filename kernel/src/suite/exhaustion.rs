@@ -11,6 +11,7 @@ const MAX_CPUS: usize = 64;
 pub(super) fn exhaustion<M: Machine>(machine: &M) -> Result<(), Failure> {
     let freehold = machine.freehold();
     let before = Home::now(machine);
+    let (totals, barriers) = (freehold.totals(), machine.heavy_barriers());
     let zones = || (0..freehold.zone_count()).filter_map(|zone| freehold.zone_stats(zone));
     let mins: u64 = zones().map(|zone| zone.watermarks[0]).sum();
     let chains = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; MAX_CPUS];
@@ -53,6 +54,14 @@ pub(super) fn exhaustion<M: Machine>(machine: &M) -> Result<(), Failure> {
     machine.print(format_args!(
         "    {ordinary} frames for ordinary requests, {reserves} more from the reserves (min watermarks: {mins}), of {}",
         before.frames
+    ));
+    let now = freehold.totals();
+    machine.print(format_args!(
+        "    {} refills, {} blocks taken from other CPUs, {} zone locks, {} heavy barriers",
+        now.cpus.refills - totals.cpus.refills,
+        now.cpus.steals - totals.cpus.steals,
+        now.lock_acquisitions - totals.lock_acquisitions,
+        machine.heavy_barriers() - barriers,
     ));
     holds("ordinary requests leave the reserves", before.frames - ordinary >= mins)?;
     same("every last frame was had", ordinary + reserves, before.frames)

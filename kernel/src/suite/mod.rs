@@ -55,6 +55,9 @@ pub trait Machine: Sync {
     /// Takes a CPU from the allocator ([`Freehold::cpu_offline`]), its handle first; or brings it back.
     fn set_online(&self, cpu: usize, online: bool);
 
+    /// Gives back what the machine has allocated for itself and does not need any more. Nothing runs meanwhile.
+    fn tidy(&self) {}
+
     /// Nanoseconds since some moment.
     fn nanoseconds(&self) -> u64;
 
