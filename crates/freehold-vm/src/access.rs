@@ -37,6 +37,23 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
+    /// The entry of a page, not as reclaim may have it in the middle of its work: what a page-fault handler looks at,
+    /// where hardware walks the tables by itself.
+    ///
+    /// Reclaim takes entries away and puts them back where it finds that somebody wrote; a CPU that uses the page in
+    /// between faults. Both happen under the table's lock, for which this waits, so that what it returns is either what
+    /// the CPU should have found (try again) or says that the page is really gone, or not for that access.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    pub fn settled(&self, space: SpaceId, vpn: Vpn) -> Result<Entry, VmError> {
+        let range = VpnRange::new(vpn, 1).unwrap_or_default();
+        let space = self.space_with(space, range)?;
+        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.
+        Ok(space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1))))
+    }
+
     /// Makes a page's frame stay while a device or another address space uses it, whatever happens to the page:
     /// a reference to its folio. Give it back with [`Vm::unpin`]. Takes no lock where the page is mapped.
     ///

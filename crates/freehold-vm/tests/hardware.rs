@@ -118,3 +118,39 @@ fn bits_that_hardware_sets_are_found() {
         assert_all_free(&fh);
     }
 }
+
+/// Reclaim takes entries away and puts them back; a handler that looks in between must not believe that they are gone.
+#[test]
+fn a_fault_handler_does_not_see_the_middle_of_reclaim() {
+    let fh = frames(8, 1, freehold::SingleCpu);
+    let vm = vm(Hardware::new(), 8, 1, PAGES as u64, 64);
+    vm.add_vma(SPACE, pages(0, PAGES as u64), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(32), order(5), Access::ReadWrite).unwrap();
+    // A pin keeps the folio, however often reclaim takes its entries away to find that out.
+    let pin = vm.pin(&fh, SPACE, vpn(40), true).unwrap();
+    let rounds = 2_000;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let unsettled = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                vm.madvise_free(&fh, SPACE, pages(0, 64)).unwrap();
+                assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 64)), Ok(0));
+            }
+            done.store(true, SeqCst);
+        });
+        let mut unsettled = 0;
+        while !done.load(SeqCst) {
+            unsettled += u64::from(vm.mmu().entries[63].load(SeqCst) == 0);
+            assert!(vm.settled(SPACE, vpn(63)).unwrap().is_present());
+        }
+        unsettled
+    });
+    eprintln!("the entry was away {unsettled} times without the lock, never with it");
+    vm.unpin(&fh, pin, false).unwrap();
+    assert!(vm.mmu().cpu(63, true));
+    assert!(vm.settled(SPACE, vpn(63)).unwrap().has(Entry::HARDWARE));
+    assert_eq!(vm.settled(SPACE, vpn(64)), Ok(Entry::NONE));
+    assert!(matches!(vm.settled(SPACE, vpn(PAGES as u64)), Err(VmError::OutOfSpace { .. })));
+    assert_eq!(vm.unmap(&fh, SPACE, pages(0, PAGES as u64)), Ok(32));
+    assert_all_free(&fh);
+}

@@ -1,0 +1,181 @@
+//! Calls to other CPUs: a memory barrier, or translations to be forgotten, by interrupt.
+//!
+//! ```text
+//!   CPU 1: its call = { translations, CPUs still to answer: 0, 2, 3 }
+//!          a bit in `incoming` of each of them, and an interrupt where there was none
+//!          waits, and answers others meanwhile
+//!   CPU 2: interrupt -> takes `incoming` -> for each bit: forgets the translations, takes itself off the list
+//! ```
+//!
+//! Nobody waits deaf: who waits for an answer, or for a lock, looks at `incoming` in every turn ([`poll`]), so two CPUs
+//! that call each other, one of them even with interrupts off, both get through. Each CPU has one call for ordinary code
+//! and one for its interrupt handlers, which do not interrupt each other.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+
+use freehold_vm::Flush;
+
+use crate::cpu::{self, MAX_CPUS};
+use crate::interrupts::CALL;
+use crate::{apic, tlb};
+
+/// What one CPU asks of others.
+struct Call {
+    /// A bit for each CPU that has not answered yet.
+    waiting: AtomicU64,
+    ranges: AtomicPtr<Flush>,
+    len: AtomicUsize,
+}
+
+impl Call {
+    const fn new() -> Self {
+        Self { waiting: AtomicU64::new(0), ranges: AtomicPtr::new(core::ptr::null_mut()), len: AtomicUsize::new(0) }
+    }
+}
+
+static CALLS: [[Call; 2]; MAX_CPUS] = [const { [const { Call::new() }; 2] }; MAX_CPUS];
+
+/// What has been done, over all CPUs.
+pub(crate) struct Counters {
+    /// Memory barriers asked for on all CPUs.
+    pub(crate) barriers: AtomicU64,
+    /// TLB shootdowns: calls that made other CPUs forget translations.
+    pub(crate) shootdowns: AtomicU64,
+    /// Interrupts sent for them.
+    pub(crate) shootdown_interrupts: AtomicU64,
+    /// Interrupts sent for barriers.
+    pub(crate) barrier_interrupts: AtomicU64,
+    /// Interrupts not sent, since one was on its way to that CPU already.
+    pub(crate) saved: AtomicU64,
+}
+
+/// See [`Counters`].
+pub(crate) static COUNTERS: Counters = Counters {
+    barriers: AtomicU64::new(0),
+    shootdowns: AtomicU64::new(0),
+    shootdown_interrupts: AtomicU64::new(0),
+    barrier_interrupts: AtomicU64::new(0),
+    saved: AtomicU64::new(0),
+};
+
+/// [`Counters`] at some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub(crate) barriers: u64,
+    pub(crate) barrier_interrupts: u64,
+    pub(crate) shootdowns: u64,
+    pub(crate) shootdown_interrupts: u64,
+    pub(crate) saved: u64,
+}
+
+impl Snapshot {
+    /// CPUs called for shootdowns, whether that took an interrupt or one was on its way already.
+    pub(crate) fn shootdown_calls(&self) -> u64 {
+        self.shootdown_interrupts + self.saved
+    }
+}
+
+/// What has been counted so far.
+pub(crate) fn snapshot() -> Snapshot {
+    // Relaxed: statistics.
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Snapshot {
+        barriers: load(&COUNTERS.barriers),
+        barrier_interrupts: load(&COUNTERS.barrier_interrupts),
+        shootdowns: load(&COUNTERS.shootdowns),
+        shootdown_interrupts: load(&COUNTERS.shootdown_interrupts),
+        saved: load(&COUNTERS.saved),
+    }
+}
+
+fn count(counter: &AtomicU64, n: u64) {
+    // Relaxed: statistics.
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Makes every other CPU pass a full memory barrier. See [`Platform::heavy_barrier`](freehold::Platform).
+pub(crate) fn barrier() {
+    // The caller's own: what it has stored is seen before what it loads next.
+    fence(Ordering::SeqCst);
+    count(&COUNTERS.barriers, 1);
+    let sent = broadcast(cpu::online_mask(), &[]);
+    count(&COUNTERS.barrier_interrupts, sent);
+}
+
+/// Makes these CPUs forget these translations.
+pub(crate) fn shootdown(targets: u64, ranges: &[Flush]) {
+    if targets & !(1 << cpu::index()) == 0 {
+        return;
+    }
+    count(&COUNTERS.shootdowns, 1);
+    let sent = broadcast(targets, ranges);
+    count(&COUNTERS.shootdown_interrupts, sent);
+}
+
+/// Calls CPUs and waits for all of them; returns how many interrupts it took.
+fn broadcast(targets: u64, ranges: &[Flush]) -> u64 {
+    let me = cpu::index();
+    let targets = targets & !(1 << me);
+    if targets == 0 {
+        return 0;
+    }
+    // Relaxed: this CPU's own.
+    let level = usize::from(cpu::this().in_interrupt.load(Ordering::Relaxed));
+    let call = &CALLS[me][level];
+    // Relaxed: published by `waiting` and `incoming`.
+    call.ranges.store(ranges.as_ptr().cast_mut(), Ordering::Relaxed);
+    call.len.store(ranges.len(), Ordering::Relaxed);
+    call.waiting.store(targets, Ordering::Release);
+    let mut sent = 0;
+    for target in (0..MAX_CPUS).filter(|target| targets & 1 << target != 0) {
+        let other = cpu::at(target);
+        // Release: who finds the bit sees the call. Acquire: pairs with the taker's, so that "there was one already"
+        // means an interrupt that has not been answered.
+        if other.incoming.fetch_or(1 << (me * 2 + level), Ordering::AcqRel) == 0 {
+            apic::send(other.apic_id.load(Ordering::Relaxed), CALL);
+            sent += 1;
+        } else {
+            count(&COUNTERS.saved, 1);
+        }
+    }
+    // Acquire: what the others did before they answered comes before what this CPU does next.
+    while call.waiting.load(Ordering::Acquire) != 0 {
+        poll();
+        core::hint::spin_loop();
+    }
+    sent
+}
+
+/// Answers what others have asked of this CPU. Cheap where there is nothing.
+pub(crate) fn poll() {
+    let this = cpu::this();
+    // Relaxed: a look; the swap decides.
+    if this.incoming.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    answer(this);
+}
+
+/// The interrupt.
+pub(crate) fn interrupt() {
+    answer(cpu::this());
+}
+
+fn answer(this: &cpu::PerCpu) {
+    // AcqRel: a full barrier on x86-64, which is all that a barrier call wants. Acquire so that the calls are seen;
+    // Release so that whoever finds nothing here comes after.
+    let from = this.incoming.swap(0, Ordering::AcqRel);
+    let me = cpu::index();
+    for bit in (0..2 * MAX_CPUS).filter(|bit| from & 1 << bit != 0) {
+        let call = &CALLS[bit / 2][bit % 2];
+        // Relaxed: the Acquire above has them.
+        let (ranges, len) = (call.ranges.load(Ordering::Relaxed), call.len.load(Ordering::Relaxed));
+        if len > 0 {
+            // SAFETY: the caller waits for this CPU's bit in `waiting` before it returns, and its slice lives as long.
+            tlb::forget(unsafe { core::slice::from_raw_parts(ranges, len) });
+        }
+        // Release: the caller that sees the bit gone comes after what was done here. Acquire: nothing of what comes
+        // next here is done before.
+        call.waiting.fetch_and(!(1 << me), Ordering::AcqRel);
+    }
+}

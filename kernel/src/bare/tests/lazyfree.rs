@@ -1,0 +1,196 @@
+//! Accessed and dirty bits as the processor sets them, and reclaim that goes by them.
+
+use core::sync::atomic::Ordering;
+
+use freehold::Order;
+use freehold_kernel::paging::{address, from_hardware};
+use freehold_kernel::suite::{Failure, Machine, Team, holds, same, succeeds};
+use freehold_vm::{Access, Entry, Fault, SpaceId, UnmapPath, VmError, Vma, VpnRange};
+
+use crate::exceptions::{probe_read, probe_write};
+use crate::folios::{PAGES, page, read, vm, write};
+use crate::machine::Bare;
+use crate::{calls, cpu, spaces, tables};
+
+/// The address space of these tests.
+pub(super) const SPACE: SpaceId = SpaceId::new(0);
+/// All of it.
+pub(super) const ALL: VpnRange = VpnRange { start: page(0), end: page(PAGES) };
+
+/// Runs `f` with an address space that pages may be mapped in anywhere; afterwards there is none.
+pub(super) fn with_space(machine: &Bare, f: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    spaces::make(SPACE);
+    let vma = Vma { access: Access::ReadWrite, droppable: false };
+    succeeds(machine, "no VMA", vm().add_vma(SPACE, ALL, vma))?;
+    let result = f();
+    let removed = vm().remove_vma(cpu::frames(), SPACE, ALL);
+    let result = result.and(succeeds(machine, "the VMA cannot be removed", removed));
+    spaces::destroy(SPACE);
+    result
+}
+
+fn entry(i: u64) -> Entry {
+    // Acquire: after the access that this CPU has just made.
+    let bits = tables::walk(spaces::root(SPACE), page(i), 1).map_or(0, |slot| slot.load(Ordering::Acquire));
+    from_hardware(bits)
+}
+
+pub(super) fn bits(machine: &Bare) -> Result<(), Failure> {
+    let frames = cpu::frames();
+    with_space(machine, || {
+        let order = Order::new(4).unwrap_or(Order::ZERO);
+        let mapped = vm().map_new(frames, SPACE, page(0), order, Access::ReadWrite);
+        succeeds(machine, "no folio", mapped)?;
+        spaces::within(SPACE, || {
+            holds("a fresh entry is clean and old", entry(0).only(Entry::HARDWARE) == Entry::NONE)?;
+            // SAFETY, here and below: this test's own folio.
+            holds("it can be read", unsafe { probe_read(address(page(0))) }.is_ok())?;
+            holds("reading sets accessed", entry(0).only(Entry::HARDWARE) == Entry::YOUNG)?;
+            holds("it can be written", unsafe { probe_write(address(page(0)), 1) }.is_ok())?;
+            holds("writing sets dirty", entry(0).only(Entry::HARDWARE) == Entry::HARDWARE)?;
+            holds("and of that page only", entry(1).only(Entry::HARDWARE) == Entry::NONE)?;
+            // Cleared and flushed: the next write must look at the entry again and set the bit again, though a moment
+            // ago the translation was cached as dirty.
+            let advised = succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
+            same("pages advised", advised, 16)?;
+            holds("advice makes it clean", entry(0).only(Entry::HARDWARE) == Entry::NONE)?;
+            holds("it can be written", unsafe { probe_write(address(page(0)), 2) }.is_ok())?;
+            holds("writing sets dirty again", entry(0).is_dirty())?;
+            // Without the right to write there is a fault and no bit.
+            let range = VpnRange { start: page(0), end: page(16) };
+            succeeds(machine, "protect", vm().protect(SPACE, range, Access::Read))?;
+            let fault = unsafe { probe_write(address(page(1)), 3) };
+            holds("a write to a read-only page faults", fault.is_err_and(|f| !f.not_present() && f.is_write()))?;
+            holds("and is not dirty", !entry(1).is_dirty())?;
+            let refused = vm().pin(frames, SPACE, page(1), true);
+            holds("nor can it be pinned for writing", refused == Err(VmError::Fault(Fault::WriteProtected)))?;
+            succeeds(machine, "protect", vm().protect(SPACE, range, Access::ReadWrite))
+        })
+    })
+}
+
+const FOLIOS: u64 = 64;
+const ORDER: u64 = 4;
+const FOLIO_PAGES: u64 = 1 << ORDER;
+
+/// What reclaim of 64 folios asked of the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) freed: u64,
+    pub(crate) shootdowns: u64,
+    pub(crate) calls: u64,
+    pub(crate) interrupts: u64,
+    pub(crate) deferred: u64,
+    pub(crate) nanoseconds: u64,
+}
+
+/// 64 folios of 64 KiB, written to, made lazyfree, every `redirty`th written to again by another CPU, reclaimed. Checks
+/// what stays.
+pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<Cost, Failure> {
+    let mut cost = Err(Failure { what: "reclaim did not get there", found: 0, expected: 1 });
+    let last = cpu::count() - 1;
+    let cell = crate::once::Lock::new(None);
+    with_space(machine, || {
+        Team::run(machine, |member| {
+            spaces::within(SPACE, || {
+                let frames = cpu::frames();
+                if member.cpu == 0 {
+                    for folio in 0..FOLIOS {
+                        let order = Order::new(ORDER as u8).unwrap_or(Order::ZERO);
+                        let at = page(folio * FOLIO_PAGES);
+                        let mapped = vm().map_new(frames, SPACE, at, order, Access::ReadWrite);
+                        succeeds(machine, "no folio", mapped)?;
+                    }
+                }
+                member.meet()?;
+                // Every CPU writes to its share, and reads all, so that all have cached translations.
+                for i in 0..FOLIOS * FOLIO_PAGES {
+                    if i as usize % (last + 1) == member.cpu {
+                        succeeds(machine, "a page cannot be written", write(SPACE, page(i), i + 1))?;
+                    }
+                }
+                member.meet()?;
+                for i in 0..FOLIOS * FOLIO_PAGES {
+                    let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
+                    same("what a page holds", found.unwrap_or(0), i + 1)?;
+                }
+                member.meet()?;
+                if member.cpu == 0 {
+                    let advised = succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
+                    same("pages advised", advised, FOLIOS * FOLIO_PAGES)?;
+                }
+                member.meet()?;
+                if member.cpu == last && redirty > 0 {
+                    for folio in (0..FOLIOS).step_by(redirty as usize) {
+                        let i = folio * FOLIO_PAGES + 5;
+                        let (faults, _) = succeeds(machine, "a page cannot be written", write(SPACE, page(i), !i))?;
+                        same("a lazyfree page is written to without a fault", u64::from(faults), 0)?;
+                    }
+                }
+                member.meet()?;
+                if member.cpu == 0 {
+                    vm().set_unmap_path(path);
+                    let (stats, sent) = (vm().stats(), calls::snapshot());
+                    let start = machine.nanoseconds();
+                    let freed = vm().madvise_pageout(frames, SPACE, ALL);
+                    let nanoseconds = machine.nanoseconds() - start;
+                    vm().set_unmap_path(UnmapPath::Batched);
+                    let freed = succeeds(machine, "reclaim", freed)?;
+                    let (now, then) = (vm().stats(), stats);
+                    let after = calls::snapshot();
+                    cell.with(|cost| {
+                        *cost = Some(Cost {
+                            freed,
+                            shootdowns: after.shootdowns - sent.shootdowns,
+                            calls: after.shootdown_calls() - sent.shootdown_calls(),
+                            interrupts: after.shootdown_interrupts - sent.shootdown_interrupts,
+                            deferred: now.deferred_queued - then.deferred_queued,
+                            nanoseconds,
+                        });
+                    });
+                }
+                member.meet()?;
+                // On every CPU: what was written again is there, all else is gone.
+                for folio in 0..FOLIOS {
+                    let kept = redirty > 0 && folio % redirty == 0;
+                    for i in folio * FOLIO_PAGES..(folio + 1) * FOLIO_PAGES {
+                        let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
+                        let expected = if i % FOLIO_PAGES == 5 { !i } else { i + 1 };
+                        let expected = kept.then_some(expected);
+                        same("a page is there", u64::from(found.is_some()), u64::from(kept))?;
+                        same("what a page holds", found.unwrap_or(0), expected.unwrap_or(0))?;
+                    }
+                }
+                Ok(())
+            })
+        })?;
+        cost = cell.with(|cost| cost.take()).ok_or(Failure { what: "no figures", found: 0, expected: 1 });
+        Ok(())
+    })?;
+    cost
+}
+
+pub(super) fn lazyfree(machine: &Bare) -> Result<(), Failure> {
+    for (path, name) in [(UnmapPath::PageByPage, "page by page"), (UnmapPath::Batched, "batched")] {
+        for redirty in [0, 4] {
+            let cost = reclaim(machine, path, redirty)?;
+            let kept = if redirty > 0 { FOLIOS / redirty } else { 0 };
+            machine.print(format_args!(
+                "    {name}, {kept:2} of {FOLIOS} folios written again: {} frames freed, {} shootdowns, {} interrupts, \
+                 {} seen partly mapped",
+                cost.freed, cost.shootdowns, cost.interrupts, cost.deferred
+            ));
+            same("frames freed", cost.freed, (FOLIOS - kept) * FOLIO_PAGES)?;
+            let others = (cpu::count() - 1) as u64;
+            if path == UnmapPath::Batched {
+                same("shootdowns", cost.shootdowns, others.min(1))?;
+                same("calls of other CPUs", cost.calls, others)?;
+                same("folios seen partly mapped", cost.deferred, 0)?;
+            } else if redirty == 0 {
+                same("shootdowns", cost.shootdowns, others.min(1) * FOLIOS * FOLIO_PAGES)?;
+                same("calls of other CPUs", cost.calls, others * FOLIOS * FOLIO_PAGES)?;
+            }
+        }
+    }
+    Ok(())
+}

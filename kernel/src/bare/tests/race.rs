@@ -1,0 +1,127 @@
+//! Reclaim beside writers on other CPUs: not a write may be lost.
+//!
+//! ```text
+//!   CPU 0                                   the others, each on pages of its own
+//!   started += 1                            s = started, r = returned
+//!   madvise_free(everything)                write a new number to a page (a fault makes the page)
+//!   returned += 1                           read it back
+//!   pageout(everything)                     started still s, and r == s?  then it must be there
+//! ```
+//!
+//! A write that falls into a `madvise_free` may go; one that began after it had returned must stay until the next one,
+//! however reclaim is just then taking the page's entry away and looking at its dirty bit.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use freehold::Order;
+use freehold_kernel::suite::{Failure, Machine, Team, at_least, same, succeeds};
+use freehold_vm::{Access, VpnRange};
+
+use super::lazyfree::{SPACE, with_space};
+use crate::folios::{page, read, vm, write};
+use crate::machine::Bare;
+use crate::{calls, cpu, spaces};
+
+const ROUNDS: u64 = 150;
+const PAGES_EACH: u64 = 128;
+const FOLIO_ORDER: u8 = 4;
+
+pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
+    if cpu::count() < 2 {
+        machine.print(format_args!("    one CPU: there is nobody to race with"));
+        return Ok(());
+    }
+    let (started, returned) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let (writes, certain, faults, made) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (before, sent) = (vm().stats(), calls::snapshot());
+    let mut freed = 0;
+    let total = crate::once::Lock::new(0);
+    with_space(machine, || {
+        Team::run(machine, |member| {
+            spaces::within(SPACE, || {
+                if member.cpu == 0 {
+                    let result = reclaimer(machine, &started, &returned, &total);
+                    // Release: the others stop after everything.
+                    stop.store(true, Ordering::Release);
+                    return result;
+                }
+                let mut numbers = 0x9e37_79b9_7f4a_7c15u64 ^ (member.cpu as u64) << 32;
+                let first = (member.cpu as u64 - 1) * PAGES_EACH;
+                let mut sequence = 0;
+                while !stop.load(Ordering::Acquire) {
+                    numbers ^= numbers << 13;
+                    numbers ^= numbers >> 7;
+                    numbers ^= numbers << 17;
+                    sequence += 1;
+                    let vpn = page(first + numbers % PAGES_EACH);
+                    let value = (member.cpu as u64) << 48 | sequence;
+                    // SeqCst, here and in the reclaimer: the write comes after the one and the look after the other.
+                    let (s, r) = (started.load(Ordering::SeqCst), returned.load(Ordering::SeqCst));
+                    let (f, m) = succeeds(machine, "a page cannot be written", write(SPACE, vpn, value))?;
+                    // Some time for reclaim to come by.
+                    (0..numbers >> 32 & 63).for_each(|_| core::hint::spin_loop());
+                    let (found, more) = succeeds(machine, "a page cannot be read", read(SPACE, vpn))?;
+                    // Relaxed, here and below: statistics.
+                    writes.fetch_add(1, Ordering::Relaxed);
+                    faults.fetch_add(u64::from(f + more), Ordering::Relaxed);
+                    made.fetch_add(u64::from(m), Ordering::Relaxed);
+                    if r == s && started.load(Ordering::SeqCst) == s {
+                        certain.fetch_add(1, Ordering::Relaxed);
+                        same("a write after madvise_free has returned is lost", found.unwrap_or(0), value)?;
+                    }
+                    calls::poll();
+                }
+                Ok(())
+            })
+        })?;
+        freed = total.with(|total| *total);
+        Ok(())
+    })?;
+    let (stats, now) = (vm().stats(), calls::snapshot());
+    machine.print(format_args!(
+        "    {} writes, {} of them certain to stay, {} faults, {} pages made again",
+        writes.load(Ordering::Relaxed),
+        certain.load(Ordering::Relaxed),
+        faults.load(Ordering::Relaxed),
+        made.load(Ordering::Relaxed),
+    ));
+    machine.print(format_args!(
+        "    {freed} frames reclaimed; {} folios found written to; {} entries put back; {} shootdowns",
+        stats.redirtied - before.redirtied,
+        stats.entries_restored - before.entries_restored,
+        now.shootdowns - sent.shootdowns,
+    ));
+    at_least("frames reclaimed", freed, 1)?;
+    at_least("writes that were certain to stay", certain.into_inner(), 1)
+}
+
+fn reclaimer(
+    machine: &Bare,
+    started: &AtomicU64,
+    returned: &AtomicU64,
+    total: &crate::once::Lock<u64>,
+) -> Result<(), Failure> {
+    let frames = cpu::frames();
+    let pages = (cpu::count() as u64 - 1) * PAGES_EACH;
+    let all = VpnRange { start: page(0), end: page(pages) };
+    for round in 0..ROUNDS {
+        // Folios of 16 pages again where all 16 are free; single pages that writers have made stay among them.
+        if round % 8 == 0 {
+            let order = Order::new(FOLIO_ORDER).unwrap_or(Order::ZERO);
+            for i in (0..pages).step_by(1 << FOLIO_ORDER) {
+                // Fails where a page is there.
+                let _ = vm().map_new(frames, SPACE, page(i), order, Access::ReadWrite);
+            }
+        }
+        // SeqCst: see the writers.
+        started.fetch_add(1, Ordering::SeqCst);
+        let advised = vm().madvise_free(frames, SPACE, all);
+        returned.fetch_add(1, Ordering::SeqCst);
+        succeeds(machine, "madvise_free", advised)?;
+        let got = succeeds(machine, "reclaim", vm().madvise_pageout(frames, SPACE, all))?;
+        total.with(|total| *total += got);
+        calls::poll();
+    }
+    Ok(())
+}
