@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::memory;
+
 /// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
@@ -26,6 +28,12 @@ pub enum Kind {
     TwoThreads,
     /// Sixteen threads at once.
     SixteenThreads,
+    /// The kernel's vmalloc tests.
+    Vmalloc,
+    /// Reclaim of lazyfree folios.
+    Lazyfree,
+    /// Free blocks go back to the system.
+    GiveBack,
 }
 
 /// What is printed of a benchmark.
@@ -174,7 +182,7 @@ pub const THREADS: &str = "threads";
 
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -184,6 +192,9 @@ impl Kind {
         Self::RemoteFree,
         Self::TwoThreads,
         Self::SixteenThreads,
+        Self::Vmalloc,
+        Self::Lazyfree,
+        Self::GiveBack,
     ];
 
     /// What it is.
@@ -199,6 +210,9 @@ impl Kind {
             Self::RemoteFree => &REMOTE_FREE,
             Self::TwoThreads => &TWO_THREADS,
             Self::SixteenThreads => &SIXTEEN_THREADS,
+            Self::Vmalloc => &memory::about::VMALLOC,
+            Self::Lazyfree => &memory::about::LAZYFREE,
+            Self::GiveBack => &memory::about::GIVE_BACK,
         }
     }
 

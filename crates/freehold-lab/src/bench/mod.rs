@@ -6,6 +6,7 @@
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  threads     several threads' loops        table     the table
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
+//!  memory/     virtual memory on top: vmalloc, lazyfree, give-back
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -27,6 +28,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod engines;
 pub mod loops;
+pub mod memory;
 pub mod result;
 pub mod runner;
 pub mod table;

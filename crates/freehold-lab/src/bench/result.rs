@@ -104,6 +104,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Benchmarks left out because they need more CPUs than there are.
     pub left_out: Vec<Kind>,
+    /// What else was left out because the system does not offer it, and why.
+    pub unavailable: Vec<String>,
     /// It was stopped before all was done.
     pub interrupted: bool,
 }

@@ -13,10 +13,10 @@ use super::calls::{Machine, Refused};
 use super::clock::Cpus;
 use super::engines::{BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, RingAlone, Stamped};
 use super::result::{Report, Row, Spread};
-use super::{Kind, loops, threads, yardstick};
+use super::{Kind, loops, memory, threads, yardstick};
 
 /// Frames of every engine's machine: 4 GiB.
-const FRAMES: u64 = 1 << 20;
+pub(super) const FRAMES: u64 = 1 << 20;
 /// CPUs of every engine's machine, but where a benchmark runs more threads.
 const CPUS: u16 = 2;
 
@@ -69,7 +69,11 @@ impl Plan {
     /// How many times [`run`] will tell of progress if it is not stopped.
     #[must_use]
     pub fn steps(&self) -> usize {
-        self.benchmarks.len() * self.engines.len() * (self.runs + 1)
+        let steps = |&kind: &Kind| match memory::is_here(kind) {
+            true => memory::steps(kind, self),
+            false => self.engines.len() * (self.runs + 1),
+        };
+        self.benchmarks.iter().map(steps).sum()
     }
 }
 
@@ -93,6 +97,15 @@ pub enum BenchError {
         /// What it did.
         refused: Refused,
     },
+    /// An engine did what it must not, said in words.
+    Failed {
+        /// The engine.
+        engine: String,
+        /// In which benchmark.
+        benchmark: Kind,
+        /// What it did.
+        reason: String,
+    },
     /// An engine is not whole after a benchmark.
     NotWhole {
         /// The engine.
@@ -109,6 +122,7 @@ impl fmt::Display for BenchError {
         match self {
             Self::Unbuildable { engine, reason } => write!(f, "engine '{engine}' cannot be built: {reason}"),
             Self::Engine { engine, benchmark, refused } => write!(f, "{benchmark}: engine '{engine}': {refused}"),
+            Self::Failed { engine, benchmark, reason } => write!(f, "{benchmark}: engine '{engine}': {reason}"),
             Self::NotWhole { engine, benchmark, finding } => {
                 write!(f, "{benchmark}: engine '{engine}' is not whole afterwards: {finding}")
             }
@@ -172,6 +186,8 @@ fn measure<M: Machine>(machine: &M, kind: Kind, scale: &Scale, cpus: &Cpus, run:
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
             vec![slower, alone]
         }
+        // They have runners of their own: see `run_here`.
+        Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack => Vec::new(),
         Kind::SixteenThreads => {
             let threads = threads_of(kind, cpus);
             // As many pairs in all as two threads run: behind one lock for all of them they take long.
@@ -216,7 +232,7 @@ fn build(engine: &BenchEngine, host: HostThreads, cpus: u16) -> Result<Box<dyn R
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
-    progress: impl FnMut(Kind, &BenchEngine) + Send,
+    progress: impl FnMut(Kind, &str) + Send,
 ) -> Result<Report, BenchError> {
     // On a thread of its own, so that the caller's stays where it may run.
     std::thread::scope(|scope| {
@@ -228,7 +244,7 @@ pub fn run(
 fn run_here(
     plan: &Plan,
     stop: &AtomicBool,
-    mut progress: impl FnMut(Kind, &BenchEngine),
+    mut progress: impl FnMut(Kind, &str),
 ) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
@@ -249,6 +265,19 @@ fn run_here(
             report.left_out.push(kind);
             continue;
         }
+        if memory::is_here(kind) {
+            measure_yardstick(&mut report, kind, &cpus, &plan.scale).map_err(|refused| BenchError::Engine {
+                engine: BenchEngine::Freehold.name().to_owned(),
+                benchmark: kind,
+                refused,
+            })?;
+            let progress = &mut |engine: &str| progress(kind, engine);
+            memory::run(kind, memory::Run { plan, cpus: &cpus, host, stopped: &stopped, progress }, &mut report)?;
+            if stopped() {
+                break;
+            }
+            continue;
+        }
         let metrics = kind.about().metrics;
         let mut spreads = vec![vec![Spread::default(); plan.engines.len()]; metrics.len()];
         let fail = |engine: &BenchEngine, refused| BenchError::Engine {
@@ -261,7 +290,7 @@ fn run_here(
             if stopped() {
                 break;
             }
-            progress(kind, engine);
+            progress(kind, engine.name());
             let rig = build(engine, host, threads_of(kind, &cpus).max(CPUS))?;
             rig.warm_up(kind, &cpus).map_err(|refused| fail(engine, refused))?;
             rigs.push((engine, rig));
@@ -276,7 +305,7 @@ fn run_here(
                 if stopped() {
                     break;
                 }
-                progress(kind, engine);
+                progress(kind, engine.name());
                 let figures = rig.run(kind, &plan.scale, &cpus, run as u64).map_err(|refused| fail(engine, refused))?;
                 for (spread, figure) in spreads.iter_mut().zip(figures) {
                     spread[at].add(figure);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint};
 
-use super::Kind;
 use super::catalogue::About;
+use super::{Kind, memory};
 use super::result::{Report, Row};
 use super::targets::verdicts;
 use crate::report::table::{Style, new_table, trim_lines};
@@ -13,7 +13,13 @@ use crate::report::table::{Style, new_table, trim_lines};
 /// The header and the table.
 #[must_use]
 pub fn render(report: &Report, style: Style) -> String {
+    let tables = memory::table::render(report, style);
     let mut text = header(report);
+    let theirs = |kind: &Kind| memory::is_here(*kind) || report.rows.iter().all(|row| row.benchmark != kind.name());
+    if Kind::ALL.iter().all(theirs) {
+        text.push_str(&tables);
+        return text;
+    }
     let mut table = new_table(style);
     let mut names = vec![Cell::new("median, least-greatest; ns")];
     for (at, engine) in report.engines.iter().enumerate() {
@@ -26,7 +32,7 @@ pub fn render(report: &Report, style: Style) -> String {
     table.set_header(names);
     for kind in Kind::ALL {
         let about = kind.about();
-        if !report.rows.iter().any(|row| row.benchmark == about.name) {
+        if theirs(&kind) {
             continue;
         }
         table.add_row([Cell::new(about.name.to_uppercase())]);
@@ -40,7 +46,7 @@ pub fn render(report: &Report, style: Style) -> String {
         names.set_constraint(ColumnConstraint::ContentWidth);
     }
     let _ = writeln!(text, "{}", trim_lines(&table.to_string()));
-    text
+    text + &tables
 }
 
 fn cells(report: &Report, metric: &str, rows: &[Option<&Row>]) -> Vec<Cell> {
@@ -165,7 +171,7 @@ pub fn render_catalogue(all: &[&About], style: Style) -> String {
         text.push('\n');
     }
     text.push_str(
-        "No timed loop touches the memory of a frame. Before the first run every engine is warmed up with its\n",
+        "No timed loop touches the memory of a frame, but in vmalloc on real memory. Before the first run every engine is warmed up with its\n",
     );
     text.push_str("frames stamped; one that hands out a frame twice, or loses one, is an error.\n");
     text

@@ -46,7 +46,8 @@ const QUICK_RUNS: usize = 3;
 #[command(after_help = HELP)]
 pub(super) struct BenchArgs {
     /// Benchmarks to run: pair, bulk, random-free, order9-split, contig, producer-consumer, remote-free, two-threads,
-    /// sixteen-threads (with as many threads as this process may use CPUs, 16 at most). Default: all.
+    /// sixteen-threads (with as many threads as this process may use CPUs, 16 at most), vmalloc, lazyfree, give-back
+    /// (of memory of this process). Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
@@ -110,6 +111,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
             "note: {} ran {:.0} threads: this process may use no more CPUs",
             row.benchmark, row.median
         ));
+    }
+    for what in &report.unavailable {
+        output::complain(&format!("warning: {what}"));
     }
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
