@@ -229,11 +229,7 @@ fn build(engine: &BenchEngine, host: HostThreads, cpus: u16) -> Result<Box<dyn R
 /// # Panics
 ///
 /// Where an engine panics.
-pub fn run(
-    plan: &Plan,
-    stop: &AtomicBool,
-    progress: impl FnMut(Kind, &str) + Send,
-) -> Result<Report, BenchError> {
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, &str) + Send) -> Result<Report, BenchError> {
     // On a thread of its own, so that the caller's stays where it may run.
     std::thread::scope(|scope| {
         let handle = scope.spawn(|| run_here(plan, stop, progress));
@@ -241,11 +237,7 @@ pub fn run(
     })
 }
 
-fn run_here(
-    plan: &Plan,
-    stop: &AtomicBool,
-    mut progress: impl FnMut(Kind, &str),
-) -> Result<Report, BenchError> {
+fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
     let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(CPUS);

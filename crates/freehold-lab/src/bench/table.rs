@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint};
 
 use super::catalogue::About;
-use super::{Kind, memory};
 use super::result::{Report, Row};
 use super::targets::verdicts;
+use super::{Kind, memory};
 use crate::report::table::{Style, new_table, trim_lines};
 
 /// The header and the table.

@@ -22,7 +22,7 @@ pub(in crate::bench) const VMALLOC: About = About {
     name: "vmalloc",
     what: "The tests of lib/test_vmalloc.c that the contiguous-free thread's table names, with its pages (p), huge \
            mappings (h) and loop counts: 500,000 loops, 100,000 from 64 pages on. A tenth of the loops is run (a \
-           hundredth of them on real memory; with --quick a tenth of that) and the time multiplied. Contiguous freeing \
+           hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Contiguous freeing \
            on and off take turns within a run. Engines: freehold and kernels' designs are page work only (areas, \
            frames, counted page tables); freehold-host maps an arena's frames for real; mmap is plain mmap and munmap.",
     source: "lib/test_vmalloc.c of Linux 7.2; Ryan Roberts' vfree change (January 2026)",
@@ -42,7 +42,8 @@ const LAZYFREE_METRICS: [Metric; 6 * VARIANTS.len() + 2 * KERNEL.len()] = {
         metrics[first + 2] = Metric { name: v.speedup, unit: "times", what: "the first by the second, in each run" };
         metrics[first + 3] =
             Metric { name: v.deferred_page_by_page, unit: "folios", what: "put on the deferred-split queue" };
-        metrics[first + 4] = Metric { name: v.deferred_batched, unit: "folios", what: "put on the deferred-split queue" };
+        metrics[first + 4] =
+            Metric { name: v.deferred_batched, unit: "folios", what: "put on the deferred-split queue" };
         metrics[first + 5] = Metric { name: v.syscalls_batched, unit: "calls", what: "system calls for a folio" };
         i += 1;
     }

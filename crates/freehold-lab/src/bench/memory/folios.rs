@@ -6,7 +6,7 @@
 //! ```
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freehold::{CpuId, Order, Owned, Pfn};
 use freehold_host::HostMmu;
@@ -15,10 +15,10 @@ use freehold_host::freehold_vm::{
     VpnRange,
 };
 
-use super::second::beside;
+use super::second::{Clock, beside};
 use super::variants::Variant;
 use crate::bench::calls::{Machine, START};
-use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::clock::Cpus;
 use crate::bench::engines::{FreeholdMachine, HostThreads};
 
 /// How many folios.
@@ -140,12 +140,9 @@ impl Folios {
         }
         let (before, calls) = (vm.stats(), self.syscalls());
         let work = || {
-            // A thread that waits for another's fault sleeps, which its CPU clock does not count.
-            let wall = Instant::now();
-            let start = thread_time();
+            let clock = Clock::start(matches!(variant, Variant::SecondThread | Variant::Toucher));
             let frames = vm.madvise_pageout(cpu, ID, all)?;
-            let time = thread_time().saturating_sub(start);
-            Ok::<_, VmError>((if variant == Variant::Toucher { wall.elapsed() } else { time }, frames))
+            Ok::<_, VmError>((clock.elapsed(), frames))
         };
         let (time, frames) = match variant {
             Variant::SecondThread => beside(cpus, std::hint::spin_loop, work),

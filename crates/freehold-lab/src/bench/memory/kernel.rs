@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::raw::{Mapping, PAGE, Pages, Unneeded};
-use super::second::beside;
+use super::second::{Clock, beside};
 use super::variants::KernelMetrics;
-use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::clock::Cpus;
 
 const BYTES: usize = 128 << 20;
 const BLOCK: usize = 2 << 20;
@@ -41,9 +41,9 @@ pub(super) fn reclaim(metrics: &KernelMetrics, second: bool, cpus: &Cpus) -> Res
     mapping.give_up(BYTES, Unneeded::Lazily).map_err(refused)?;
     let resident = resident_pages()?;
     let work = || {
-        let start = thread_time();
+        let clock = Clock::start(second);
         let done = mapping.give_up(BYTES, Unneeded::Reclaim);
-        (thread_time().saturating_sub(start), done)
+        (clock.elapsed(), done)
     };
     let (time, done) = if second { beside(cpus, std::hint::spin_loop, work) } else { work() };
     done.map_err(refused)?;

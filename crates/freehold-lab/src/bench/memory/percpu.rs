@@ -1,13 +1,13 @@
 //! Small per-CPU objects in virtual areas: what `pcpu_alloc_test` needs above vmalloc.
 //!
 //! ```text
-//!   chunk = one area     | CPU 0: unit of 16 pages | CPU 1: unit of 16 pages |
+//!   chunk = one area     | CPU 0: unit of 64 pages | CPU 1: unit of 64 pages |
 //!                          ^ an object is at the same offset in each unit
-//!   bitmap of a unit     one bit for each 16 bytes: 4,096 bits
+//!   bitmap of a unit     one bit for each 16 bytes: 16,384 bits
 //! ```
 //!
-//! A port in small of the kernel's: first fit by bitmap in the first chunk that has room, a new chunk where none has, and
-//! a chunk that becomes empty is freed. Left out are the kernel's populating of single pages of a chunk, its sorting of
+//! A port in small of the kernel's: first fit by bitmap in the first chunk that has room, with a hint what it has no
+//! room for; a new chunk where none has; and a chunk that becomes empty is freed. Left out are the kernel's populating of single pages of a chunk, its sorting of
 //! chunks by free space, and the zeroing of objects.
 
 use super::areas::{Failed, Shape, Thread};
@@ -15,9 +15,12 @@ use super::areas::{Failed, Shape, Thread};
 /// Bytes of a bit.
 const GRANULE: usize = 16;
 /// Pages of a unit.
-const UNIT_PAGES: u64 = 16;
+const UNIT_PAGES: u64 = 64;
 const WORDS: usize = UNIT_PAGES as usize * 4096 / GRANULE / 64;
 const GRANULES: usize = WORDS * 64;
+/// Alignments of 1 to 128 granules.
+const ALIGNMENTS: usize = 8;
+const NONE_REFUSED: [u16; ALIGNMENTS] = [u16::MAX; ALIGNMENTS];
 
 struct Chunk<A> {
     area: A,
@@ -25,6 +28,8 @@ struct Chunk<A> {
     free: usize,
     /// No granule below this one is free.
     hint: usize,
+    /// For each power of two of an alignment, the least length that was found to fit nowhere.
+    refused: [u16; ALIGNMENTS],
 }
 
 /// An object: its chunk, its first granule, its granules.
@@ -42,8 +47,18 @@ pub(super) struct PerCpu<A> {
 }
 
 impl<A> Chunk<A> {
-    fn is_used(&self, granule: usize) -> bool {
-        self.used[granule / 64] >> (granule % 64) & 1 == 1
+    /// The first granule from `from` on that is used, or that is not; [`GRANULES`] where there is none.
+    fn next(&self, from: usize, used: bool) -> usize {
+        let mut word = from / 64;
+        let mut mask = u64::MAX << (from % 64);
+        while word < WORDS {
+            let bits = if used { self.used[word] } else { !self.used[word] } & mask;
+            if bits != 0 {
+                return word * 64 + bits.trailing_zeros() as usize;
+            }
+            (word, mask) = (word + 1, u64::MAX);
+        }
+        GRANULES
     }
 
     fn mark(&mut self, first: usize, len: usize, used: bool) {
@@ -58,22 +73,23 @@ impl<A> Chunk<A> {
         self.free = if used { self.free - len } else { self.free + len };
     }
 
-    /// The first place for so many granules.
+    /// The first place for so many granules at a multiple of `align`, a power of two.
     fn find(&mut self, len: usize, align: usize) -> Option<usize> {
-        while self.hint < GRANULES && self.is_used(self.hint) {
-            let word = self.used[self.hint / 64] >> (self.hint % 64);
-            self.hint += (word.trailing_ones() as usize).max(1);
+        let at = (align.trailing_zeros() as usize).min(ALIGNMENTS - 1);
+        // What does not fit with less alignment does not fit with more.
+        if self.free < len || self.refused[..=at].iter().any(|&refused| usize::from(refused) <= len) {
+            return None;
         }
+        self.hint = self.next(self.hint, false);
         let mut first = self.hint.next_multiple_of(align);
-        'place: while first + len <= GRANULES {
-            for granule in first..first + len {
-                if self.is_used(granule) {
-                    first = (granule + 1).next_multiple_of(align);
-                    continue 'place;
-                }
+        while first + len <= GRANULES {
+            let used = self.next(first, true);
+            if used >= first + len {
+                return Some(first);
             }
-            return Some(first);
+            first = self.next(used, false).next_multiple_of(align);
         }
+        self.refused[at] = self.refused[at].min(len as u16);
         None
     }
 }
@@ -98,16 +114,13 @@ impl<A> PerCpu<A> {
                 vacant = vacant.or(Some(at));
                 continue;
             };
-            if chunk.free < len {
-                continue;
-            }
             if let Some(first) = chunk.find(len, align) {
                 chunk.mark(first, len, true);
                 return Ok(object(at, first));
             }
         }
         let area = thread.vmalloc(Shape::pages(UNIT_PAGES * self.cpus))?;
-        let mut chunk = Box::new(Chunk { area, used: [0; WORDS], free: GRANULES, hint: 0 });
+        let mut chunk = Box::new(Chunk { area, used: [0; WORDS], free: GRANULES, hint: 0, refused: NONE_REFUSED });
         chunk.mark(0, len, true);
         let at = vacant.unwrap_or(self.chunks.len());
         if at == self.chunks.len() {
@@ -123,6 +136,7 @@ impl<A> PerCpu<A> {
         let Some(chunk) = place else { return Ok(()) };
         chunk.mark(object.first.into(), object.len.into(), false);
         chunk.hint = chunk.hint.min(object.first.into());
+        chunk.refused = NONE_REFUSED;
         if chunk.free < GRANULES {
             return Ok(());
         }

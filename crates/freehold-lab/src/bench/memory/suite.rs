@@ -50,13 +50,7 @@ pub(super) struct Times {
 }
 
 /// Runs one test.
-pub(super) fn run<A: Areas>(
-    areas: &A,
-    test: &Test,
-    amount: Amount,
-    seed: u64,
-    cpus: &Cpus,
-) -> Result<Times, String> {
+pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, cpus: &Cpus) -> Result<Times, String> {
     cpus.pin(0);
     areas.drain();
     let turns = Turns { areas, amount, seed, clock: thread_time };
@@ -70,8 +64,9 @@ pub(super) fn run<A: Areas>(
             let shape = Shape { huge: test.huge, ..Shape::pages(test.pages) };
             turns.run(|n, _| (0..n).try_for_each(|_| once(&mut thread, shape)))
         }
-        Work::RandomSize => turns
-            .run(|n, random| (0..n).try_for_each(|_| once(&mut thread, Shape::pages(random.below(100) + 1)))),
+        Work::RandomSize => {
+            turns.run(|n, random| (0..n).try_for_each(|_| once(&mut thread, Shape::pages(random.below(100) + 1))))
+        }
         Work::RandomSizeAlign => turns.run(|n, random| {
             (0..n).try_for_each(|_| {
                 let byte = random.below(256);

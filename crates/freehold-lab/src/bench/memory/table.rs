@@ -46,6 +46,7 @@ fn table(kind: Kind, rows: &[&Row], style: Style) -> String {
     trim_lines(&table.to_string())
 }
 
+/// The units of times are in the metrics' names.
 fn figure(row: &Row) -> String {
     let text = |value: f64| match value {
         v if v == v.trunc() && v < 10_000.0 => format!("{v:.0}"),
@@ -54,14 +55,9 @@ fn figure(row: &Row) -> String {
         v if v < 100.0 => format!("{v:.1}"),
         v => format!("{v:.0}"),
     };
-    let unit = match row.unit {
-        "times" => "x",
-        "us" | "ns" => row.unit,
-        _ => "",
-    };
-    let space = if matches!(unit, "us" | "ns") { " " } else { "" };
+    let unit = if row.unit == "times" { "x" } else { "" };
     if row.min == row.max {
-        return format!("{}{space}{unit}", text(row.median));
+        return format!("{}{unit}", text(row.median));
     }
-    format!("{}{space}{unit}\n{}-{}", text(row.median), text(row.min), text(row.max))
+    format!("{}{unit}\n{}-{}", text(row.median), text(row.min), text(row.max))
 }

@@ -63,7 +63,7 @@ impl Scale {
         if plan.scale == crate::bench::Scale::FULL {
             Self { in_software: 10, on_memory: 100, slices: 8 }
         } else {
-            Self { in_software: 100, on_memory: 1_000, slices: 4 }
+            Self { in_software: 50, on_memory: 500, slices: 4 }
         }
     }
 }
