@@ -6,7 +6,8 @@
 //!                 (any format)      maps frames, orders events
 //! ```
 
-// Allowed in three files only, which say why: memory behind frame numbers, and peers that hand out addresses.
+// Allowed in four files only, which say why: memory behind frame numbers, peers that hand out addresses, and memory to
+// measure on.
 #![deny(unsafe_code)]
 
 pub mod bench;

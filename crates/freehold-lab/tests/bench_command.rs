@@ -15,7 +15,8 @@ fn bench() -> Command {
 
 const ZONE: [&str; 2] = ["zone_lock_acquisitions_per_1000_frames", "zone_lock_work_per_1000_frames"];
 
-/// Every benchmark with its metrics but those of [`ZONE`], whether it has these too, and whether it takes two CPUs.
+/// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these too, and whether it
+/// takes two CPUs. Those of virtual memory, whose engines are their own, are in `bench_memory.rs`.
 const METRICS: [(&str, &[&str], bool, bool); 17] = [
     ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
     (
@@ -101,7 +102,7 @@ fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla", "buddy_system_allocator"];
     let two_cpus = two_cpus();
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "--json"]);
+    command.args(["--quick", "--runs", "1", "--json"]).args(METRICS.map(|(name, ..)| name));
     engines.iter().for_each(|engine| {
         command.args(["-e", engine]);
     });

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::memory;
 use super::workloads::{cma_range, exit_avalanche, handoff, netperf, page_fault, producer_consumer, trunc};
 
 /// A benchmark.
@@ -44,6 +45,12 @@ pub enum Kind {
     PageFault2,
     /// Fill the page cache, truncate.
     Trunc,
+    /// The kernel's vmalloc tests.
+    Vmalloc,
+    /// Reclaim of lazyfree folios.
+    Lazyfree,
+    /// Free blocks go back to the system.
+    GiveBack,
 }
 
 /// What is printed of a benchmark.
@@ -81,6 +88,7 @@ impl Metric {
         match self.unit {
             THREADS => Better::Neither,
             "uses" | "operations/s" => Better::More,
+            _ if self.name.ends_with("speedup") => Better::More,
             _ => Better::Less,
         }
     }
@@ -245,7 +253,7 @@ pub const THREADS: &str = "threads";
 
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -263,6 +271,9 @@ impl Kind {
         Self::PageFault1,
         Self::PageFault2,
         Self::Trunc,
+        Self::Vmalloc,
+        Self::Lazyfree,
+        Self::GiveBack,
     ];
 
     /// What it is.
@@ -286,6 +297,9 @@ impl Kind {
             Self::PageFault1 => &page_fault::ONE,
             Self::PageFault2 => &page_fault::TWO,
             Self::Trunc => &trunc::ABOUT,
+            Self::Vmalloc => &memory::about::VMALLOC,
+            Self::Lazyfree => &memory::about::LAZYFREE,
+            Self::GiveBack => &memory::about::GIVE_BACK,
         }
     }
 

@@ -7,6 +7,7 @@
 //!  threads     several threads' loops        table     the table
 //!  workloads/  the threads' workloads        significance  whether a difference is one
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
+//!  memory/     virtual memory on top: vmalloc, lazyfree, give-back
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -36,6 +37,7 @@ pub mod clock;
 pub mod engines;
 pub mod figures;
 pub mod loops;
+pub mod memory;
 pub mod result;
 mod ring;
 pub mod runner;

@@ -170,6 +170,8 @@ pub struct Report {
     pub left_out: Vec<Kind>,
     /// Benchmarks that single engines were left out of.
     pub unsuited: Vec<Unsuited>,
+    /// What else was left out because the system does not offer it, and why.
+    pub unavailable: Vec<String>,
     /// It was stopped before all was done.
     pub interrupted: bool,
 }

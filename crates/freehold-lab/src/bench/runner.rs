@@ -22,7 +22,7 @@ use super::engines::{
 use super::figures::{Figures, Meter};
 use super::result::{Comparison, Report, Row, Spread, Unsuited};
 use super::workloads::{self, Run};
-use super::{Kind, loops, threads, yardstick};
+use super::{Kind, loops, memory, threads, yardstick};
 
 /// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +110,11 @@ impl Plan {
     /// How many times [`run`] will tell of progress if it is not stopped.
     #[must_use]
     pub fn steps(&self) -> usize {
-        self.benchmarks.len() * self.engines.len() * (self.runs + 1)
+        let steps = |&kind: &Kind| match memory::is_here(kind) {
+            true => memory::steps(kind, self),
+            false => self.engines.len() * (self.runs + 1),
+        };
+        self.benchmarks.iter().map(steps).sum()
     }
 }
 
@@ -143,6 +147,15 @@ pub enum BenchError {
         /// What the system said.
         reason: String,
     },
+    /// An engine did what it must not, said in words.
+    Failed {
+        /// The engine.
+        engine: String,
+        /// In which benchmark.
+        benchmark: Kind,
+        /// What it did.
+        reason: String,
+    },
     /// An engine is not whole after a benchmark.
     NotWhole {
         /// The engine.
@@ -166,6 +179,7 @@ impl fmt::Display for BenchError {
                     frames >> 8
                 )
             }
+            Self::Failed { engine, benchmark, reason } => write!(f, "{benchmark}: engine '{engine}': {reason}"),
             Self::NotWhole { engine, benchmark, finding } => {
                 write!(f, "{benchmark}: engine '{engine}' is not whole afterwards: {finding}")
             }
@@ -246,6 +260,8 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
             vec![slower, alone]
         }
+        // They have runners of their own: see `run_here`.
+        Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack => Vec::new(),
         Kind::SixteenThreads => {
             // As many pairs in all as two threads run: behind one lock for all of them they take long.
             let pairs = (scale.pairs * 2 / u64::from(run.threads)).max(1);
@@ -316,11 +332,7 @@ fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
 /// # Panics
 ///
 /// Where an engine panics.
-pub fn run(
-    plan: &Plan,
-    stop: &AtomicBool,
-    progress: impl FnMut(Kind, &BenchEngine) + Send,
-) -> Result<Report, BenchError> {
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, &str) + Send) -> Result<Report, BenchError> {
     // On a thread of its own, so that the caller's stays where it may run.
     std::thread::scope(|scope| {
         let handle = scope.spawn(|| run_here(plan, stop, progress));
@@ -328,11 +340,7 @@ pub fn run(
     })
 }
 
-fn run_here(
-    plan: &Plan,
-    stop: &AtomicBool,
-    mut progress: impl FnMut(Kind, &BenchEngine),
-) -> Result<Report, BenchError> {
+fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
     let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
@@ -355,6 +363,19 @@ fn run_here(
         }
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
             report.left_out.push(kind);
+            continue;
+        }
+        if memory::is_here(kind) {
+            measure_yardstick(&mut report, kind, &cpus, &plan.scale).map_err(|refused| BenchError::Engine {
+                engine: BenchEngine::Freehold.name().to_owned(),
+                benchmark: kind,
+                refused,
+            })?;
+            let progress = &mut |engine: &str| progress(kind, engine);
+            memory::run(kind, memory::Run { plan, cpus: &cpus, host, stopped: &stopped, progress }, &mut report)?;
+            if stopped() {
+                break;
+            }
             continue;
         }
         let threads = threads_of(kind, &cpus);
@@ -400,7 +421,7 @@ fn benchmark(
     run: &Run<'_>,
     host: HostThreads,
     stopped: &dyn Fn() -> bool,
-    progress: &mut impl FnMut(Kind, &BenchEngine),
+    progress: &mut impl FnMut(Kind, &str),
     report: &mut Report,
 ) -> Result<(), BenchError> {
     let metrics = kind.about().metrics;
@@ -416,7 +437,7 @@ fn benchmark(
         if stopped() {
             break;
         }
-        progress(kind, engine);
+        progress(kind, engine.name());
         let rig = build(engine, host, kind.cpus(run.threads), run.frames)?;
         if let Some(reason) = rig.unsuited(kind) {
             report.unsuited.push(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason });
@@ -438,7 +459,7 @@ fn benchmark(
             if stopped() {
                 break;
             }
-            progress(kind, engine);
+            progress(kind, engine.name());
             let mut figures = rig.run(kind, run, number as u64).map_err(|refused| fail(engine, refused))?;
             if *exact {
                 figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);

@@ -14,12 +14,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
 
-use super::Kind;
 use super::catalogue::{About, Better};
 use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
 use super::result::{Report, Row};
 use super::significance;
 use super::targets::verdicts;
+use super::{Kind, memory};
 use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, trim_lines};
 
@@ -27,7 +27,11 @@ use crate::report::table::{Style, new_table, trim_lines};
 #[must_use]
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
+    let tables = memory::table::render(report, style);
     let lines = lines(report);
+    if lines.is_empty() {
+        return text + &tables;
+    }
     let width = usize::from(style.width);
     let all: Vec<usize> = (0..report.engines.len()).collect();
     // One line a metric if that fits.
@@ -62,7 +66,7 @@ pub fn render(report: &Report, style: Style) -> String {
         }
     }
     text.push_str(&legend(report, style));
-    text
+    text + &tables
 }
 
 const RMW: &str = "in RMW";
@@ -79,7 +83,8 @@ fn lines(report: &Report) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for kind in Kind::ALL {
         let about = kind.about();
-        if !report.rows.iter().any(|row| row.benchmark == about.name) {
+        // Those of virtual memory have tables of their own.
+        if memory::is_here(kind) || !report.rows.iter().any(|row| row.benchmark == about.name) {
             continue;
         }
         lines.push(Line { label: about.name.to_uppercase(), rows: Vec::new() });
@@ -354,7 +359,7 @@ pub fn render_catalogue(all: &[&About], style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&wrap(
-        "Timed loops touch the memory of frames only where it says that frames are written. Before the first run every \
+        "Timed loops touch the memory of frames only where it says that frames are written, and in vmalloc on real memory. Before the first run every \
          engine is warmed up with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
         style,
         "",

@@ -2,6 +2,7 @@
 
 use super::catalogue::THREADS;
 use super::engines::{BUDDY_SYSTEM, FREEHOLD};
+use super::memory;
 use super::result::{Report, Row};
 
 /// What is to be reached.
@@ -88,7 +89,7 @@ pub struct Verdict {
 /// Every target, from one run's figures.
 #[must_use]
 pub fn verdicts(report: &Report) -> Vec<Verdict> {
-    TARGETS.iter().map(|target| verdict(target, report)).collect()
+    TARGETS.iter().map(|target| verdict(target, report)).chain(memory::targets::verdicts(report)).collect()
 }
 
 fn verdict(target: &Target, report: &Report) -> Verdict {

@@ -150,6 +150,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
             row.median
         ));
     }
+    for what in &report.unavailable {
+        output::complain(&format!("warning: {what}"));
+    }
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }

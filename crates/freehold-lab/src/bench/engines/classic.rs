@@ -23,6 +23,12 @@ impl ClassicMachine {
         let config = Config { zones, ..Config::single_zone(design, cpus, frames) };
         Ok(Self { classic: Classic::new(config).map_err(|error| error.to_string())?, frames })
     }
+
+    /// The allocator itself.
+    #[must_use]
+    pub fn classic(&self) -> &Classic {
+        &self.classic
+    }
 }
 
 impl Machine for ClassicMachine {

@@ -1,0 +1,104 @@
+//! What the loops of `lib/test_vmalloc.c` ask: areas of virtual memory, for static dispatch.
+
+use std::fmt;
+
+use freehold::{CpuId, FreeError};
+use freehold_host::freehold_vm::VmallocError;
+use rustix::io::Errno;
+
+/// Something did not work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failed {
+    /// No area.
+    Vmalloc(VmallocError),
+    /// No frames.
+    Frames(freehold::AllocError),
+    /// A frame was not taken back.
+    Free(FreeError),
+    /// The system refused.
+    System(Errno),
+    /// The other thread gave up.
+    Abandoned,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vmalloc(error) => write!(f, "{error}"),
+            Self::Frames(error) => write!(f, "{error}"),
+            Self::Free(error) => write!(f, "{error}"),
+            Self::System(errno) => write!(f, "the system refused: {errno}"),
+            Self::Abandoned => f.write_str("the thread that frees gave up"),
+        }
+    }
+}
+
+impl From<VmallocError> for Failed {
+    fn from(error: VmallocError) -> Self {
+        Self::Vmalloc(error)
+    }
+}
+
+impl From<Errno> for Failed {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+/// What an area shall be like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shape {
+    pub(super) pages: u64,
+    /// Pages; a power of two.
+    pub(super) align: u64,
+    pub(super) huge: bool,
+    pub(super) zeroed: bool,
+}
+
+impl Shape {
+    pub(super) const fn pages(pages: u64) -> Self {
+        Self { pages, align: 1, huge: false, zeroed: false }
+    }
+}
+
+/// Something that makes areas.
+pub(super) trait Areas: Sync {
+    /// An area. Where it is dropped without being freed, it may be lost.
+    type Area: Send;
+    /// What a thread that plays a CPU uses.
+    type Thread<'a>: Thread<Area = Self::Area>
+    where
+        Self: 'a;
+
+    /// Becomes a CPU. One thread at a time for each.
+    fn thread(&self, cpu: CpuId) -> Result<Self::Thread<'_>, String>;
+
+    /// Whether frames are freed as runs; `false` is returned where there is no such choice.
+    fn set_contig_free(&self, on: bool) -> bool;
+
+    /// Gives back what CPUs hold.
+    fn drain(&self);
+
+    /// Whether all is whole, with nothing in use.
+    fn check(&self) -> Result<(), String>;
+
+    /// Whether areas are mappings of the system, of which a process may have 65,530.
+    fn is_memory(&self) -> bool;
+}
+
+/// The calls of one thread.
+pub(super) trait Thread {
+    type Area: Send;
+
+    fn vmalloc(&mut self, shape: Shape) -> Result<Self::Area, Failed>;
+    fn vfree(&mut self, area: Self::Area) -> Result<(), Failed>;
+    /// Frees what has been gathered; leaves the list empty.
+    fn vfree_many(&mut self, areas: &mut Vec<Self::Area>) -> Result<(), Failed>;
+    /// Writes a byte, where there is memory.
+    fn write(&mut self, area: &Self::Area);
+    /// A frame of the caller's own for [`Thread::map_ram`], until [`Thread::done_with_ram`].
+    fn prepare_ram(&mut self, pages: u64) -> Result<(), Failed>;
+    fn map_ram(&mut self) -> Result<Self::Area, Failed>;
+    fn unmap_ram(&mut self, area: Self::Area) -> Result<(), Failed>;
+    fn done_with_ram(&mut self) -> Result<(), Failed>;
+}

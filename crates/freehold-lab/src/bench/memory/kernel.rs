@@ -1,0 +1,86 @@
+//! The system's own way: `MADV_FREE`, then `MADV_PAGEOUT`, as the thread's program does it.
+
+use std::fs;
+
+use super::raw::{Mapping, PAGE, Pages, Unneeded};
+use super::second::{Clock, beside};
+use super::variants::KernelMetrics;
+use crate::bench::clock::Cpus;
+
+const BYTES: usize = 128 << 20;
+const BLOCK: usize = 2 << 20;
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Nanoseconds for 64 KiB, or why there are none here.
+pub(super) fn reclaim(metrics: &KernelMetrics, second: bool, cpus: &Cpus) -> Result<f64, String> {
+    let refused = |errno| format!("madvise: {errno}");
+    let mapping = Mapping::aligned(BYTES, BLOCK).map_err(|errno| format!("mmap: {errno}"))?;
+    if metrics.page == PAGE {
+        // A system without huge pages refuses, which is as good.
+        let _ = mapping.pages(Pages::Small);
+        mapping.fill(BYTES);
+    } else {
+        let kib = metrics.page / 1024;
+        if setting(&format!("{THP}/enabled")) == "never" || !allowed(kib) {
+            return Err(format!(
+                "the system offers no pages of {kib} KiB; as root: echo madvise > {THP}/hugepages-{kib}kB/enabled"
+            ));
+        }
+        if metrics.page < BLOCK {
+            // No larger ones: nothing of 2 MiB fits.
+            mapping.cut(BLOCK / 2).map_err(refused)?;
+        }
+        mapping.pages(Pages::Large).map_err(refused)?;
+        let before = faults(kib);
+        mapping.fill(BYTES);
+        let (got, wanted) = (faults(kib) - before, (BYTES / metrics.page) as u64);
+        if got < wanted * 9 / 10 {
+            return Err(format!("the system gave {got} pages of {kib} KiB where {wanted} were wanted"));
+        }
+    }
+    mapping.give_up(BYTES, Unneeded::Lazily).map_err(refused)?;
+    let resident = resident_pages()?;
+    let work = || {
+        let clock = Clock::start(second);
+        let done = mapping.give_up(BYTES, Unneeded::Reclaim);
+        (clock.elapsed(), done)
+    };
+    let (time, done) = if second { beside(cpus, std::hint::spin_loop, work) } else { work() };
+    done.map_err(refused)?;
+    let gone = resident.saturating_sub(resident_pages()?);
+    if gone < (BYTES / PAGE) as u64 * 9 / 10 {
+        return Err(format!("the system reclaimed {gone} pages of {}", BYTES / PAGE));
+    }
+    Ok(time.as_nanos() as f64 / (BYTES >> 16) as f64)
+}
+
+/// The word in brackets.
+fn setting(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split(['[', ']']).nth(1).unwrap_or("never").to_owned()
+}
+
+/// Whether memory that asks for huge pages gets some of that size.
+fn allowed(kib: usize) -> bool {
+    let path = format!("{THP}/hugepages-{kib}kB/enabled");
+    // Before Linux 6.8 there is one size, and one setting.
+    setting(&path) != "never" || (kib == BLOCK / 1024 && !fs::exists(&path).unwrap_or(false))
+}
+
+/// Pages of that size that faults have brought, in the whole system.
+fn faults(kib: usize) -> u64 {
+    let path = format!("{THP}/hugepages-{kib}kB/stats/anon_fault_alloc");
+    let number = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    let older = || {
+        let text = fs::read_to_string("/proc/vmstat").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("thp_fault_alloc "))?.parse().ok()
+    };
+    number.or_else(older).unwrap_or(0)
+}
+
+/// Pages of this process that are in memory.
+fn resident_pages() -> Result<u64, String> {
+    let text = fs::read_to_string("/proc/self/statm").map_err(|error| format!("/proc/self/statm: {error}"))?;
+    let number = text.split_whitespace().nth(1).and_then(|number| number.parse().ok());
+    number.ok_or_else(|| format!("/proc/self/statm says '{}'", text.trim()))
+}

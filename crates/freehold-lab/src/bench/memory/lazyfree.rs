@@ -1,0 +1,79 @@
+//! `bench lazyfree`: reclaim page by page and batched, in turns, and the system's own beside it.
+
+use freehold_host::freehold_vm::UnmapPath;
+
+use super::figures::Figures;
+use super::folios::{FOLIOS, Folios};
+use super::variants::{KERNEL, Metrics, VARIANTS, Variant};
+use super::{FREEHOLD, LINUX, Run, kernel};
+use crate::bench::engines::BenchEngine;
+use crate::bench::runner::Plan;
+
+fn is_wanted(plan: &Plan) -> bool {
+    plan.engines.contains(&BenchEngine::Freehold)
+}
+
+pub(super) fn steps(plan: &Plan) -> usize {
+    plan.runs * (KERNEL.len() + if is_wanted(plan) { VARIANTS.len() } else { 0 })
+}
+
+fn needs_two(variant: Variant) -> bool {
+    matches!(variant, Variant::SecondThread | Variant::Toucher)
+}
+
+pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
+    let two = run.cpus.count() > 1;
+    if !two {
+        figures.unavailable("a second thread left out: this process may use one CPU".to_owned());
+    }
+    let folios = if is_wanted(run.plan) {
+        Folios::new(run.host).map_err(|error| figures.unavailable(format!("{FREEHOLD} left out: {error}"))).ok()
+    } else {
+        None
+    };
+    for _ in 0..run.plan.runs {
+        for metrics in VARIANTS.iter().filter(|metrics| two || !needs_two(metrics.variant)) {
+            if (run.stopped)() {
+                return Ok(());
+            }
+            let Some(folios) = &folios else { break };
+            (run.progress)(&format!("{FREEHOLD}, {}", metrics.what));
+            run.cpus.pin(0);
+            both(folios, metrics, run, figures).map_err(|error| (FREEHOLD.to_owned(), error))?;
+        }
+        for metrics in &KERNEL {
+            if (run.stopped)() {
+                return Ok(());
+            }
+            (run.progress)(&format!("{LINUX}, {}", metrics.what));
+            run.cpus.pin(0);
+            for (metric, second) in [(metrics.ns, false), (metrics.ns_second_thread, true)] {
+                if second && !two {
+                    continue;
+                }
+                match kernel::reclaim(metrics, second, run.cpus) {
+                    Ok(ns) => figures.add(LINUX, metric, ns),
+                    Err(reason) => {
+                        figures.unavailable(format!("{LINUX}, {} left out: {reason}", metrics.what));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn both(folios: &Folios, metrics: &Metrics, run: &Run<'_>, figures: &mut Figures) -> Result<(), String> {
+    let each = |n: u64| n as f64 / FOLIOS as f64;
+    let ns = |reclaim: &super::folios::Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
+    let pages = folios.run(metrics.variant, UnmapPath::PageByPage, run.cpus)?;
+    let batched = folios.run(metrics.variant, UnmapPath::Batched, run.cpus)?;
+    figures.add(FREEHOLD, metrics.ns_page_by_page, ns(&pages));
+    figures.add(FREEHOLD, metrics.ns_batched, ns(&batched));
+    figures.add(FREEHOLD, metrics.speedup, ns(&pages) / ns(&batched));
+    figures.add(FREEHOLD, metrics.deferred_page_by_page, pages.deferred as f64);
+    figures.add(FREEHOLD, metrics.deferred_batched, batched.deferred as f64);
+    figures.add(FREEHOLD, metrics.syscalls_batched, each(batched.syscalls));
+    Ok(())
+}

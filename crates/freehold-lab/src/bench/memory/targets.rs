@@ -1,0 +1,118 @@
+//! What these benchmarks are to reach, and whether they did in this run.
+
+use super::FREEHOLD;
+use crate::bench::result::{Report, Row};
+use crate::bench::targets::Verdict;
+
+/// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
+/// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
+const SLOWER: f64 = 0.97;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Goal {
+    /// At least so many times.
+    Times(f64),
+    /// No metric of the benchmark that ends so is less than [`SLOWER`].
+    NoneSlower(&'static str),
+    /// Exactly.
+    Is(f64),
+    /// At most, or below.
+    AtMost(f64),
+}
+
+struct Target {
+    work: &'static str,
+    benchmark: &'static str,
+    metric: &'static str,
+    goal: Goal,
+}
+
+const fn target(work: &'static str, benchmark: &'static str, metric: &'static str, goal: Goal) -> Target {
+    Target { work, benchmark, metric, goal }
+}
+
+const TARGETS: &[Target] = &[
+    target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
+        Goal::Times(4.0)
+    }),
+    target("  huge", "vmalloc", "fix_size_alloc_test_p512_h1_contig_free_speedup", Goal::Times(4.0)),
+    target("  every row", "vmalloc", "", Goal::NoneSlower("_contig_free_speedup")),
+    target("lazyfree: batched beside page by page", "lazyfree", "batched_speedup", Goal::Times(4.0)),
+    target("  with a second thread", "lazyfree", "batched_speedup_second_thread", Goal::Times(12.0)),
+    target("  deferred splits page by page", "lazyfree", "deferred_splits_page_by_page", Goal::Is(2048.0)),
+    target("  deferred splits batched", "lazyfree", "deferred_splits_batched", Goal::Is(0.0)),
+    target("  system calls a folio", "lazyfree", "syscalls_per_folio_batched", Goal::AtMost(0.1)),
+    target("giving 1 GiB back", "give-back", "ratio_to_one_madvise", Goal::AtMost(1.2)),
+    target("  in huge pages", "give-back", "ratio_to_one_madvise_huge", Goal::AtMost(1.2)),
+];
+
+/// Every target, from one run's figures.
+pub(in crate::bench) fn verdicts(report: &Report) -> impl Iterator<Item = Verdict> + '_ {
+    TARGETS.iter().map(|target| verdict(target, report))
+}
+
+fn verdict(target: &Target, report: &Report) -> Verdict {
+    let row = report.row(target.benchmark, target.metric, FREEHOLD);
+    let (text, figures) = match target.goal {
+        Goal::Times(least) => {
+            let text = |times: f64| format!("{times:.1} times");
+            let figures = row.map(|row| (text(row.median), text(row.max), row.median >= least));
+            (format!("at least {least} times faster"), figures)
+        }
+        Goal::NoneSlower(suffix) => {
+            let ours = |row: &&Row| row.benchmark == target.benchmark && row.engine == FREEHOLD;
+            let rows = report.rows.iter().filter(ours).filter(|row| row.metric.ends_with(suffix));
+            let least = rows.min_by(|a, b| a.median.total_cmp(&b.median));
+            let text = |row: &Row, times: f64| format!("{times:.2} times: {}", row.metric.trim_end_matches(suffix));
+            let figures = least.map(|row| (text(row, row.median), text(row, row.max), row.median >= SLOWER));
+            (format!("none slower (by more than {:.0} %)", (1.0 - SLOWER) * 100.0), figures)
+        }
+        Goal::Is(exactly) => {
+            let text = |n: f64| format!("{n:.0}");
+            (text(exactly), row.map(|row| (text(row.median), text(row.min), row.min == exactly && row.max == exactly)))
+        }
+        Goal::AtMost(most) => {
+            let text = |n: f64| format!("{n:.3}");
+            (format!("at most {most}"), row.map(|row| (text(row.median), text(row.min), row.median <= most)))
+        }
+    };
+    let (measured, best, met) = match figures {
+        Some((median, best, met)) => (median, best, Some(met)),
+        None => ("not measured".to_owned(), String::new(), None),
+    };
+    Verdict { work: target.work, target: text, measured, best, met }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Kind;
+
+    fn row(benchmark: &'static str, metric: &'static str, median: f64) -> Row {
+        let engine = FREEHOLD.to_owned();
+        Row { benchmark, engine, metric, unit: "", median, min: median, max: median, runs: 1 }
+    }
+
+    #[test]
+    fn every_target_names_a_metric() {
+        for target in TARGETS {
+            let is_it = |name: &str| match target.goal {
+                Goal::NoneSlower(suffix) => name.ends_with(suffix),
+                _ => name == target.metric,
+            };
+            let about = Kind::ALL.iter().map(|kind| kind.about()).find(|about| about.name == target.benchmark).unwrap();
+            assert!(about.metrics.iter().any(|metric| is_it(metric.name)), "{}", target.work);
+        }
+    }
+
+    #[test]
+    fn one_slow_row_is_enough() {
+        let mut report = Report::default();
+        report.rows.push(row("vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", 8.0));
+        let met = |report: &Report, work: &str| verdicts(report).find(|v| v.work.contains(work)).map(|v| v.met);
+        assert_eq!(met(&report, "every row"), Some(Some(true)));
+        report.rows.push(row("vmalloc", "vm_map_ram_test_p1_h0_contig_free_speedup", 0.9));
+        assert_eq!((met(&report, "every row"), met(&report, "512 pages")), (Some(Some(false)), Some(Some(true))));
+        assert_eq!(met(&report, "system calls"), Some(None), "not measured");
+    }
+}

@@ -1,0 +1,95 @@
+//! The tests of `lib/test_vmalloc.c` that the contiguous-free thread's table names, with its parameters.
+//!
+//! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
+
+/// What a loop of a test does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Five zeroed pages at a multiple of 32 KiB (twice a thread's stack here), and their free.
+    FixAlign,
+    /// `pages` pages, one byte written, and their free.
+    FixSize,
+    /// One page after the address space was filled with single pages of which every second was freed.
+    FullFit,
+    /// One page that another thread frees after a grace period, with many others.
+    Deferred,
+    /// A hundred pages and one page, while 15,000 areas are kept.
+    LongBusyList,
+    /// 35,000 per-CPU objects of 1 to 1,024 bytes, then their frees. The loop count does not matter to it.
+    PerCpu,
+    /// 1 to 10 zeroed pages at a multiple of up to 4 MiB.
+    RandomSizeAlign,
+    /// 1 to 100 pages.
+    RandomSize,
+    /// Frames that are there, shown at some address and taken away again: no allocator in the loop.
+    MapRam,
+}
+
+/// A row of the thread's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Test {
+    /// The test's name, as the table has it.
+    pub name: &'static str,
+    /// What it does.
+    pub work: Work,
+    /// `p`: pages.
+    pub pages: u64,
+    /// `h`: whether huge mappings are allowed.
+    pub huge: bool,
+    /// `l`: loops.
+    pub loops: u64,
+    /// The metric of its time.
+    pub us: &'static str,
+    /// The metric of what contiguous freeing brings.
+    pub speedup: &'static str,
+}
+
+macro_rules! test {
+    ($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal) => {
+        Test {
+            name: $name,
+            work: Work::$work,
+            pages: $pages,
+            huge: $huge == 1,
+            loops: $loops,
+            us: concat!($name, "_p", $pages, "_h", $huge, "_us"),
+            speedup: concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
+        }
+    };
+}
+
+/// All rows of the table.
+pub const TESTS: [Test; 19] = [
+    test!("fix_align_alloc_test", FixAlign, 1, 0, 500_000),
+    test!("fix_size_alloc_test", FixSize, 1, 0, 500_000),
+    test!("fix_size_alloc_test", FixSize, 4, 0, 500_000),
+    test!("fix_size_alloc_test", FixSize, 16, 0, 500_000),
+    test!("fix_size_alloc_test", FixSize, 16, 1, 500_000),
+    test!("fix_size_alloc_test", FixSize, 64, 0, 100_000),
+    test!("fix_size_alloc_test", FixSize, 64, 1, 100_000),
+    test!("fix_size_alloc_test", FixSize, 256, 0, 100_000),
+    test!("fix_size_alloc_test", FixSize, 256, 1, 100_000),
+    test!("fix_size_alloc_test", FixSize, 512, 0, 100_000),
+    test!("fix_size_alloc_test", FixSize, 512, 1, 100_000),
+    test!("full_fit_alloc_test", FullFit, 1, 0, 500_000),
+    test!("kvfree_rcu_1_arg_vmalloc_test", Deferred, 1, 0, 500_000),
+    test!("kvfree_rcu_2_arg_vmalloc_test", Deferred, 1, 0, 500_000),
+    test!("long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000),
+    test!("pcpu_alloc_test", PerCpu, 1, 0, 500_000),
+    test!("random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000),
+    test!("random_size_alloc_test", RandomSize, 1, 0, 500_000),
+    test!("vm_map_ram_test", MapRam, 1, 0, 500_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_tables() {
+        assert_eq!(TESTS[10].us, "fix_size_alloc_test_p512_h1_us");
+        assert_eq!(TESTS[10].speedup, "fix_size_alloc_test_p512_h1_contig_free_speedup");
+        let names: std::collections::BTreeSet<_> = TESTS.iter().map(|test| test.us).collect();
+        assert_eq!(names.len(), TESTS.len());
+    }
+}
