@@ -20,9 +20,12 @@ use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
 use super::figures::{Figures, Meter};
-use super::result::{Comparison, Report, Row, Spread, Unsuited};
+use super::result::{Report, Row, Spread, Unsuited};
 use super::workloads::{self, Run};
 use super::{Kind, loops, threads, yardstick};
+
+/// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
+pub(super) const FRAMES: u64 = 1 << 20;
 
 /// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -316,11 +319,7 @@ fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
 /// # Panics
 ///
 /// Where an engine panics.
-pub fn run(
-    plan: &Plan,
-    stop: &AtomicBool,
-    progress: impl FnMut(Kind, &BenchEngine) + Send,
-) -> Result<Report, BenchError> {
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, &str) + Send) -> Result<Report, BenchError> {
     // On a thread of its own, so that the caller's stays where it may run.
     std::thread::scope(|scope| {
         let handle = scope.spawn(|| run_here(plan, stop, progress));
@@ -328,11 +327,7 @@ pub fn run(
     })
 }
 
-fn run_here(
-    plan: &Plan,
-    stop: &AtomicBool,
-    mut progress: impl FnMut(Kind, &BenchEngine),
-) -> Result<Report, BenchError> {
+fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)) -> Result<Report, BenchError> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
     let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
@@ -400,7 +395,7 @@ fn benchmark(
     run: &Run<'_>,
     host: HostThreads,
     stopped: &dyn Fn() -> bool,
-    progress: &mut impl FnMut(Kind, &BenchEngine),
+    progress: &mut impl FnMut(Kind, &str),
     report: &mut Report,
 ) -> Result<(), BenchError> {
     let metrics = kind.about().metrics;
@@ -416,7 +411,7 @@ fn benchmark(
         if stopped() {
             break;
         }
-        progress(kind, engine);
+        progress(kind, engine.name());
         let rig = build(engine, host, kind.cpus(run.threads), run.frames)?;
         if let Some(reason) = rig.unsuited(kind) {
             report.unsuited.push(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason });
@@ -438,7 +433,7 @@ fn benchmark(
             if stopped() {
                 break;
             }
-            progress(kind, engine);
+            progress(kind, engine.name());
             let mut figures = rig.run(kind, run, number as u64).map_err(|refused| fail(engine, refused))?;
             if *exact {
                 figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);
@@ -455,25 +450,11 @@ fn benchmark(
     }
     for (place, metric) in metrics.iter().enumerate() {
         for (at, (engine, of)) in plan.engines.iter().zip(&found).enumerate() {
-            let spread = &of.spreads[place];
-            let (Some(median), Some(min), Some(max)) = (spread.median(), spread.min(), spread.max()) else {
-                continue;
-            };
             let baseline = (at > 0).then(|| (plan.engines[0].name(), &found[0].spreads[place]));
-            let histogram = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
-            report.rows.push(Row {
-                benchmark: kind.name(),
-                engine: engine.name().to_owned(),
-                metric: metric.name,
-                unit: metric.unit,
-                median,
-                min,
-                max,
-                runs: spread.runs(),
-                better: metric.better(),
-                comparison: baseline.and_then(|(name, base)| Comparison::of(spread, name, base)),
-                histogram: histogram.map(|(_, all)| samples(all)),
-            });
+            let Some(mut row) = Row::new(kind, metric, engine.name(), &of.spreads[place], baseline) else { continue };
+            let samples_of = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
+            row.histogram = samples_of.map(|(_, all)| samples(all));
+            report.rows.push(row);
         }
     }
     Ok(())
