@@ -173,7 +173,8 @@ impl Faulty {
     fn now(&self, pfn: Option<Pfn>) -> Option<Pfn> {
         let mut calls = self.calls.lock().unwrap();
         calls.0 += 1;
-        let before = std::mem::replace(&mut calls.1, pfn.or(calls.1));
+        let before = calls.1;
+        calls.1 = pfn.or(before);
         before.filter(|_| calls.0 == 1000)
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::memory;
+use super::runner::FRAMES;
 use super::workloads::{cma_range, exit_avalanche, handoff, netperf, page_fault, producer_consumer, trunc};
 
 /// A benchmark.
@@ -326,8 +327,7 @@ impl Kind {
             Self::PageFault1 | Self::PageFault2 if threads > 2 => 1 << 19,
             // 1 GiB: all of it is really there.
             _ if self.writes_memory() => 1 << 18,
-            // 4 GiB.
-            _ => 1 << 20,
+            _ => FRAMES,
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Kind;
-use super::catalogue::Better;
+use super::catalogue::{Better, Metric};
 use super::significance;
 
 /// Figures of the runs so far, of one thing.
@@ -88,6 +88,32 @@ pub struct Row {
     /// Every sample of all runs as value and count, rising, where the metric is a percentile of many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Vec<(u64, u64)>>,
+}
+
+impl Row {
+    /// Of an engine's runs, beside those of the first engine; `None` before the first run.
+    #[must_use]
+    pub fn new(
+        kind: Kind,
+        metric: &Metric,
+        engine: &str,
+        runs: &Spread,
+        baseline: Option<(&str, &Spread)>,
+    ) -> Option<Self> {
+        Some(Self {
+            benchmark: kind.name(),
+            engine: engine.to_owned(),
+            metric: metric.name,
+            unit: metric.unit,
+            median: runs.median()?,
+            min: runs.min()?,
+            max: runs.max()?,
+            runs: runs.runs(),
+            better: metric.better(),
+            comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
+            histogram: None,
+        })
+    }
 }
 
 /// A figure beside the first engine's.

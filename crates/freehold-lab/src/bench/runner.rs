@@ -20,9 +20,12 @@ use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
 use super::figures::{Figures, Meter};
-use super::result::{Comparison, Report, Row, Spread, Unsuited};
+use super::result::{Report, Row, Spread, Unsuited};
 use super::workloads::{self, Run};
 use super::{Kind, loops, memory, threads, yardstick};
+
+/// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
+pub(super) const FRAMES: u64 = 1 << 20;
 
 /// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -476,25 +479,11 @@ fn benchmark(
     }
     for (place, metric) in metrics.iter().enumerate() {
         for (at, (engine, of)) in plan.engines.iter().zip(&found).enumerate() {
-            let spread = &of.spreads[place];
-            let (Some(median), Some(min), Some(max)) = (spread.median(), spread.min(), spread.max()) else {
-                continue;
-            };
             let baseline = (at > 0).then(|| (plan.engines[0].name(), &found[0].spreads[place]));
-            let histogram = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
-            report.rows.push(Row {
-                benchmark: kind.name(),
-                engine: engine.name().to_owned(),
-                metric: metric.name,
-                unit: metric.unit,
-                median,
-                min,
-                max,
-                runs: spread.runs(),
-                better: metric.better(),
-                comparison: baseline.and_then(|(name, base)| Comparison::of(spread, name, base)),
-                histogram: histogram.map(|(_, all)| samples(all)),
-            });
+            let Some(mut row) = Row::new(kind, metric, engine.name(), &of.spreads[place], baseline) else { continue };
+            let samples_of = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
+            row.histogram = samples_of.map(|(_, all)| samples(all));
+            report.rows.push(row);
         }
     }
     Ok(())

@@ -34,20 +34,16 @@ pub fn render(report: &Report, style: Style) -> String {
     }
     let width = usize::from(style.width);
     let all: Vec<usize> = (0..report.engines.len()).collect();
-    // One line a metric if that fits.
-    let columns = |stacked: bool| -> Vec<Column> {
-        all.iter().map(|&engine| Column::new(report, &lines, engine, stacked)).collect()
-    };
-    let mut engines = columns(false);
-    let mut fixed = lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
-    let needed = |engines: &[Column], fixed: usize| fixed + engines.iter().map(|e| e.width() + 2).sum::<usize>();
-    let with_rmw = needed(&engines, fixed) + RMW.len() + 2 <= width;
-    if needed(&engines, fixed) > width {
-        engines = columns(true);
-    }
-    if with_rmw {
-        fixed += RMW.len() + 2;
-    }
+    let names = lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
+    let needed = |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
+    // As it reads best: whole names, one line a metric; else as it fits.
+    let layouts = [(false, 40), (false, 12), (true, 12)].map(|(stacked, name)| -> Vec<Column> {
+        all.iter().map(|&engine| Column::new(report, &lines, engine, stacked, name)).collect()
+    });
+    let [_, _, narrowest] = &layouts;
+    let engines = layouts.iter().find(|engines| needed(engines) <= width).unwrap_or(narrowest);
+    let with_rmw = needed(engines) + RMW.len() + 2 <= width;
+    let fixed = if with_rmw { names + RMW.len() + 2 } else { names };
     let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
     let Some(first) = engines.first() else { return text };
     loop {
@@ -110,7 +106,8 @@ struct Column {
 }
 
 impl Column {
-    fn new(report: &Report, lines: &[Line<'_>], engine: usize, stacked: bool) -> Self {
+    /// With a name broken to so many columns, or to the width of the cells where that is more.
+    fn new(report: &Report, lines: &[Line<'_>], engine: usize, stacked: bool, name: usize) -> Self {
         let mut widths = [0; 3];
         for row in lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
             for (width, part) in widths.iter_mut().zip(parts(row)) {
@@ -118,7 +115,7 @@ impl Column {
             }
         }
         let mut column = Self { engine, name: String::new(), widths, stacked };
-        column.name = broken(&report.engines[engine], column.width().max(12));
+        column.name = broken(&report.engines[engine], column.cells_width().max(name));
         column
     }
 
@@ -472,7 +469,8 @@ mod tests {
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
             }
-            for part in ["PAIR", "ns_per_pair_order0", "±8%", "x15.1*", "-49%*", "0.0%", "vanilla", "12,345"] {
+            for part in ["PAIR", "ns_per_pair_order0", "±4%", "±11%", "x15.2*", "-48%*", "0.0%", "vanilla", "12,345"]
+            {
                 assert!(text.contains(part), "{width}: {part}\n{text}");
             }
         }
