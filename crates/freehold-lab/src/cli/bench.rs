@@ -27,6 +27,8 @@ Examples:
   freehold bench --quick pair bulk              two of them, in a few seconds
   freehold bench -e freehold -e vanilla -e vanilla,-contig-free contig
   freehold bench --targets                      and whether freehold reaches what it is meant to
+  freehold bench --targets vmalloc lazyfree give-back
+                                                virtual memory; with engines of their own: see --list
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
 --json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"rows\": [{\"benchmark\", \"engine\", \"metric\", \
@@ -61,7 +63,7 @@ pub(super) struct BenchArgs {
     #[arg(short, long, value_name = "N")]
     runs: Option<NonZeroUsize>,
 
-    /// Less of everything that repeats itself: all benchmarks in well under a minute.
+    /// Less of everything that repeats itself: all benchmarks in about a minute.
     #[arg(long)]
     quick: bool,
 

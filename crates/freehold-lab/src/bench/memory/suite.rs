@@ -5,6 +5,8 @@
 //!            the same random numbers in each pair                      then its share of the loops
 //! ```
 //!
+//! A run's figure is the median of its slices: one that the machine disturbed does not count.
+//!
 //! What one thread does is timed by its CPU clock. Where another thread frees, it is the CPU time of both until the last
 //! free is through (waiting for one another is not counted; it depends on the machine's scheduler, and hides what is
 //! compared). The kernel's own test stops its clock when the last free has been *asked for*.
@@ -20,6 +22,7 @@ use super::percpu::PerCpu;
 use super::vmalloc_tests::{Test, Work};
 use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::{Random, per};
+use crate::bench::result::Spread;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;
@@ -114,7 +117,7 @@ impl<A: Areas> Turns<'_, A> {
     fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<Times, Failed> {
         let n = (self.amount.loops / self.amount.slices).max(1);
         let switchable = self.areas.set_contig_free(true);
-        let mut times = [Duration::ZERO; 2];
+        let mut slices = [Spread::default(), Spread::default()];
         for slice in 0..self.amount.slices {
             // Neither of them always follows the other.
             let order = if slice % 2 == 0 { [true, false] } else { [false, true] };
@@ -127,11 +130,11 @@ impl<A: Areas> Turns<'_, A> {
                 }
                 let start = (self.clock)();
                 body(n, &mut random)?;
-                times[usize::from(on)] += (self.clock)().saturating_sub(start);
+                slices[usize::from(on)].add(per((self.clock)().saturating_sub(start), n));
             }
         }
-        let [off, on] = times.map(|time| per(time, n * self.amount.slices));
-        Ok(Times { on, off: switchable.then_some(off) })
+        let [off, on] = slices.map(|slices| slices.median());
+        Ok(Times { on: on.unwrap_or(0.0), off })
     }
 }
 
