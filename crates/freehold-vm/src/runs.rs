@@ -216,6 +216,10 @@ impl<'m> RunArena<'m> {
     /// Brings the runs into rising order of frames and joins those that touch: the fewest runs there can be, whatever
     /// the order of the pages was. O(runs) where they are in order, O(runs log runs) otherwise; no memory.
     pub(crate) fn coalesce(&mut self, runs: &mut Runs) {
+        if runs.count < 2 {
+            // Most areas: one chunk, or several that were neighbours as they came.
+            return;
+        }
         let mut sorted = true;
         let mut n = runs.head;
         while n != NIL {

@@ -332,13 +332,19 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             });
             for run in &some[..n] {
                 count(&self.counters.frames_freed, run.len());
+                // By branches, not by `Result::and`: to copy the result after every frame took four times as long as the
+                // free itself.
                 if contig && run.len() > 1 {
                     count(&self.counters.frees, 1);
-                    result = result.and(frames.free_range(*run));
+                    if let Err(error) = frames.free_range(*run) {
+                        result = result.and(Err(error));
+                    }
                 } else {
                     count(&self.counters.frees, run.len());
                     for pfn in run.start.get()..run.end.get() {
-                        result = result.and(frames.free(Pfn::new(pfn), Order::ZERO));
+                        if let Err(error) = frames.free(Pfn::new(pfn), Order::ZERO) {
+                            result = result.and(Err(error));
+                        }
                     }
                 }
             }

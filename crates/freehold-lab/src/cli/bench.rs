@@ -39,6 +39,8 @@ Examples:
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
   freehold bench -e help                        what can be measured
   freehold bench --targets                      and whether freehold reaches what it is meant to
+  freehold bench --targets vmalloc lazyfree give-back
+                                                virtual memory; with engines of their own: see --list
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
 --json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"test\": {\"name\", \"level\"}, \"unsuited\": \
@@ -75,7 +77,7 @@ pub(super) struct BenchArgs {
     #[arg(short, long, value_name = "N")]
     runs: Option<NonZeroUsize>,
 
-    /// Less of everything that repeats itself: all benchmarks in well under a minute.
+    /// Less of everything that repeats itself: all benchmarks in about a minute.
     #[arg(long)]
     quick: bool,
 

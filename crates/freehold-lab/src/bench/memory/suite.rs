@@ -5,19 +5,24 @@
 //!            the same random numbers in each pair                      then its share of the loops
 //! ```
 //!
-//! What one thread does is timed by its CPU clock. Where another thread frees, the wall clock runs until it is through:
-//! the kernel's own test stops its clock when the last free has been *asked for*.
+//! A run's figure is the median of its slices: one that the machine disturbed does not count.
+//!
+//! What one thread does is timed by its CPU clock. Where another thread frees, it is the CPU time of both until the last
+//! free is through (waiting for one another is not counted; it depends on the machine's scheduler, and hides what is
+//! compared). The kernel's own test stops its clock when the last free has been *asked for*.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freehold::CpuId;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::areas::{Areas, Failed, Shape, Thread};
 use super::percpu::PerCpu;
 use super::vmalloc_tests::{Test, Work};
 use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::{Random, per};
+use crate::bench::result::Spread;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;
@@ -28,7 +33,7 @@ const STACKS: u64 = 8;
 /// Areas that are gathered before another thread frees them: as many pointers as a page of the kernel's lists holds.
 const GATHERED: usize = 508;
 /// Lists of them that may wait for the other thread.
-const LISTS: usize = 4;
+const LISTS: usize = 16;
 /// Loops before the clock starts.
 const UNTIMED: u64 = 4;
 
@@ -88,17 +93,16 @@ pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, c
             });
             thread.done_with_ram().and(times)
         }),
-        Work::Deferred => deferred(Turns { clock: now, ..turns }, &mut thread, cpus),
+        Work::Deferred => deferred(Turns { clock: process_time, ..turns }, &mut thread, cpus),
     };
     areas.set_contig_free(true);
     result.map_err(|failed| format!("{}: {failed}", test.us.trim_end_matches("_us")))
 }
 
-/// The wall clock.
-fn now() -> Duration {
-    use std::sync::OnceLock;
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed()
+/// CPU time of all threads of this process.
+fn process_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
 struct Turns<'a, A> {
@@ -113,7 +117,7 @@ impl<A: Areas> Turns<'_, A> {
     fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<Times, Failed> {
         let n = (self.amount.loops / self.amount.slices).max(1);
         let switchable = self.areas.set_contig_free(true);
-        let mut times = [Duration::ZERO; 2];
+        let mut slices = [Spread::default(), Spread::default()];
         for slice in 0..self.amount.slices {
             // Neither of them always follows the other.
             let order = if slice % 2 == 0 { [true, false] } else { [false, true] };
@@ -126,11 +130,11 @@ impl<A: Areas> Turns<'_, A> {
                 }
                 let start = (self.clock)();
                 body(n, &mut random)?;
-                times[usize::from(on)] += (self.clock)().saturating_sub(start);
+                slices[usize::from(on)].add(per((self.clock)().saturating_sub(start), n));
             }
         }
-        let [off, on] = times.map(|time| per(time, n * self.amount.slices));
-        Ok(Times { on, off: switchable.then_some(off) })
+        let [off, on] = slices.map(|slices| slices.median());
+        Ok(Times { on: on.unwrap_or(0.0), off })
     }
 }
 

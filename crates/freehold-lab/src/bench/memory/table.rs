@@ -53,7 +53,9 @@ fn figure(row: &Row) -> String {
         v if v < 1.0 => format!("{v:.3}"),
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
+        v if v < 1e5 => format!("{v:.0}"),
+        v if v < 1e6 => format!("{:.0}k", v / 1e3),
+        v => format!("{:.2}M", v / 1e6),
     };
     let unit = if row.unit == "times" { "x" } else { "" };
     if row.min == row.max {

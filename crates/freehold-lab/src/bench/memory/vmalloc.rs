@@ -64,9 +64,9 @@ struct Scale {
 impl Scale {
     fn of(plan: &Plan) -> Self {
         if plan.scale == crate::bench::Scale::FULL {
-            Self { in_software: 10, on_memory: 100, slices: 8 }
+            Self { in_software: 10, on_memory: 100, slices: 16 }
         } else {
-            Self { in_software: 50, on_memory: 500, slices: 4 }
+            Self { in_software: 50, on_memory: 500, slices: 5 }
         }
     }
 }
