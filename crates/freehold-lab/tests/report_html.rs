@@ -143,7 +143,7 @@ fn shown(page: &mut Browser, within: &str) -> HashSet<u64> {
 fn assert_all_shown(page: &mut Browser, within: &str, document: &Value) {
     let mut expected = Vec::new();
     numbers(document, &mut expected);
-    assert!(expected.len() > 20, "{} numbers", expected.len());
+    assert!(expected.len() > 15, "{} numbers", expected.len());
     let found = shown(page, within);
     let missing: Vec<f64> = expected.into_iter().filter(|number| !found.contains(&number.to_bits())).collect();
     assert!(missing.is_empty(), "not in the page: {missing:?}");
@@ -225,7 +225,7 @@ fn keys_reach_and_move_everything() {
     let report = Report::all();
     page.window(1280, 800, false);
     page.open(&report.file(), "");
-    let focused = "document.activeElement.innerText || document.activeElement.labels?.[0]?.innerText || ''";
+    let focused = "document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || ''";
 
     page.key("Tab");
     assert_eq!(page.eval(focused), "Skip to the results");
@@ -269,7 +269,7 @@ fn keys_reach_and_move_everything() {
     assert!(page.eval(value).as_str().unwrap().contains("moment 2 of 12"));
 
     // A map: the text says what is under the cursor on every engine.
-    let readout = "[...document.querySelectorAll('output.readout')].pop().innerText";
+    let readout = "[...document.querySelectorAll('#panel-replay output.readout')].pop().innerText";
     page.eval("document.querySelector('canvas').focus()");
     page.key("ArrowRight");
     page.key("ArrowRight");
@@ -500,10 +500,14 @@ fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
     for engine in replayed["engines"].as_array().unwrap() {
         let map = &engine["memory_map"];
         assert_eq!((&map["blocks"], &map["blocks_per_cell"], &map["cells"]), (&json!(32768), &json!(8), &json!(4096)));
-        assert_eq!(plane(engine, "free", 1).iter().sum::<u64>() / 4096, {
-            let frames = engine["timeline"]["free_frames"].as_array().unwrap();
-            frames[frames.len() - 2].as_u64().unwrap() / 4096
-        });
+        // The last sample but one: the last is that of the trace's end.
+        let frames = engine["timeline"]["free_frames"].as_array().unwrap();
+        assert_eq!(
+            json!(plane(engine, "free", 1).iter().sum::<u64>()),
+            frames[frames.len() - 2],
+            "{}",
+            engine["engine"]
+        );
     }
     let _one = alone();
     let Some(mut page) = browser::start("a_large_machines_cells_stand_for_several_blocks") else { return };
@@ -535,9 +539,7 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
             let at = times.iter().position(|other| other == time).expect("a moment of the timeline");
             let free: u64 = plane(engine, "free", moment).iter().sum();
             let total = timeline["free_frames"][at].as_u64().unwrap();
-            // Frames in a CPU's combining buffer are free and in no block yet: 64 for each of two CPUs.
-            let waiting = if name == "freehold" { 128 } else { 0 };
-            assert!(free <= total && total - free <= waiting, "{name}: {free} of {total} at moment {moment}");
+            assert_eq!(free, total, "{name}: moment {moment}");
             assert_eq!(plane(engine, "holder", moment).iter().filter(|held| **held > 2).count(), 0, "two CPUs");
         }
     }

@@ -131,7 +131,7 @@ impl Browser {
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.events.clear();
         self.call("Page.navigate", json!({"url": format!("file://{}#{place}", file.display())}));
-        self.wait("document.documentElement.dataset.ready === 'yes'");
+        self.wait("document.documentElement?.dataset.ready === 'yes'");
         self.settle();
     }
 
