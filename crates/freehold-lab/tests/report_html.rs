@@ -120,7 +120,9 @@ const VIEWS: [&str; 4] = ["replay", "bench", "simulate", "about"];
 fn numbers(value: &Value, into: &mut Vec<f64>) {
     match value {
         Value::Number(number) => into.extend(number.as_f64()),
-        Value::Array(array) if array.len() <= 12 => array.iter().for_each(|part| numbers(part, into)),
+        Value::Array(array) if array.len() <= 12 || array.iter().all(Value::is_object) => {
+            array.iter().for_each(|part| numbers(part, into))
+        }
         Value::Object(object) => object
             .iter()
             .filter(|(name, _)| {
