@@ -640,9 +640,9 @@ fn pictures() {
     let Some(mut page) = browser::start("pictures") else { return };
     let report = Report::of(&[serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "48"])).unwrap()]);
     for (name, width, height, phone, scheme, place) in [
-        ("report-laptop.png", 1280, 800, false, "light", "at=comparison"),
+        ("report-laptop.png", 1280, 800, false, "light", ""),
         ("report-dark.png", 1280, 800, false, "dark", "at=memory&moment=36"),
-        ("report-phone.png", 390, 844, true, "light", "at=memory&moment=36"),
+        ("report-phone.png", 390, 844, true, "light", "at=fragmentation"),
     ] {
         page.window(width, height, phone);
         page.prefer(scheme);
