@@ -162,6 +162,9 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         })
     });
     let timeline = timeline.transpose()?;
+    if let Some(path) = &args.html {
+        report::check_output(path, &args.traces, args.timeline.as_deref())?;
+    }
     let specs = specs(args)?;
     // A value that cannot be is known without reading anything.
     if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {

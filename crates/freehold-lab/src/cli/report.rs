@@ -1,6 +1,6 @@
 //! `freehold report`: what the other commands found, as one HTML file.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +79,25 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
     })?;
     output::complain(&format!("wrote {} ({} KiB)", args.output.display(), page.len().div_ceil(1024)));
     Ok(Outcome::Fine)
+}
+
+/// Whether a report can be written to `path`, asked before the work that it is to be of. Leaves what is there as it is.
+pub(super) fn check_output(path: &Path, inputs: &[PathBuf], also: Option<&Path>) -> Result<(), CliError> {
+    if let Some(taken) = inputs.iter().map(PathBuf::as_path).chain(also).find(|other| same_file(other, path)) {
+        return Err(
+            CliError::new(format!("the report would overwrite {}", taken.display())).hint("give --html another file")
+        );
+    }
+    let existed = path.exists();
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
+        failed(HtmlError::Write { path: path.to_owned(), error })
+            .hint("give --html a file in a folder that exists and may be written to")
+    })?;
+    if !existed {
+        // An empty file left over is no reason to fail.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// An error of the library as the user sees it.

@@ -24,7 +24,7 @@ function bars({ title, note, columns, rows, log }) {
     }
     return el("span", { class: "track", "aria-hidden": "true" }, parts);
   };
-  const node = table([el("strong", {}, title), note && el("span", { class: "quiet" }, ` ${note}`)], ["Engine", ...columns],
+  const node = table([el("strong", {}, title), note && el("span", { class: "quiet" }, " ", note)], ["Engine", ...columns],
     rows.map((row) => ({ head: [el("span", { class: "name" }, row.name), track(row)], cells: row.cells })), { class: "bars" });
   return node;
 }

@@ -10,8 +10,10 @@ function benchChange(row, base) {
   const worse = row.unit && /s$|ns$|us$|ms$/.test(row.unit) && !/per_second|\/s$/.test(`${row.metric}${row.unit}`) ? "less" : undefined;
   if (row === base) return "";
   const star = row.significant === true ? el("span", { class: "significant", title: "significant" }, "*", el("span", { class: "hidden" }, " significant")) : null;
-  const badge = typeof row.percent === "number" && base
-    ? changeBadge(base.median, base.median * (1 + row.percent / 100), worse) : base ? changeBadge(base.median, row.median, worse) : null;
+  const given = typeof row.percent === "number";
+  const badge = base && changeBadge(base.median, given ? base.median * (1 + row.percent / 100) : row.median, worse);
+  // As the JSON has it, for programs.
+  if (badge && given) badge.replaceChildren(el("data", { value: String(row.percent) }, ...badge.childNodes));
   return badge ? [badge, star || el("span", { class: "significant" })] : "";
 }
 

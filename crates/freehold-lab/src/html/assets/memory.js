@@ -18,6 +18,7 @@ function memoryView(engines, start, cpus, clock) {
   const when = el("output", { for: slider.id, class: "when" });
   const play = el("button", { type: "button", class: "play", on: { click: () => (timer === null ? run() : stop()) } }, "Play");
   const legend = el("div", {});
+  const keys = el("div", { class: "legend", "aria-hidden": "true" });
   const readout = el("output", { class: "readout", "aria-live": "polite" }, "Point at a cell, or move to a map and press the arrow keys, to see what it is on every engine.");
   const maps = readers.map((reader, i) => makeMap(reader, engines[i].name));
 
@@ -103,6 +104,7 @@ function memoryView(engines, start, cpus, clock) {
       rows = [{ head: [key(scheme.colour(0)), "the zone"], cells: counts.map((one) => figure(one[0])) },
         { head: [gradient, `CPU 0 to ${cpus - 1}`], cells: held.map((n) => figure(n)) }];
     }
+    keys.replaceChildren(...rows.map((row) => el("span", { class: "pair" }, row.head[0].cloneNode(), row.head[1])));
     const unit = perCell > 1 ? `cells of ${perCell} pageblocks` : "pageblocks";
     legend.replaceChildren(table(`${unit[0].toUpperCase()}${unit.slice(1)} by ${kind} at this moment`, ["", ...engines.map((engine) => engine.name)], rows, { class: "legend-table" }));
   }
@@ -157,6 +159,7 @@ function memoryView(engines, start, cpus, clock) {
         repaint();
       })),
     el("div", { class: "controls sticky" }, el("label", { for: slider.id }, "Moment"), slider, play, when),
+    keys,
     el("div", { class: "maps" }, maps.map((one) => one.node)),
     readout, legend);
 }

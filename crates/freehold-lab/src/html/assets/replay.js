@@ -82,6 +82,7 @@ function replayFacts(document) {
   const { trace, machine } = document;
   const facts = [
     ["Events", figure(trace.events)],
+    document.replayed_events !== undefined && ["Allocations and frees replayed", figure(document.replayed_events)],
     ["CPUs in the trace", figure(trace.cpus)],
     ["Time", figure(trace.span_ns, duration(trace.span_ns))],
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],

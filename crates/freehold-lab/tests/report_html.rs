@@ -1,0 +1,655 @@
+//! `freehold report` in a real browser: that every figure is there, that keys work, that nothing is fetched, that it
+//! fits a phone and can be read in light and dark. Skipped, loudly, where there is no Chromium; `CHROMIUM` names one.
+//!
+//! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-lab --test report_html pictures` draws the pictures of
+//! docs/report.md anew.
+
+mod browser;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use assert_cmd::Command;
+use browser::Browser;
+use freehold_lab::replay::memory_map::decode;
+use serde_json::{Value, json};
+
+/// One browser at a time: each is half a dozen processes.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn freehold(arguments: &[&str]) -> Vec<u8> {
+    let done = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).assert().success();
+    done.get_output().stdout.clone()
+}
+
+/// The sample through all engines, with the picture of memory.
+fn replay() -> &'static Value {
+    static REPLAY: OnceLock<Value> = OnceLock::new();
+    REPLAY.get_or_init(|| serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "12"])).unwrap())
+}
+
+/// What `freehold bench` prints, and the fields that it may print besides.
+fn bench() -> Value {
+    let row = |benchmark: &str, engine: &str, metric: &str, median: f64, more: Value| {
+        let mut row = json!({
+            "benchmark": benchmark, "engine": engine, "metric": metric, "unit": "ns",
+            "median": median, "min": median * 0.875, "max": median * 1.25, "runs": 5,
+        });
+        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        row
+    };
+    let histogram = json!([[10, 90_000], [20, 9000], [400, 60], [5000, 3]]);
+    json!({
+        "yardstick": {"rmw_ns": 2.6265, "handover_ns": 33.9098},
+        "rows": [
+            row("pair", "freehold", "ns_per_pair_order0", 1.717_405, json!({"histogram": histogram, "baseline": true})),
+            row("pair", "vanilla", "ns_per_pair_order0", 63.878, json!({"percent": 3619.4, "significant": true})),
+            row("exit-avalanche", "freehold", "bystander_p999", 1234.5, json!({})),
+            row("exit-avalanche", "vanilla", "bystander_p999", 98_765.0, json!({"significant": false})),
+        ],
+    })
+}
+
+/// What `freehold simulate` prints, with more fields than are known.
+fn simulate() -> Value {
+    let mut rows = Vec::new();
+    for (e, engine) in ["vanilla", "pcp-buddy", "freehold"].iter().enumerate() {
+        for workload in ["kernel-build", "exit-avalanche"] {
+            for power in 0..=10 {
+                let cpus = 1u64 << power;
+                let limit = 60.0 * 8f64.powi(e as i32);
+                let wait = cpus as f64 / (cpus as f64 + limit);
+                rows.push(json!({
+                    "engine": engine, "workload": workload, "cpus": cpus, "memory_bytes": 68_719_476_736u64,
+                    "frames_per_second": (cpus as f64 * 5e7 * (1.0 - wait)).round(),
+                    "zone_lock_wait_share": (wait * 1e4).round() / 1e4, "fallbacks": cpus * 3 + e as u64,
+                    "unusable_index": 0.125,
+                }));
+            }
+        }
+    }
+    json!({
+        "command": "simulate", "seed": 20_240_917, "rows": rows,
+        "model": {"local_cycles": 4.25, "line_transfer": {"core_cycles": 110, "socket_cycles": 320}},
+        "validation": [
+            {"workload": "pair", "engine": "vanilla", "cpus": 1, "measured": 15_300_000.0, "simulated": 14_900_000.0},
+            {"workload": "pair", "engine": "vanilla", "cpus": 2, "measured": 21_000_000.0, "simulated": 28_000_000.0},
+        ],
+    })
+}
+
+struct Report {
+    folder: tempfile::TempDir,
+}
+
+impl Report {
+    fn of(documents: &[Value]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let names: Vec<PathBuf> = (0..documents.len()).map(|n| folder.path().join(format!("{n}.json"))).collect();
+        for (name, document) in names.iter().zip(documents) {
+            fs::write(name, document.to_string()).unwrap();
+        }
+        let report = Self { folder };
+        Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .arg("report")
+            .arg("-o")
+            .arg(report.file())
+            .args(names)
+            .assert()
+            .success();
+        report
+    }
+
+    fn all() -> Self {
+        Self::of(&[replay().clone(), bench(), simulate()])
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("report.html")
+    }
+}
+
+const VIEWS: [&str; 4] = ["replay", "bench", "simulate", "about"];
+
+/// Every number in a document but those of the charts' long lists.
+fn numbers(value: &Value, into: &mut Vec<f64>) {
+    match value {
+        Value::Number(number) => into.extend(number.as_f64()),
+        Value::Array(array) if array.len() <= 12 || array.iter().all(Value::is_object) => {
+            array.iter().for_each(|part| numbers(part, into))
+        }
+        Value::Object(object) => object
+            .iter()
+            .filter(|(name, _)| {
+                !["timeline", "memory_map", "zone_lock_work_histogram", "histogram"].contains(&name.as_str())
+            })
+            .for_each(|(_, part)| numbers(part, into)),
+        _ => {}
+    }
+}
+
+/// The numbers that tables show, exactly.
+fn shown(page: &mut Browser, within: &str) -> HashSet<u64> {
+    page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+    page.settle();
+    let values = page.eval(&format!("[...document.querySelectorAll('{within} data')].map((one) => one.value)"));
+    let texts = values.as_array().unwrap().iter().map(|value| value.as_str().unwrap());
+    texts.map(|text| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number")).to_bits()).collect()
+}
+
+fn assert_all_shown(page: &mut Browser, within: &str, document: &Value) {
+    let mut expected = Vec::new();
+    numbers(document, &mut expected);
+    assert!(expected.len() > 15, "{} numbers", expected.len());
+    let found = shown(page, within);
+    let missing: Vec<f64> = expected.into_iter().filter(|number| !found.contains(&number.to_bits())).collect();
+    assert!(missing.is_empty(), "not in the page: {missing:?}");
+}
+
+#[test]
+fn every_number_is_in_the_page() {
+    let _one = alone();
+    let Some(mut page) = browser::start("every_number_is_in_the_page") else { return };
+    let report = Report::all();
+    page.window(1280, 800, false);
+    for (view, document) in [("replay", replay().clone()), ("bench", bench()), ("simulate", simulate())] {
+        page.open(&report.file(), &format!("view={view}"));
+        assert_all_shown(&mut page, &format!("#panel-{view}"), &document);
+    }
+    // The curves' own figures, in the table under the chart.
+    page.open(&report.file(), "view=replay&over-time=free_blocks");
+    let found = shown(&mut page, "#panel-replay .chart");
+    for engine in replay()["engines"].as_array().unwrap() {
+        for blocks in engine["timeline"]["free_blocks"].as_array().unwrap() {
+            assert!(found.contains(&blocks.as_f64().unwrap().to_bits()), "{blocks} of {}", engine["engine"]);
+        }
+    }
+    // And as people read them.
+    let text = page.eval("document.querySelector('.comparison').innerText");
+    let acquisitions = replay()["engines"][0]["zone_lock_acquisitions"].as_f64().unwrap();
+    let rate = acquisitions * 1000.0 / replay()["replayed_events"].as_f64().unwrap();
+    assert!(text.as_str().unwrap().contains(&format!("{rate:.1}")), "{rate} in {text}");
+}
+
+#[test]
+fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
+    let report = Report::all();
+    let text = fs::read_to_string(report.file()).unwrap();
+    let parsed = scraper::Html::parse_document(&text);
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+
+    let _one = alone();
+    let Some(mut page) = browser::start("the_page_is_valid_html") else { return };
+    for view in VIEWS {
+        page.open(&report.file(), &format!("view={view}"));
+        let drawn = page.eval("'<!DOCTYPE html>' + document.documentElement.outerHTML");
+        let parsed = scraper::Html::parse_document(drawn.as_str().unwrap());
+        assert!(parsed.errors.is_empty(), "{view}: {:?}", parsed.errors);
+        let twice = page.eval(
+            "[...document.querySelectorAll('[id]')].map((one) => one.id).filter((id, i, all) => all.indexOf(id) !== i)",
+        );
+        assert_eq!(twice, json!([]), "{view}: ids that are there twice");
+        let bare = page.eval("[...document.querySelectorAll('th')].filter((one) => !one.scope).length + [...document.querySelectorAll('table')].filter((one) => !one.caption?.innerText).length");
+        assert_eq!(bare, 0, "{view}: headings without a scope, tables without a caption");
+        assert_eq!(page.eval("document.compatMode"), "CSS1Compat");
+    }
+}
+
+#[test]
+fn nothing_is_fetched_and_nothing_complains() {
+    let _one = alone();
+    let Some(mut page) = browser::start("nothing_is_fetched_and_nothing_complains") else { return };
+    let report = Report::all();
+    for view in VIEWS {
+        page.open(&report.file(), &format!("view={view}"));
+        page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+        page.eval("document.querySelectorAll(`#panel-${new URLSearchParams(location.hash.slice(1)).get('view')} input[type=radio]`).forEach((one) => one.click())");
+        page.settle();
+        assert_eq!(page.complaints(), [] as [String; 0], "{view}");
+        let fetched = page.fetched();
+        assert_eq!(fetched.len(), 1, "{view}: {fetched:?}");
+        assert!(fetched[0].starts_with("file://"), "{fetched:?}");
+    }
+    // The policy in the page would forbid it, too.
+    let refused = page.eval("fetch('https://example.com/').then(() => 'fetched', () => 'refused')");
+    assert_eq!(refused, "refused");
+}
+
+#[test]
+fn keys_reach_and_move_everything() {
+    let _one = alone();
+    let Some(mut page) = browser::start("keys_reach_and_move_everything") else { return };
+    let report = Report::all();
+    page.window(1280, 800, false);
+    page.open(&report.file(), "");
+    let focused = "document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || ''";
+
+    page.key("Tab");
+    assert_eq!(page.eval(focused), "Skip to the results");
+    page.key("Tab");
+    assert_eq!(page.eval(focused), "Theme");
+    page.key("Tab");
+    assert_eq!(page.eval(focused), "Replay");
+    let outline =
+        "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
+    assert_eq!(page.eval(outline), "solid3px", "the focus can be seen");
+
+    // Tabs: arrows, and round the end.
+    let selected = "document.querySelector('[role=tab][aria-selected=true]').innerText";
+    for (key, tab) in [
+        ("ArrowRight", "Bench"),
+        ("ArrowRight", "Simulate"),
+        ("End", "About"),
+        ("ArrowRight", "Replay"),
+        ("ArrowLeft", "About"),
+        ("Home", "Replay"),
+    ] {
+        page.key(key);
+        assert_eq!(page.eval(selected), tab, "{key}");
+        assert_eq!(page.eval(focused), tab);
+        assert_eq!(
+            page.eval("[...document.querySelectorAll('[role=tabpanel]')].filter((one) => !one.hidden).length"),
+            1
+        );
+    }
+
+    // The slider: the pictures and the counts below move with it.
+    page.eval("document.querySelector('input[type=range]').focus()");
+    let value = "document.querySelector('input[type=range]').getAttribute('aria-valuetext')";
+    let pictures = "[...document.querySelectorAll('canvas')].map((one) => one.toDataURL()).join()";
+    let (text, before) = (page.eval(value), page.eval(pictures));
+    page.key("Home");
+    assert_ne!(page.eval(value), text);
+    assert!(page.eval(value).as_str().unwrap().contains("moment 1 of 12"), "{}", page.eval(value));
+    assert_ne!(page.eval(pictures), before);
+    page.key("ArrowRight");
+    assert!(page.eval(value).as_str().unwrap().contains("moment 2 of 12"));
+
+    // A map: the text says what is under the cursor on every engine.
+    let readout = "[...document.querySelectorAll('#panel-replay output.readout')].pop().innerText";
+    page.eval("document.querySelector('canvas').focus()");
+    page.key("ArrowRight");
+    page.key("ArrowRight");
+    let said = page.eval(readout);
+    let said = said.as_str().unwrap();
+    for expected in ["Block 1", "PFN 0x", "5.17:", "freehold:", "frames free"] {
+        assert!(said.contains(expected), "{expected} in {said}");
+    }
+    page.key("End");
+    assert!(page.eval(readout).as_str().unwrap().contains("Block 199"), "{}", page.eval(readout));
+
+    // A chart.
+    page.eval("document.querySelector('.plot').focus()");
+    page.key("ArrowRight");
+    let first = page.eval("document.querySelector('.chart .readout').innerText");
+    page.key("End");
+    let last = page.eval("document.querySelector('.chart .readout').innerText");
+    assert!(first.as_str().unwrap().contains("vanilla") || first.as_str().unwrap().contains("5.17"), "{first}");
+    assert_ne!(first, last);
+
+    // Radio buttons: what the cells are coloured by.
+    page.eval("[...document.querySelectorAll('input[type=radio]')].find((one) => one.value === 'holder').focus()");
+    let before = page.eval(pictures);
+    page.key("ArrowRight");
+    assert_eq!(page.eval("document.activeElement.value"), "migratetype");
+    assert_ne!(page.eval(pictures), before);
+
+    // Everything that can be focused has a name, and is focused in the order in which it is read.
+    page.eval("document.body.focus(); document.activeElement.blur()");
+    let tree = page.call("Accessibility.getFullAXTree", json!({}));
+    let nodes = tree["nodes"].as_array().unwrap();
+    let mut roles = HashSet::new();
+    for node in nodes.iter().filter(|node| node["ignored"] == false) {
+        let focusable = node["properties"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|property| property["name"] == "focusable" && property["value"]["value"] == true);
+        let role = node["role"]["value"].as_str().unwrap_or_default();
+        if focusable && !["RootWebArea", "main"].contains(&role) {
+            roles.insert(role.to_owned());
+            assert!(!node["name"]["value"].as_str().unwrap_or_default().is_empty(), "{role} without a name: {node}");
+        }
+    }
+    for role in ["tab", "slider", "combobox", "radio", "button", "application", "region"] {
+        assert!(roles.contains(role), "{role} among {roles:?}");
+    }
+    let order = page.eval("[...document.querySelectorAll('[tabindex]')].every((one) => one.tabIndex <= 0)");
+    assert_eq!(order, true, "no order of its own");
+}
+
+/// Of all text that can be seen, what stands out from its ground by less than 4.5 to 1 (3 to 1 if large), and of the
+/// colours of curves and cells those by less than 3 to 1.
+const FAINT: &str = r"(() => {
+  const parse = (text) => { const n = text.match(/[\d.]+/g).map(Number); return n.length > 3 && n[3] === 0 ? null : n.slice(0, 3); };
+  const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const ground = (one) => { for (let at = one; at; at = at.parentElement) { const found = parse(getComputedStyle(at).backgroundColor); if (found) return found; } return [255, 255, 255]; };
+  const faint = [];
+  for (const one of document.querySelectorAll('body *')) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !one.checkVisibility({ checkOpacity: true }) || ['SCRIPT', 'NOSCRIPT', 'OPTION'].includes(one.tagName)) continue;
+    const style = getComputedStyle(one);
+    const ink = parse(one.namespaceURI.includes('svg') ? style.fill : style.color);
+    const found = contrast(ink, ground(one));
+    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 600);
+    if (found < (large ? 3 : 4.5)) faint.push(`${one.tagName}.${one.className?.baseVal ?? one.className} '${one.textContent.slice(0, 20)}' ${found.toFixed(2)}`);
+  }
+  const page = parse(getComputedStyle(document.body).backgroundColor);
+  for (const name of ['zone', 'edge', 'accent', ...Array.from({ length: 8 }, (_, i) => `series-${i}`)]) {
+    const found = contrast(resolved(`--${name}`), page);
+    if (found < 3) faint.push(`--${name} ${found.toFixed(2)}`);
+  }
+  return faint;
+})()";
+
+const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
+
+#[test]
+fn light_and_dark_follow_the_system_and_the_choice() {
+    let _one = alone();
+    let Some(mut page) = browser::start("light_and_dark_follow_the_system_and_the_choice") else { return };
+    let report = Report::all();
+    let (light, dark) = (json!("rgb(255, 255, 255)"), json!("rgb(15, 20, 25)"));
+    for (scheme, expected) in [("light", &light), ("dark", &dark)] {
+        page.prefer(scheme);
+        for view in VIEWS {
+            page.open(&report.file(), &format!("view={view}"));
+            assert_eq!(page.eval(BACKGROUND), *expected, "{scheme}");
+            assert_eq!(page.eval(FAINT), json!([]), "{view} in {scheme}: text or colours that are hard to see");
+        }
+    }
+    // The choice beats the system, stays in the address, and maps are painted anew.
+    page.open(&report.file(), "");
+    let picture = "document.querySelector('canvas').toDataURL()";
+    let before = page.eval(picture);
+    let choose = |theme: &str| {
+        format!(
+            "(() => {{ const list = document.querySelector('header select'); list.value = '{theme}'; list.dispatchEvent(new Event('change')); }})()"
+        )
+    };
+    page.eval(&choose("light"));
+    page.settle();
+    assert_eq!(page.eval(BACKGROUND), light);
+    assert_ne!(page.eval(picture), before);
+    assert!(page.eval("location.hash").as_str().unwrap().contains("theme=light"));
+    page.eval(&choose("auto"));
+    assert_eq!(page.eval(BACKGROUND), dark);
+    page.open(&report.file(), "theme=light");
+    assert_eq!(page.eval(BACKGROUND), light, "an address that was sent");
+}
+
+#[test]
+fn no_page_scrolls_sideways_on_a_phone() {
+    let _one = alone();
+    let Some(mut page) = browser::start("no_page_scrolls_sideways_on_a_phone") else { return };
+    // Names as long as they may come.
+    let mut long = replay().clone();
+    long["trace"]["name"] = json!("a-recording-of-a-very-long-name/".repeat(6));
+    long["engines"][1]["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
+    let report = Report::of(&[long, bench(), simulate()]);
+    for width in [320, 390, 820, 1280] {
+        page.window(width, 844, width < 1000);
+        for view in VIEWS {
+            page.open(&report.file(), &format!("view={view}"));
+            let widths = page.eval("[document.documentElement.scrollWidth, window.innerWidth]");
+            assert_eq!(widths, json!([width, width]), "{view} at {width}");
+        }
+    }
+    // And text is not made small to fit.
+    page.window(390, 844, true);
+    page.open(&report.file(), "");
+    assert_eq!(page.eval("parseFloat(getComputedStyle(document.body).fontSize) >= 16"), true);
+}
+
+#[test]
+fn text_in_the_data_is_never_markup() {
+    let _one = alone();
+    let Some(mut page) = browser::start("text_in_the_data_is_never_markup") else { return };
+    let evil =
+        "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><!-- {{data}} \u{2028}";
+    let mut replayed = replay().clone();
+    replayed["trace"]["name"] = json!(evil);
+    replayed["trace"]["kernel"] = json!(evil);
+    replayed["engines"][2]["engine"] = json!(evil);
+    let mut measured = bench();
+    measured["rows"][1]["engine"] = json!(evil);
+    measured["rows"][1]["metric"] = json!(evil);
+    let mut simulated = simulate();
+    simulated["rows"][0]["workload"] = json!(evil);
+    simulated["model"][evil] = json!(evil);
+    let report = Report::of(&[replayed, measured, simulated]);
+    for view in VIEWS {
+        page.open(&report.file(), &format!("view={view}"));
+        page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+        page.settle();
+        assert_eq!(page.eval("window.harmed === undefined"), true, "{view}");
+        assert_eq!(
+            page.eval("document.querySelectorAll('img, body script').length"),
+            2,
+            "{view}: only its own scripts"
+        );
+        assert_eq!(page.complaints(), [] as [String; 0], "{view}");
+    }
+    page.open(&report.file(), "view=replay");
+    assert_eq!(page.eval("document.querySelector('h2').textContent"), evil, "it is shown as it is");
+}
+
+/// A plane of a moment, from the JSON.
+fn plane(engine: &Value, name: &str, moment: usize) -> Vec<u64> {
+    let map = &engine["memory_map"];
+    let mut cells = vec![0; map["cells"].as_u64().unwrap() as usize];
+    for text in &map[name].as_array().unwrap()[..=moment] {
+        decode(text.as_str().unwrap(), &mut cells).unwrap();
+    }
+    cells
+}
+
+#[test]
+fn the_picture_of_memory_is_what_the_engines_said() {
+    let _one = alone();
+    let Some(mut page) = browser::start("the_picture_of_memory_is_what_the_engines_said") else { return };
+    let report = Report::of(&[replay().clone()]);
+    page.window(1280, 800, false);
+    let engines = replay()["engines"].as_array().unwrap();
+    for moment in [0, 5, 11] {
+        page.open(&report.file(), &format!("colour=holder&moment={moment}"));
+        let table = page.eval("[...document.querySelectorAll('.legend-table tbody tr')].map((row) => [row.querySelector('th').innerText.trim(), [...row.querySelectorAll('data')].map((one) => Number(one.value))])");
+        let table: Vec<(String, Vec<u64>)> = serde_json::from_value(table).unwrap();
+        for (holder, name) in [(0, "the zone"), (1, "CPU 0"), (2, "CPU 1")] {
+            let counts: Vec<u64> = engines
+                .iter()
+                .map(|engine| plane(engine, "holder", moment).iter().filter(|held| **held == holder).count() as u64)
+                .collect();
+            let row = table.iter().find(|(found, _)| found == name).map(|(_, counts)| counts.clone());
+            assert_eq!(row.unwrap_or_else(|| vec![0; counts.len()]), counts, "{name} at moment {moment}");
+        }
+    }
+    // A block in use from end to end has the colour of its holder in the legend.
+    let freehold = engines.last().unwrap();
+    let (holders, free) = (plane(freehold, "holder", 11), plane(freehold, "free", 11));
+    let cell = (0..holders.len()).find(|&cell| free[cell] == 0 && holders[cell] > 0).expect("a full block of a CPU's");
+    let same = page.eval(&format!(
+        "(() => {{
+            const map = [...document.querySelectorAll('canvas')].pop();
+            const cells = {}, wanted = {cell};
+            const columns = [8, 16, 32, 64].find((columns) => {{
+                const size = map.clientWidth / columns;
+                return Number.isInteger(size) && Math.ceil(cells / columns) * size === map.clientHeight;
+            }});
+            const size = map.clientWidth / columns;
+            const at = [(wanted % columns + 0.5) * size, (Math.floor(wanted / columns) + 0.5) * size];
+            const found = [...map.getContext('2d').getImageData(at[0], at[1], 1, 1).data].slice(0, 3).join(', ');
+            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.innerText.includes('CPU {}'));
+            return [`rgb(${{found}})`, getComputedStyle(row.querySelector('.swatch')).backgroundColor];
+        }})()",
+        holders.len(),
+        holders[cell] - 1,
+    ));
+    assert_eq!(same[0], same[1], "block {cell}");
+}
+
+#[test]
+fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
+    let text =
+        freehold(&["replay", "--json", "--memory", "64G", "--memory-map", "2", "-e", "freehold", "-e", "vanilla"]);
+    let replayed: Value = serde_json::from_slice(&text).unwrap();
+    for engine in replayed["engines"].as_array().unwrap() {
+        let map = &engine["memory_map"];
+        assert_eq!((&map["blocks"], &map["blocks_per_cell"], &map["cells"]), (&json!(32768), &json!(8), &json!(4096)));
+        // The last sample but one: the last is that of the trace's end.
+        let frames = engine["timeline"]["free_frames"].as_array().unwrap();
+        assert_eq!(
+            json!(plane(engine, "free", 1).iter().sum::<u64>()),
+            frames[frames.len() - 2],
+            "{}",
+            engine["engine"]
+        );
+    }
+    let _one = alone();
+    let Some(mut page) = browser::start("a_large_machines_cells_stand_for_several_blocks") else { return };
+    let report = Report::of(&[replayed]);
+    page.open(&report.file(), "");
+    let text = page.eval("document.querySelector('#panel-replay').innerText");
+    assert!(text.as_str().unwrap().contains("Each cell stands for 8 neighbouring pageblocks (16 MiB)"));
+}
+
+#[test]
+fn what_the_replay_says_of_blocks_and_holds_adds_up() {
+    for engine in replay()["engines"].as_array().unwrap() {
+        let name = &engine["engine"];
+        let holds = engine["zone_lock_work_histogram"].as_array().unwrap();
+        let sum: u64 = holds.iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
+        assert_eq!(json!(sum), engine["zone_lock_acquisitions"], "{name}: every hold is in one bucket");
+        assert!(holds.iter().all(|bucket| bucket[0].as_u64() <= bucket[1].as_u64()), "{name}");
+        assert!(holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()), "{name}: by rising steps");
+        assert_eq!(holds.last().unwrap()[1], engine["zone_lock_work_max"], "{name}");
+
+        let timeline = &engine["timeline"];
+        let times = timeline["ts_ns"].as_array().unwrap();
+        for (column, values) in timeline.as_object().unwrap() {
+            assert_eq!(values.as_array().unwrap().len(), times.len(), "{name}: {column}");
+        }
+        let map = &engine["memory_map"];
+        assert_eq!(map["ts_ns"].as_array().unwrap().len(), 12);
+        for (moment, time) in map["ts_ns"].as_array().unwrap().iter().enumerate() {
+            let at = times.iter().position(|other| other == time).expect("a moment of the timeline");
+            let free: u64 = plane(engine, "free", moment).iter().sum();
+            let total = timeline["free_frames"][at].as_u64().unwrap();
+            assert_eq!(free, total, "{name}: moment {moment}");
+            assert_eq!(plane(engine, "holder", moment).iter().filter(|held| **held > 2).count(), 0, "two CPUs");
+        }
+    }
+    let plain: Value = serde_json::from_slice(&freehold(&["replay", "--json", "-e", "freehold"])).unwrap();
+    assert!(plain["engines"][0].get("memory_map").is_none(), "only where it is asked for");
+}
+
+#[test]
+fn the_same_input_gives_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, a, b) = (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
+    fs::write(&json, format!("{}\n{}", bench(), simulate())).unwrap();
+    for file in [&a, &b] {
+        freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
+    }
+    let text = fs::read_to_string(&a).unwrap();
+    assert_eq!(text, fs::read_to_string(&b).unwrap());
+    assert!(text.contains("<title>Nightly &lt;1&gt;</title>"));
+    assert!(text.contains("x.json, document 1") && text.contains("x.json, document 2"), "several in one file");
+    let out = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["report", "-o", "-", "--title", "Nightly <1>", "-"])
+        .write_stdin(fs::read(&json).unwrap())
+        .assert()
+        .success();
+    assert_eq!(out.get_output().stdout.len(), text.replace("x.json, doc", "standard input, doc").len());
+}
+
+#[test]
+fn replay_writes_the_report_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("replay.html");
+    freehold(&["replay", "-e", "vanilla", "-e", "freehold", "--html", path(&file)]);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\"memory_map\"") && text.contains("page-cache-churn"));
+    let missing = folder.path().join("no/such/folder.html");
+    let done = Command::new(env!("CARGO_BIN_EXE_freehold")).args(["replay", "--html", path(&missing)]).assert().code(2);
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    assert!(said.contains("cannot write the report") && said.contains("hint"), "{said}");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a temporary path is UTF-8")
+}
+
+#[test]
+fn what_cannot_be_reported_is_said_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let good = file("good.json", &bench().to_string());
+    let before = fs::read(&good).unwrap();
+    for (arguments, expected) in [
+        (vec![file("empty.json", " \n")], vec!["empty.json is empty", "hint"]),
+        (vec![file("table.txt", "ENGINE   5.17\n")], vec!["table.txt is not JSON", "line 1", "--json"]),
+        (vec![file("cut.json", "{\"rows\": [")], vec!["cut.json is not JSON"]),
+        (vec![file("t.parquet", "PAR1....")], vec!["Parquet", "freehold replay --json"]),
+        (vec![file("old.html", "<!DOCTYPE html>")], vec!["put -o before it"]),
+        (
+            vec![file("other.json", "{\"presets\": [], \"switches\": []}")],
+            vec!["\"presets\", \"switches\"", "expected"],
+        ),
+        (vec![file("rows.json", "{\"rows\": [{\"colour\": 1}]}")], vec!["first row the keys \"colour\""]),
+        (vec![good.clone(), folder.path().join("missing.json")], vec!["cannot read", "missing.json"]),
+        (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
+    ] {
+        let out = folder.path().join("out.html");
+        let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .arg("report")
+            .args(&arguments)
+            .arg("-o")
+            .arg(&out)
+            .write_stdin("")
+            .assert()
+            .code(2);
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        for expected in expected {
+            assert!(said.contains(expected), "{expected:?} in {said}");
+        }
+        assert!(!out.exists(), "nothing is written for {arguments:?}");
+    }
+    let over =
+        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg(&good).arg("-o").arg(&good).assert().code(2);
+    assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
+    assert_eq!(fs::read(&good).unwrap(), before);
+}
+
+#[test]
+fn pictures() {
+    let Some(folder) = std::env::var_os("FREEHOLD_PICTURES") else { return };
+    // Tests run in the crate's folder; the command in the documentation is given at the root.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+    let _one = alone();
+    let Some(mut page) = browser::start("pictures") else { return };
+    let report = Report::of(&[serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "48"])).unwrap()]);
+    for (name, width, height, phone, scheme, place) in [
+        ("report-laptop.png", 1280, 800, false, "light", ""),
+        ("report-dark.png", 1280, 800, false, "dark", "at=memory&moment=36"),
+        ("report-phone.png", 390, 844, true, "light", "at=fragmentation"),
+    ] {
+        page.window(width, height, phone);
+        page.prefer(scheme);
+        page.open(&report.file(), place);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let png = page.screenshot();
+        assert!(png.len() < 200 << 10, "{name}: {} bytes", png.len());
+        fs::write(folder.join(name), png).unwrap();
+    }
+}
