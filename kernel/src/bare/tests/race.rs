@@ -60,7 +60,7 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
                     let (s, r) = (started.load(Ordering::SeqCst), returned.load(Ordering::SeqCst));
                     let (f, m) = succeeds(machine, "a page cannot be written", write(SPACE, vpn, value))?;
                     // Some time for reclaim to come by.
-                    (0..numbers >> 32 & 63).for_each(|_| core::hint::spin_loop());
+                    (0..numbers >> 32 & 7).for_each(|_| cpu::pause());
                     let (found, more) = succeeds(machine, "a page cannot be read", read(SPACE, vpn))?;
                     // Relaxed, here and below: statistics.
                     writes.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +119,8 @@ fn reclaimer(
         let advised = vm().madvise_free(frames, SPACE, all);
         returned.fetch_add(1, Ordering::SeqCst);
         succeeds(machine, "madvise_free", advised)?;
+        // Time for writes that are certain to stay; under an emulator that runs one CPU after the other, their turn.
+        (0..20 * round % 97).for_each(|_| cpu::pause());
         let got = succeeds(machine, "reclaim", vm().madvise_pageout(frames, SPACE, all))?;
         total.with(|total| *total += got);
         calls::poll();

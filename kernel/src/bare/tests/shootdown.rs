@@ -149,6 +149,7 @@ pub(super) fn racing(machine: &Bare) -> Result<(), Failure> {
                 }
                 None => drop(misses.fetch_add(1, Ordering::Relaxed)),
             }
+            core::hint::spin_loop();
         }
     })
     .inspect_err(|_| tidy_up())?;
