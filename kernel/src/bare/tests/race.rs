@@ -8,6 +8,9 @@
 //!   pageout(everything)                     started still s, and r == s?  then it must be there
 //! ```
 //!
+//! Each writer keeps to a quarter of its pages for a while, so that reclaim finds some folios that were written to and
+//! some that were not.
+//!
 //! A write that falls into a `madvise_free` may go; one that began after it had returned must stay until the next one,
 //! however reclaim is just then taking the page's entry away and looking at its dirty bit.
 
@@ -54,7 +57,9 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
                     numbers ^= numbers >> 7;
                     numbers ^= numbers << 17;
                     sequence += 1;
-                    let vpn = page(first + numbers % PAGES_EACH);
+                    // Relaxed: which pages are in use just now need not be exact.
+                    let quarter = returned.load(Ordering::Relaxed) / 4 % 4;
+                    let vpn = page(first + quarter * (PAGES_EACH / 4) + numbers % (PAGES_EACH / 4));
                     let value = (member.cpu as u64) << 48 | sequence;
                     // SeqCst, here and in the reclaimer: the write comes after the one and the look after the other.
                     let (s, r) = (started.load(Ordering::SeqCst), returned.load(Ordering::SeqCst));
