@@ -82,6 +82,7 @@ pub(crate) struct Cost {
     pub(crate) shootdowns: u64,
     pub(crate) calls: u64,
     pub(crate) interrupts: u64,
+    pub(crate) frees: u64,
     pub(crate) deferred: u64,
     pub(crate) nanoseconds: u64,
 }
@@ -144,8 +145,9 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
                         *cost = Some(Cost {
                             freed,
                             shootdowns: after.shootdowns - sent.shootdowns,
-                            calls: after.shootdown_calls() - sent.shootdown_calls(),
+                            calls: after.shootdown_calls - sent.shootdown_calls,
                             interrupts: after.shootdown_interrupts - sent.shootdown_interrupts,
+                            frees: now.frees - then.frees,
                             deferred: now.deferred_queued - then.deferred_queued,
                             nanoseconds,
                         });
