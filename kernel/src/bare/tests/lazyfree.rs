@@ -7,7 +7,7 @@ use freehold_kernel::paging::{address, from_hardware};
 use freehold_kernel::suite::{Failure, Machine, Team, holds, same, succeeds};
 use freehold_vm::{Access, Entry, Fault, SpaceId, UnmapPath, VmError, Vma, VpnRange};
 
-use crate::exceptions::{probe_read, probe_write};
+use crate::exceptions::{PageFault, probe_read, probe_write};
 use crate::folios::{PAGES, page, read, vm, write};
 use crate::machine::Bare;
 use crate::{calls, cpu, spaces, tables};
@@ -29,6 +29,18 @@ pub(super) fn with_space(machine: &Bare, f: impl FnOnce() -> Result<(), Failure>
     result
 }
 
+/// A read as a program does it.
+fn can_read(i: u64) -> bool {
+    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as shared words.
+    unsafe { probe_read(address(page(i))) }.is_ok()
+}
+
+/// A write as a program does it.
+fn try_write(i: u64) -> Result<(), PageFault> {
+    // SAFETY: as in `can_read`.
+    unsafe { probe_write(address(page(i)), 1) }
+}
+
 fn entry(i: u64) -> Entry {
     // Acquire: after the access that this CPU has just made.
     let bits = tables::walk(spaces::root(SPACE), page(i), 1).map_or(0, |slot| slot.load(Ordering::Acquire));
@@ -43,10 +55,9 @@ pub(super) fn bits(machine: &Bare) -> Result<(), Failure> {
         succeeds(machine, "no folio", mapped)?;
         spaces::within(SPACE, || {
             holds("a fresh entry is clean and old", entry(0).only(Entry::HARDWARE) == Entry::NONE)?;
-            // SAFETY, here and below: this test's own folio.
-            holds("it can be read", unsafe { probe_read(address(page(0))) }.is_ok())?;
+            holds("it can be read", can_read(0))?;
             holds("reading sets accessed", entry(0).only(Entry::HARDWARE) == Entry::YOUNG)?;
-            holds("it can be written", unsafe { probe_write(address(page(0)), 1) }.is_ok())?;
+            holds("it can be written", try_write(0).is_ok())?;
             holds("writing sets dirty", entry(0).only(Entry::HARDWARE) == Entry::HARDWARE)?;
             holds("and of that page only", entry(1).only(Entry::HARDWARE) == Entry::NONE)?;
             // Cleared and flushed: the next write must look at the entry again and set the bit again, though a moment
@@ -54,12 +65,12 @@ pub(super) fn bits(machine: &Bare) -> Result<(), Failure> {
             let advised = succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
             same("pages advised", advised, 16)?;
             holds("advice makes it clean", entry(0).only(Entry::HARDWARE) == Entry::NONE)?;
-            holds("it can be written", unsafe { probe_write(address(page(0)), 2) }.is_ok())?;
+            holds("it can be written", try_write(0).is_ok())?;
             holds("writing sets dirty again", entry(0).is_dirty())?;
             // Without the right to write there is a fault and no bit.
             let range = VpnRange { start: page(0), end: page(16) };
             succeeds(machine, "protect", vm().protect(SPACE, range, Access::Read))?;
-            let fault = unsafe { probe_write(address(page(1)), 3) };
+            let fault = try_write(1);
             holds("a write to a read-only page faults", fault.is_err_and(|f| !f.not_present() && f.is_write()))?;
             holds("and is not dirty", !entry(1).is_dirty())?;
             let refused = vm().pin(frames, SPACE, page(1), true);
@@ -180,7 +191,7 @@ pub(super) fn lazyfree(machine: &Bare) -> Result<(), Failure> {
     for (path, name) in [(UnmapPath::PageByPage, "page by page"), (UnmapPath::Batched, "batched")] {
         for redirty in [0, 4] {
             let cost = reclaim(machine, path, redirty)?;
-            let kept = if redirty > 0 { FOLIOS / redirty } else { 0 };
+            let kept = FOLIOS.checked_div(redirty).unwrap_or(0);
             machine.print(format_args!(
                 "    {name}, {kept:2} of {FOLIOS} folios written again: {} frames freed, {} shootdowns, {} interrupts, \
                  {} seen partly mapped",
