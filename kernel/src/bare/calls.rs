@@ -45,8 +45,8 @@ pub(crate) struct Counters {
     pub(crate) shootdown_interrupts: AtomicU64,
     /// Interrupts sent for barriers.
     pub(crate) barrier_interrupts: AtomicU64,
-    /// Interrupts not sent, since one was on its way to that CPU already.
-    pub(crate) saved: AtomicU64,
+    /// CPUs called for shootdowns, whether that took an interrupt or one was on its way already.
+    pub(crate) shootdown_calls: AtomicU64,
 }
 
 /// See [`Counters`].
@@ -55,7 +55,7 @@ pub(crate) static COUNTERS: Counters = Counters {
     shootdowns: AtomicU64::new(0),
     shootdown_interrupts: AtomicU64::new(0),
     barrier_interrupts: AtomicU64::new(0),
-    saved: AtomicU64::new(0),
+    shootdown_calls: AtomicU64::new(0),
 };
 
 /// [`Counters`] at some moment.
@@ -65,14 +65,7 @@ pub(crate) struct Snapshot {
     pub(crate) barrier_interrupts: u64,
     pub(crate) shootdowns: u64,
     pub(crate) shootdown_interrupts: u64,
-    pub(crate) saved: u64,
-}
-
-impl Snapshot {
-    /// CPUs called for shootdowns, whether that took an interrupt or one was on its way already.
-    pub(crate) fn shootdown_calls(&self) -> u64 {
-        self.shootdown_interrupts + self.saved
-    }
+    pub(crate) shootdown_calls: u64,
 }
 
 /// What has been counted so far.
@@ -84,7 +77,7 @@ pub(crate) fn snapshot() -> Snapshot {
         barrier_interrupts: load(&COUNTERS.barrier_interrupts),
         shootdowns: load(&COUNTERS.shootdowns),
         shootdown_interrupts: load(&COUNTERS.shootdown_interrupts),
-        saved: load(&COUNTERS.saved),
+        shootdown_calls: load(&COUNTERS.shootdown_calls),
     }
 }
 
@@ -104,10 +97,12 @@ pub(crate) fn barrier() {
 
 /// Makes these CPUs forget these translations.
 pub(crate) fn shootdown(targets: u64, ranges: &[Flush]) {
-    if targets & !(1 << cpu::index()) == 0 {
+    let others = targets & !(1 << cpu::index());
+    if others == 0 {
         return;
     }
     count(&COUNTERS.shootdowns, 1);
+    count(&COUNTERS.shootdown_calls, u64::from(others.count_ones()));
     let sent = broadcast(targets, ranges);
     count(&COUNTERS.shootdown_interrupts, sent);
 }
@@ -134,8 +129,6 @@ fn broadcast(targets: u64, ranges: &[Flush]) -> u64 {
         if other.incoming.fetch_or(1 << (me * 2 + level), Ordering::AcqRel) == 0 {
             apic::send(other.apic_id.load(Ordering::Relaxed), CALL);
             sent += 1;
-        } else {
-            count(&COUNTERS.saved, 1);
         }
     }
     // Acquire: what the others did before they answered comes before what this CPU does next.

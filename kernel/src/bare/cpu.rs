@@ -215,6 +215,12 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
+/// One turn of a wait: answers calls of others.
+pub(crate) fn pause() {
+    crate::calls::poll();
+    core::hint::spin_loop();
+}
+
 /// What a CPU does between one thing and the next: the periodic work that the timer has asked for.
 pub(crate) fn safe_point() {
     let this = this();

@@ -19,6 +19,12 @@ fn wake(cpu: usize) {
     apic::send(cpu::at(cpu).apic_id.load(Ordering::Relaxed), WAKE);
 }
 
+/// Ends the sleep of all others, so that they look again at what they wait for.
+pub(crate) fn wake_others() {
+    let others = cpu::online_mask() & !(1 << cpu::index());
+    (0..cpu::count()).filter(|other| others & 1 << other != 0).for_each(wake);
+}
+
 /// Runs `f` on each of these CPUs, with their numbers, at once, and returns when all are through. This CPU may be one.
 pub(crate) fn run_on(cpus: u64, f: &(dyn Fn(usize) + Sync)) {
     let me = cpu::index();

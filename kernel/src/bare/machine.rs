@@ -37,6 +37,10 @@ impl Machine for Bare {
         cpu::wait_until(done);
     }
 
+    fn wake(&self) {
+        jobs::wake_others();
+    }
+
     fn set_online(&self, cpu: usize, online: bool) {
         // The CPU itself gives its handle back and takes it again: nobody else may touch it.
         jobs::run_on(1 << cpu, &|cpu| {

@@ -9,6 +9,7 @@
 
 mod apic;
 mod areas;
+mod bench;
 mod boot;
 mod calls;
 mod clock;

@@ -186,14 +186,15 @@ fn make_tables(map: &mut MemoryMap, direct_end: u64) -> u64 {
     taken
 }
 
-/// Room for `n` values, made by `init`, in frames of the allocator's. Never given back unless with [`give_back`].
+/// Room for `n` values, made by `init`, in frames of the allocator's. Never given back.
 ///
 /// # Panics
 ///
 /// Where there are no neighbouring frames for them.
 pub(crate) fn slice_of<T>(n: usize, mut init: impl FnMut(usize) -> T) -> &'static mut [T] {
     const { assert!(align_of::<T>() <= FRAME_SIZE as usize) };
-    let order = order_of::<T>(n);
+    let frames = ((n * size_of::<T>()) as u64).div_ceil(FRAME_SIZE).next_power_of_two();
+    let order = Order::fitting(frames).unwrap_or(Order::ZERO);
     let pfn = cpu::frames().alloc(Request::new(order, Migratetype::Unmovable));
     let pfn = pfn.unwrap_or_else(|error| panic!("no room for {n} records: {error}"));
     let first = direct(pfn.get() * FRAME_SIZE) as *mut T;
@@ -205,20 +206,4 @@ pub(crate) fn slice_of<T>(n: usize, mut init: impl FnMut(usize) -> T) -> &'stati
         }
         core::slice::from_raw_parts_mut(first, n)
     }
-}
-
-fn order_of<T>(n: usize) -> Order {
-    let frames = ((n * size_of::<T>()) as u64).div_ceil(FRAME_SIZE).next_power_of_two();
-    Order::fitting(frames).unwrap_or(Order::ZERO)
-}
-
-/// Gives the frames back that [`slice_of`] took.
-///
-/// # Safety
-///
-/// Nobody may use the slice any more. Its values are not dropped.
-pub(crate) unsafe fn give_back<T>(slice: *const [T]) {
-    let pfn = Pfn::new((slice.cast::<T>() as u64 - direct(0)) / FRAME_SIZE);
-    let freed = cpu::frames().free(pfn, order_of::<T>(slice.len()));
-    freed.unwrap_or_else(|error| panic!("{error}"));
 }

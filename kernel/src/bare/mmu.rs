@@ -151,7 +151,7 @@ impl Hardware {
         }
         // Release: the table is filled. The 2 MiB translations that are cached show the same frames; the caller's flush
         // of any page of them forgets them.
-        slot.store(table.get() * FRAME_SIZE | 0b11, Ordering::Release);
+        slot.store((table.get() * FRAME_SIZE) | 0b11, Ordering::Release);
         count(&COUNTERS.splits, 1);
         let first = (part.start.get() % PAGEBLOCK_FRAMES) as usize;
         for entry in &words(table)[first..first + part.len() as usize] {

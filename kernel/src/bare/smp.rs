@@ -94,7 +94,7 @@ pub(crate) fn start_others() {
     // SAFETY: that page was kept from the allocator for this; the two do not overlap.
     unsafe { core::ptr::copy_nonoverlapping(&raw const trampoline_start, to, len) };
     let values = &raw const trampoline_values as usize - &raw const trampoline_start as usize;
-    for index in 1..cpu::count() {
+    for (index, apic_id) in FOUND.iter().enumerate().take(cpu::count()).skip(1) {
         let start = [
             memory::start_root().get() * FRAME_SIZE,
             areas::stack(),
@@ -104,7 +104,7 @@ pub(crate) fn start_others() {
         // SAFETY: within the trampoline's page, where the last CPU to start has read them.
         unsafe { to.add(values).cast::<[u64; 4]>().write_unaligned(start) };
         // Relaxed: found by this CPU.
-        apic::start_cpu(FOUND[index].load(Ordering::Relaxed), TRAMPOLINE);
+        apic::start_cpu(apic_id.load(Ordering::Relaxed), TRAMPOLINE);
         let patience = clock::from_microseconds(5_000_000);
         let since = cpu::time_stamp();
         // Acquire: the CPU has set itself up.

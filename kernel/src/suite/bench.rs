@@ -85,6 +85,14 @@ fn pairs<M: Machine>(machine: &M, frames: &Frames<M::Platform>, order: Order, n:
     Ok(())
 }
 
+/// Runs `f` on the first CPU.
+fn on_first<M: Machine>(
+    machine: &M,
+    f: impl Fn(&Frames<M::Platform>) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    Team::run(machine, |member| if member.cpu == 0 { f(member.frames) } else { Ok(()) })
+}
+
 /// Runs them all.
 ///
 /// # Errors
@@ -92,22 +100,21 @@ fn pairs<M: Machine>(machine: &M, frames: &Frames<M::Platform>, order: Order, n:
 /// A call of the allocator's that failed.
 pub fn run<M: Machine>(machine: &M) -> Result<(), Failure> {
     heading(machine);
-    let first = |f: &(dyn Fn(&Frames<M::Platform>) -> Result<(), Failure> + Sync)| {
-        Team::run(machine, |member| if member.cpu == 0 { f(member.frames) } else { Ok(()) })
-    };
     for (name, order) in [("pair, order 0", 0), ("pair, order 3", 3), ("pair, order 9", 9)] {
         let order = Order::new(order).unwrap_or(Order::ZERO);
-        measured(machine, name, PAIRS, || first(&|frames| pairs(machine, frames, order, PAIRS)))?;
+        measured(machine, name, PAIRS, || on_first(machine, |frames| pairs(machine, frames, order, PAIRS)))?;
     }
     let cpus = machine.cpus() as u64;
     measured(machine, "pair, order 0, on all CPUs at once", PAIRS * cpus, || {
         Team::run(machine, |member| pairs(machine, member.frames, Order::ZERO, PAIRS))
     })?;
     measured(machine, "bulk of 64, a frame", PAIRS / BULK as u64 * BULK as u64, || {
-        first(&|frames| bulk(machine, frames))
+        on_first(machine, |frames| bulk(machine, frames))
     })?;
     let many = (super::Home::now(machine).frames / 2).min(1 << 15);
-    measured(machine, "many frames taken, then freed", many, || first(&|frames| fill(machine, frames, many)))?;
+    measured(machine, "many frames taken, then freed", many, || {
+        on_first(machine, |frames| fill(machine, frames, many))
+    })?;
     if cpus > 1 {
         measured(machine, "one allocates, another frees", PAIRS, || producer_consumer(machine))?;
     }

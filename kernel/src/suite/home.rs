@@ -19,6 +19,7 @@ impl Home {
     /// As it is now; brings home what CPUs hold.
     pub fn now(machine: &impl Machine) -> Self {
         let freehold = machine.freehold();
+        machine.tidy();
         freehold.drain_all();
         let zones = (0..freehold.zone_count()).filter_map(|zone| freehold.zone_stats(zone));
         let (frames, blocks) = zones.fold((0, 0), |sum, zone| (sum.0 + zone.free, sum.1 + zone.free_blocks));

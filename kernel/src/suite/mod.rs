@@ -52,6 +52,9 @@ pub trait Machine: Sync {
     /// Waits until `done`.
     fn wait(&self, done: &dyn Fn() -> bool);
 
+    /// Ends the waits of all CPUs for something that has just come true. Where waiting is looking all the time, nothing.
+    fn wake(&self) {}
+
     /// Takes a CPU from the allocator ([`Freehold::cpu_offline`]), its handle first; or brings it back.
     fn set_online(&self, cpu: usize, online: bool);
 

@@ -53,6 +53,9 @@ impl<M: Machine> Member<'_, M> {
         // AcqRel: what each did before a meeting comes before what any does after it.
         let mine = self.team.arrived.fetch_add(1, Ordering::AcqRel);
         let all = (mine / cpus + 1) * cpus;
+        if mine + 1 == all {
+            self.machine.wake();
+        }
         // Acquire: as above.
         let done = || self.team.arrived.load(Ordering::Acquire) >= all || self.team.failure.is_some();
         self.machine.wait(&done);

@@ -22,6 +22,8 @@ pub(super) fn refused<M: Machine>(machine: &M) -> Result<(), Failure> {
             // (Frees of others wait in a buffer for a while, and a second one is found out when that is emptied.)
             if member.cpu == 0 {
                 succeeds(machine, "a frame cannot be freed", member.frames.free(pfn, Order::ZERO))?;
+                // Where memory is so small that CPUs hold no blocks, the owner is the zone, and this free waits, too.
+                succeeds(machine, "what waits is published", member.frames.flush())?;
             }
             member.meet()?;
             let again = member.frames.free(pfn, Order::ZERO);

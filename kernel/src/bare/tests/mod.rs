@@ -3,7 +3,7 @@
 mod areas;
 mod faults;
 mod interrupts;
-mod lazyfree;
+pub(crate) mod lazyfree;
 mod race;
 mod shootdown;
 

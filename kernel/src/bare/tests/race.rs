@@ -8,6 +8,9 @@
 //!   pageout(everything)                     started still s, and r == s?  then it must be there
 //! ```
 //!
+//! Each writer keeps to a quarter of its pages for a while, so that reclaim finds some folios that were written to and
+//! some that were not.
+//!
 //! A write that falls into a `madvise_free` may go; one that began after it had returned must stay until the next one,
 //! however reclaim is just then taking the page's entry away and looking at its dirty bit.
 
@@ -54,13 +57,15 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
                     numbers ^= numbers >> 7;
                     numbers ^= numbers << 17;
                     sequence += 1;
-                    let vpn = page(first + numbers % PAGES_EACH);
+                    // Relaxed: which pages are in use just now need not be exact.
+                    let quarter = returned.load(Ordering::Relaxed) / 4 % 4;
+                    let vpn = page(first + quarter * (PAGES_EACH / 4) + numbers % (PAGES_EACH / 4));
                     let value = (member.cpu as u64) << 48 | sequence;
                     // SeqCst, here and in the reclaimer: the write comes after the one and the look after the other.
                     let (s, r) = (started.load(Ordering::SeqCst), returned.load(Ordering::SeqCst));
                     let (f, m) = succeeds(machine, "a page cannot be written", write(SPACE, vpn, value))?;
                     // Some time for reclaim to come by.
-                    (0..numbers >> 32 & 63).for_each(|_| core::hint::spin_loop());
+                    (0..numbers >> 32 & 7).for_each(|_| cpu::pause());
                     let (found, more) = succeeds(machine, "a page cannot be read", read(SPACE, vpn))?;
                     // Relaxed, here and below: statistics.
                     writes.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +124,8 @@ fn reclaimer(
         let advised = vm().madvise_free(frames, SPACE, all);
         returned.fetch_add(1, Ordering::SeqCst);
         succeeds(machine, "madvise_free", advised)?;
+        // Time for writes that are certain to stay; under an emulator that runs one CPU after the other, their turn.
+        (0..20 * round % 97).for_each(|_| cpu::pause());
         let got = succeeds(machine, "reclaim", vm().madvise_pageout(frames, SPACE, all))?;
         total.with(|total| *total += got);
         calls::poll();

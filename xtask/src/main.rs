@@ -1,0 +1,42 @@
+//! Jobs of this workspace that cargo has no command for. `cargo xtask help` lists them.
+
+mod build;
+mod qemu;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Jobs of this workspace that cargo has no command for.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Command {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Subcommand)]
+enum Job {
+    /// Build the kernel and run its self-test under QEMU.
+    Qemu(run::Arguments),
+    /// Build the kernel and print where it is.
+    Kernel(build::Arguments),
+    /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
+    Clippy,
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse().job {
+        Job::Qemu(arguments) => run::run(&arguments),
+        Job::Kernel(arguments) => build::build(arguments.profile()).map(|kernel| {
+            println!("{}", kernel.display());
+            ExitCode::SUCCESS
+        }),
+        Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(2)
+    })
+}

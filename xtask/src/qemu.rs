@@ -1,0 +1,204 @@
+//! QEMU: which one, how it is called, and what its end means.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How CPUs are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Accelerator {
+    /// By the hardware.
+    Kvm,
+    /// Translated, one CPU after the other, on one core.
+    TcgSingle,
+    /// Translated, each CPU on a thread.
+    TcgMulti,
+}
+
+impl Accelerator {
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::TcgSingle => "tcg,thread=single",
+            Self::TcgMulti => "tcg,thread=multi",
+        }
+    }
+
+    /// In words.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::TcgSingle => "translated, all CPUs on one thread",
+            Self::TcgMulti => "translated, each CPU on a thread",
+        }
+    }
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The kernel says that all is well.
+    Passed,
+    /// The kernel says that something is not.
+    Failed,
+    /// The time limit.
+    TimedOut,
+    /// QEMU ended without the kernel having said anything: a triple fault, or QEMU does not start.
+    Died(Option<i32>),
+}
+
+impl End {
+    /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10 or 0x11.
+    pub(crate) fn of(status: ExitStatus) -> Self {
+        Self::of_code(status.code())
+    }
+
+    fn of_code(code: Option<i32>) -> Self {
+        match code {
+            Some(0x21) => Self::Passed,
+            Some(0x23) => Self::Failed,
+            code => Self::Died(code),
+        }
+    }
+
+    /// What this command ends with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed => 1,
+            Self::TimedOut => 3,
+            Self::Died(_) => 4,
+        }
+    }
+}
+
+/// A machine to run a kernel on.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// QEMU.
+    pub(crate) qemu: PathBuf,
+    /// How many CPUs.
+    pub(crate) cpus: u8,
+    /// How much memory, as QEMU reads it.
+    pub(crate) memory: String,
+    /// How CPUs are run.
+    pub(crate) accelerator: Accelerator,
+}
+
+impl Machine {
+    /// QEMU's arguments.
+    pub(crate) fn arguments(&self, kernel: &Path, command_line: &str) -> Vec<OsString> {
+        let cpu = if self.accelerator == Accelerator::Kvm { "host" } else { "max" };
+        let cpus = self.cpus.to_string();
+        let mut arguments: Vec<OsString> = [
+            "-accel",
+            self.accelerator.argument(),
+            "-cpu",
+            cpu,
+            "-smp",
+            &cpus,
+            "-m",
+            &self.memory,
+            // Nothing that is not needed: no network, no display, no monitor, no second try after a triple fault.
+            "-nic",
+            "none",
+            "-vga",
+            "none",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-no-reboot",
+            "-serial",
+            "stdio",
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=4",
+            "-append",
+            command_line,
+            "-kernel",
+        ]
+        .map(OsString::from)
+        .into();
+        arguments.push(kernel.into());
+        arguments
+    }
+
+    /// Runs a kernel, its serial port on our standard output or nowhere.
+    ///
+    /// # Errors
+    ///
+    /// Where QEMU cannot be started.
+    pub(crate) fn run(&self, kernel: &Path, command_line: &str, limit: Duration, show: bool) -> Result<End, String> {
+        let mut command = Command::new(&self.qemu);
+        command.args(self.arguments(kernel, command_line)).stdin(Stdio::null());
+        if !show {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        let started = Instant::now();
+        let mut child = command.spawn().map_err(|error| format!("{} does not start: {error}", self.qemu.display()))?;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Ok(End::of(status)),
+                Ok(None) if started.elapsed() < limit => std::thread::sleep(Duration::from_millis(20)),
+                Ok(None) => break,
+                Err(error) => return Err(format!("waiting for QEMU: {error}")),
+            }
+        }
+        // Whether it can be stopped or is just ending by itself: what counts is that it is gone.
+        let _ = child.kill();
+        child.wait().map_err(|error| format!("QEMU cannot be stopped: {error}"))?;
+        Ok(End::TimedOut)
+    }
+}
+
+/// Finds QEMU: the one that was named, or the one that would be found by its name.
+///
+/// # Errors
+///
+/// What to do where there is none.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
+    let name = "qemu-system-x86_64";
+    if let Some(path) = named {
+        return if path.is_file() { Ok(path.to_path_buf()) } else { Err(format!("there is no {}", path.display())) };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file()).ok_or_else(|| {
+        format!(
+            "{name} is not installed. On Debian and Ubuntu: apt-get install qemu-system-x86; on Fedora: dnf install \
+             qemu-system-x86; or name one with --qemu PATH"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_kernels_own_word_passes() {
+        assert_eq!(End::of_code(Some(33)), End::Passed);
+        assert_eq!(End::of_code(Some(35)), End::Failed);
+        // QEMU's own success means that the kernel never said anything.
+        assert_eq!(End::of_code(Some(0)), End::Died(Some(0)));
+        assert_eq!(End::of_code(None), End::Died(None));
+        let codes = [End::Passed, End::Failed, End::TimedOut, End::Died(Some(0))].map(End::code);
+        assert_eq!(codes, [0, 1, 3, 4]);
+    }
+
+    #[test]
+    fn a_missing_qemu_is_named_with_what_to_do() {
+        let error = find(Some(Path::new("/nowhere/qemu"))).unwrap_err();
+        assert!(error.contains("/nowhere/qemu"), "{error}");
+    }
+
+    #[test]
+    fn the_machine_is_as_asked_for() {
+        let machine =
+            Machine { qemu: "qemu".into(), cpus: 4, memory: "256M".to_owned(), accelerator: Accelerator::TcgSingle };
+        let arguments = machine.arguments(Path::new("kernel"), "cpus=4 bench");
+        let has = |name: &str, value: &str| arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value);
+        assert!(has("-smp", "4") && has("-m", "256M") && has("-append", "cpus=4 bench") && has("-kernel", "kernel"));
+        assert!(has("-accel", "tcg,thread=single") && has("-cpu", "max"));
+    }
+}
