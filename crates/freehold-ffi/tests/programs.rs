@@ -9,7 +9,7 @@ use std::process::Command;
 
 use build::{Installed, Link, fresh, have, root, run, skipped};
 
-const C_TESTS: [&str; 3] = ["bare", "threads", "arena"];
+const C_TESTS: [&str; 5] = ["bare", "threads", "arena", "mempool", "huge"];
 const C_EXAMPLES: [&str; 2] = ["boot", "messages"];
 
 /// An installation, unless there is no make or no compiler of that name.
@@ -134,6 +134,31 @@ fn cpp_example() {
         let program = installed.compile(compiler, flags, "examples/buffer_pool.cpp", Link::Shared, "buffer_pool");
         let said = run(&mut installed.command(program));
         assert!(said.contains("16384 of 16384 frames free"), "{said}");
+    }
+}
+
+/// As C, and as C++, which could catch what is thrown.
+#[test]
+fn a_panic_inside_aborts_and_cannot_be_caught() {
+    for (compiler, flags) in [("gcc", ["-std=c11"].as_slice()), ("g++", &["-std=c++17", "-x", "c++"])] {
+        let Some(installed) = installed(compiler, &format!("panic-{compiler}")) else { continue };
+        let program = installed.compile(compiler, flags, "tests/panic.c", Link::Shared, "panic");
+        let said = run(&mut installed.command(program));
+        assert!(said.contains("panic: all right"), "{said}");
+    }
+}
+
+/// With `--features debug-poison`: only such a library makes the calls.
+#[test]
+fn poison_callbacks_from_c() {
+    if !cfg!(feature = "debug-poison") {
+        return skipped("the poison callbacks: this library is without the feature debug-poison");
+    }
+    for (compiler, flags) in [("gcc", ["-std=c11"].as_slice()), ("clang", &["-std=c11"]), ("g++", &["-x", "c++"])] {
+        let Some(installed) = installed(compiler, &format!("poison-{compiler}")) else { continue };
+        let program = installed.compile(compiler, flags, "tests/poison.c", Link::Shared, "poison");
+        let said = run(&mut installed.command(program));
+        assert!(said.contains("poison: all right"), "{said}");
     }
 }
 

@@ -1,0 +1,49 @@
+//! Freehold behind the interfaces that kernels and programs already have.
+//!
+//! Each adapter is a feature, and none is on by default:
+//!
+//! | feature | interface | how it is used |
+//! |---|---|---|
+//! | `x86_64` | `FrameAllocator` and `FrameDeallocator` of the [`x86_64`](https://docs.rs/x86_64/0.15) crate, for 4 KiB, 2 MiB and 1 GiB | `mapper.map_to(page, frame, flags, &mut Frames::new(&freehold))` |
+//! | `buddy` | `FrameAllocator` and `LockedFrameAllocator` of `buddy_system_allocator` | change `use buddy_system_allocator::…` to `use freehold_adapters::buddy::…` |
+//! | `ostd` | `GlobalFrameAllocator` of Asterinas OSTD | a `static`, which takes its metadata out of the first memory it is given |
+//! | `hermit` | `PageRangeAllocator` of the Hermit kernel, over the `free-list` crate's ranges and layouts | two functions on a type of the kernel's own |
+//! | `host` | `Allocator` of `allocator-api2`, and `GlobalAlloc` | large buffers from a [hosted arena](https://docs.rs/freehold-host) of this process, small ones from the system |
+//!
+//! # What happens to a wrong free
+//!
+//! Freehold knows for every frame whether it is handed out, so a free of what is free, was never handed out or does not
+//! exist is found and changes nothing. Most of these interfaces have no way to say so: their frees return nothing. There
+//! the adapter **panics**, with the frame and the reason; where it has a `try_` sibling, that returns the reason instead.
+//! What no allocator of this kind can see is a free of frames that are in use by *somebody else*.
+//!
+//! All but `host` work without std; `buddy` needs a heap.
+
+#![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+#[cfg(feature = "buddy")]
+extern crate alloc;
+#[cfg(feature = "host")]
+extern crate std;
+
+#[cfg(feature = "buddy")]
+pub mod buddy;
+#[cfg(feature = "host")]
+pub mod global;
+#[cfg(feature = "hermit")]
+pub mod hermit;
+#[cfg(feature = "host")]
+pub mod large;
+#[cfg(feature = "ostd")]
+pub mod ostd;
+#[cfg(any(feature = "buddy", feature = "ostd", feature = "hermit"))]
+mod run;
+#[cfg(feature = "x86_64")]
+pub mod x86_64;
+
+/// The page for whoever embeds the allocator; here so that its code is compiled and run.
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../../../docs/embedding.md")]
+pub struct Embedding;

@@ -1,0 +1,142 @@
+//! `FrameAllocator` and `FrameDeallocator` of the `x86_64` crate.
+//!
+//! ```
+//! use freehold::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+//! use freehold_adapters::x86_64::Frames;
+//! use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PhysFrame, Size2MiB, Size4KiB};
+//!
+//! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 15).unwrap()];
+//! let zones = [ZoneConfig::new(&memory)];
+//! let config = Config::new(1, &zones);
+//! let mut metadata = vec![core::mem::MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
+//! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
+//!
+//! let mut frames = Frames::new(&freehold); // a handle: copy it, keep one on each CPU
+//! let table: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
+//! let huge: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
+//! assert_eq!(huge.start_address().as_u64() % (2 << 20), 0);
+//! // SAFETY: nobody uses them.
+//! unsafe {
+//!     frames.deallocate_frame(table);
+//!     frames.deallocate_frame(huge);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The traits want `&mut self`, and the allocator is everybody's: so what implements them is a handle, of which there may be
+//! any number. One over `&Freehold` works on the CPU that the platform names; one over `&Owned` is the CPU's own and the
+//! fastest; one over `On` names a CPU.
+
+use ::x86_64::PhysAddr;
+use ::x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
+
+use freehold::{AllocError, FRAME_SIZE, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request};
+
+/// Where frames come from: the allocator, or a CPU of it.
+pub trait Source: sealed::Sealed {
+    /// Allocates one chunk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Freehold::alloc`].
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Frees one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Freehold::free`].
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+}
+
+macro_rules! source {
+    ($($source:ty),*) => {$(
+        impl<P: Platform> sealed::Sealed for $source {}
+
+        impl<P: Platform> Source for $source {
+            #[inline]
+            fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+                (*self).alloc(request)
+            }
+
+            #[inline]
+            fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+                (*self).free(pfn, order)
+            }
+        }
+    )*};
+}
+
+mod sealed {
+    /// An unsafe trait is implemented over any source, so only those that hand out each frame once may be one.
+    pub trait Sealed {}
+}
+
+source!(&Freehold<'_, P>, &Owned<'_, '_, P>, &On<'_, '_, P>);
+
+/// A handle that hands out frames of each of the three sizes. See the [module's documentation](self).
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<S> {
+    source: S,
+    migratetype: Migratetype,
+}
+
+impl<S: Source> Frames<S> {
+    /// Frames of that allocator, or CPU. They are unmovable: what a page table, a stack or a device has cannot go elsewhere.
+    #[must_use]
+    pub const fn new(source: S) -> Self {
+        Self { source, migratetype: Migratetype::Unmovable }
+    }
+
+    /// Frames of another kind: [`Migratetype::Movable`] for what the kernel can copy elsewhere, as user pages.
+    #[must_use]
+    pub const fn migratetype(mut self, migratetype: Migratetype) -> Self {
+        self.migratetype = migratetype;
+        self
+    }
+
+    const fn order<Z: PageSize>() -> Order {
+        match Order::fitting(Z::SIZE / FRAME_SIZE) {
+            Some(order) => order,
+            None => panic!("a page is at least a frame"),
+        }
+    }
+
+    /// Frees a frame, or says why not.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the frame any more.
+    ///
+    /// # Errors
+    ///
+    /// The allocator's own; nothing has changed then.
+    pub unsafe fn try_deallocate_frame<Z: PageSize>(&self, frame: PhysFrame<Z>) -> Result<(), FreeError> {
+        self.source.free(Pfn::new(frame.start_address().as_u64() / FRAME_SIZE), Self::order::<Z>())
+    }
+}
+
+// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, and sources are its own types only.
+unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
+    /// `None` where there is no free chunk of that size. Frames are aligned to their size.
+    #[inline]
+    fn allocate_frame(&mut self) -> Option<PhysFrame<Z>> {
+        let pfn = self.source.alloc(Request::new(Self::order::<Z>(), self.migratetype)).ok()?;
+        // In range: the allocator has no frames above 2^40, and a physical address has 52 bits.
+        Some(PhysFrame::containing_address(PhysAddr::new(pfn.get() * FRAME_SIZE)))
+    }
+}
+
+impl<S: Source, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
+    /// # Panics
+    ///
+    /// Where the frame is free already, was never handed out or does not exist; nothing has changed then. See
+    /// [`Frames::try_deallocate_frame`].
+    #[inline]
+    unsafe fn deallocate_frame(&mut self, frame: PhysFrame<Z>) {
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { self.try_deallocate_frame(frame) } {
+            panic!("deallocate_frame: {error}");
+        }
+    }
+}
