@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
 use freehold_host::freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
+    Access, Frame, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
 };
 use freehold_host::{Error, HostMmu};
 
@@ -61,7 +61,10 @@ pub fn assert_all_free<P: Platform>(frames: &Freehold<'_, P>) {
 
 /// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs yet.
 pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
-    let mmu = HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?;
+    Ok(machine_on(HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?, count, spaces, tables))
+}
+
+pub fn machine_on<M: Mmu>(mmu: M, count: u64, spaces: u16, tables: u64) -> Vm<'static, M> {
     let mut ids = 0..spaces;
     let spaces = leak(spaces.into(), || {
         Space::new(
@@ -71,7 +74,7 @@ pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
             leak(256, IntervalNode::<Vma>::new),
         )
     });
-    Ok(Vm::new(mmu, Pfn::new(FIRST), leak(count as usize, Frame::new), leak(8192, Mapping::new), spaces))
+    Vm::new(mmu, Pfn::new(FIRST), leak(count as usize, Frame::new), leak(8192, Mapping::new), spaces)
 }
 
 /// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
