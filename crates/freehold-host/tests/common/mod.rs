@@ -1,0 +1,181 @@
+//! Small machines on real memory, and processes that may end by a signal.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
+use freehold_host::freehold_vm::{
+    Access, Frame, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
+};
+use freehold_host::{Error, HostMmu};
+
+/// The first frame of every machine.
+pub const FIRST: u64 = 512;
+/// The first page of every address space: the start of a page table.
+pub const BASE: u64 = 512 * 16;
+
+pub const RW: Vma = Vma { access: Access::ReadWrite, droppable: false };
+
+pub type Machine = Vm<'static, HostMmu>;
+
+pub fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+pub fn pages(start: u64, len: u64) -> VpnRange {
+    VpnRange::new(Vpn::new(BASE + start), len).unwrap()
+}
+
+pub fn vpn(page: u64) -> Vpn {
+    Vpn::new(BASE + page)
+}
+
+pub fn space(id: u16) -> SpaceId {
+    SpaceId::new(id)
+}
+
+fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
+    Vec::leak(std::iter::repeat_with(make).take(n).collect())
+}
+
+/// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+pub fn skipped(test: &str, why: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
+
+/// A page allocator over so many frames, nothing held back. Leaked, which is fine in a test.
+pub fn frames<P: Platform>(count: u64, cpus: u16, platform: P) -> Freehold<'static, P> {
+    let memory = [FrameRange::new(Pfn::new(FIRST), count).unwrap()];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    Freehold::leaked(&Config::new(cpus, &[zone]), platform).unwrap()
+}
+
+pub fn assert_all_free<P: Platform>(frames: &Freehold<'_, P>) {
+    frames.drain_all();
+    frames.validate().unwrap();
+    let stats = frames.zone_stats(0).unwrap();
+    assert_eq!(stats.free, stats.managed, "frames lost");
+}
+
+/// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs yet.
+pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
+    Ok(machine_on(HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?, count, spaces, tables))
+}
+
+pub fn machine_on<M: Mmu>(mmu: M, count: u64, spaces: u16, tables: u64) -> Vm<'static, M> {
+    let mut ids = 0..spaces;
+    let spaces = leak(spaces.into(), || {
+        Space::new(
+            space(ids.next().unwrap()),
+            Vpn::new(BASE),
+            leak(tables as usize, PageTable::new),
+            leak(256, IntervalNode::<Vma>::new),
+        )
+    });
+    Vm::new(mmu, Pfn::new(FIRST), leak(count as usize, Frame::new), leak(8192, Mapping::new), spaces)
+}
+
+/// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
+pub fn machine_or_skip(test: &str, count: u64, spaces: u16, tables: u64) -> Option<Machine> {
+    machine(count, spaces, tables).map_err(|error| skipped(test, &error)).ok()
+}
+
+/// What the `i`th word of a page holds that was stamped with a value. Zero is a page of zeroes.
+fn word(value: u64, i: usize) -> u64 {
+    if value == 0 { 0 } else { value.wrapping_add((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) }
+}
+
+/// A stamped page's bytes.
+pub fn stamped(value: u64) -> [u64; 512] {
+    std::array::from_fn(|i| word(value, i))
+}
+
+/// Stamps all of a page, by plain stores.
+pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
+    // Relaxed: threads that share pages are joined, or meet at something else, before anything is compared.
+    for (i, place) in vm.mmu().words(id, at).unwrap().iter().enumerate() {
+        place.store(word(value, i), Relaxed);
+    }
+}
+
+/// The value that all of a page is stamped with; `Err` says which word does not fit.
+pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
+    let words = vm.mmu().words(id, at).unwrap();
+    let value = words[0].load(Relaxed);
+    for (i, place) in words.iter().enumerate() {
+        let found = place.load(Relaxed);
+        if found != word(value, i) {
+            return Err(format!("{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {:#x}", word(value, i)));
+        }
+    }
+    Ok(value)
+}
+
+/// How a forked child ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Before it came to what was to be tried: a setup that failed.
+    Early,
+    /// What was tried went through.
+    Survived,
+    /// What was tried got it this signal.
+    Signal(i32),
+}
+
+/// Says in the child that what is to be tried comes now.
+pub struct Trying(*mut u32);
+
+impl Trying {
+    pub fn now(&self) {
+        // SAFETY: a shared page that `try_in_a_child` made for this.
+        unsafe { self.0.write_volatile(1) }
+    }
+}
+
+/// Forks; the child prepares, calls [`Trying::now`], tries something, and returns where it survives.
+pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: fresh memory, shared with the child.
+    let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED) }.unwrap();
+    let trying = Trying(page.cast());
+    // SAFETY: the child runs `child` and leaves by `_exit` or a signal. What it uses of the standard library takes no
+    // lock that another thread could have held at this moment: glibc makes `malloc` safe after a fork.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(&trying)));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) }
+    }
+    let start = Instant::now();
+    let mut status = 0;
+    loop {
+        // SAFETY: our own child, and a place for its status.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+        if waited == pid {
+            break;
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            // SAFETY: our own child.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, &raw mut status, 0);
+            }
+            panic!("the child hangs");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: the page made above, used by nobody any more.
+    let tried = unsafe { trying.0.read_volatile() } == 1;
+    // SAFETY: as above.
+    unsafe { rustix::mm::munmap(page, 4096) }.unwrap();
+    match () {
+        () if !tried => Ended::Early,
+        () if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
+        () if libc::WEXITSTATUS(status) == 0 => Ended::Survived,
+        () => Ended::Early,
+    }
+}
