@@ -37,6 +37,8 @@ pub(crate) struct PcpInner {
     pub(crate) tuning: Tuning,
     /// The CPU is offline: whatever is freed goes to the zone.
     pub(crate) dead: bool,
+    /// An allocation is to find the lock busy: see [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
+    pub(crate) busy: bool,
     pub(crate) counters: PcpCounters,
 }
 
@@ -57,6 +59,7 @@ impl Pcp {
             // Replaced before first use; the values the kernel boots with.
             tuning: Tuning::new(1, 0, 0, false),
             dead: false,
+            busy: false,
             counters: PcpCounters::default(),
         };
         Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }

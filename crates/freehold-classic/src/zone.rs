@@ -142,14 +142,18 @@ impl Zone {
                 })
                 .collect();
         }
+        // What lies between is no memory, down to the first and up to the last record.
+        let index = |pfn: Pfn| (pfn.get() - self.base) as u32;
+        let mut known = 0;
+        for part in &memory {
+            self.frames.set_holes(known..index(part.start));
+            known = index(part.end);
+        }
+        self.frames.set_holes(known..self.frames.len());
         let mut locked = self.lock();
         for part in &memory {
             for (pfn, order) in part.chunks(Order::LINUX_MAX) {
-                let first = (pfn.get() - self.base) as u32;
-                for frame in first..first + order.frames() as u32 {
-                    self.frames.set(frame, State::TAIL);
-                }
-                locked.free_split(first, order.get(), true);
+                locked.free_split(index(pfn), order.get(), true);
             }
         }
         drop(locked);
@@ -197,6 +201,12 @@ impl Zone {
     pub(crate) fn read_counters(&self) -> (ZoneCounters, WorkHistogram) {
         let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         (inner.counters, inner.histogram.clone())
+    }
+
+    /// Holds of the lock so far, and the steps done in them, without counting this look as one.
+    pub(crate) fn read_holds(&self) -> (u64, u64) {
+        let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        (inner.histogram.holds(), inner.histogram.total())
     }
 
     /// Puts the counters back to what they were.
