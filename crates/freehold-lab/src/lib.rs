@@ -15,4 +15,5 @@ pub mod engines;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod simulate;
 pub mod trace;
