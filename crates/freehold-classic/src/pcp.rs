@@ -42,7 +42,10 @@ pub(crate) struct PcpInner {
     pub(crate) counters: PcpCounters,
 }
 
-/// One CPU's lists in one zone, and the two ways in.
+/// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU areas are: beside one
+/// another, two CPUs that have nothing to do with each other would write to one line. 128, since adjacent lines are
+/// fetched in pairs.
+#[repr(align(128))]
 pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).

@@ -51,7 +51,7 @@ pub(super) struct CalibrateArgs {
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     let cpus = Cpus::allowed();
-    let machine = args.machine.clone().unwrap_or_else(|| describe(cpus.count()));
+    let machine = args.machine.clone().unwrap_or_else(|| describe());
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }
@@ -87,10 +87,9 @@ fn table(model: &Model) -> String {
     format!("{}\n\nmachine: {}, {} CPUs\n", trim_lines(&table.to_string()), model.machine, model.measured_cpus)
 }
 
-/// What the system says of its CPU, and how many this process may use.
-fn describe(cpus: usize) -> String {
+/// What the system says of its CPU.
+fn describe() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info.lines().find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
-    let name = named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned());
-    format!("{name}, {cpus} CPUs")
+    named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }

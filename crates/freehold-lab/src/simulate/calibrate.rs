@@ -9,7 +9,7 @@
 //! | `message_ns`, `caller_ns` | programs on an engine that does nothing |
 //! | `zero_frame_ns` | zeroing frames of 1 MiB |
 //! | `alloc_ns`, `free_ns`, `batch_free_ns` | 256 frames allocated, then freed, on one CPU: what it holds is enough |
-//! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 65,536 frames allocated, then freed: what that takes longer, by the steps that the engine counted |
+//! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 524,288 frames (2 GiB) allocated, then freed: what that takes longer, by the steps that the engine counted |
 //! | `remote_free_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves |
 //!
 //! All by one thread or two in turns; none is a workload of [`super::validate`] on the CPUs that it is compared on.
@@ -36,7 +36,7 @@ use crate::engines::EngineSpec;
 const FRAMES: u64 = 2 << 20;
 /// Frames in a burst that stays within what a CPU holds, in one that does not, and in one freed elsewhere.
 const SMALL: usize = 256;
-const LARGE: usize = 1 << 16;
+const LARGE: usize = 1 << 19;
 const REMOTE: usize = 4096;
 
 /// Steps of a calibration, for a progress bar.
@@ -136,7 +136,7 @@ fn zero_ns() -> f64 {
 
 /// Nanoseconds a frame of a workload on an engine that does nothing.
 fn nothing(cpus: &Cpus, kind: Kind, n: u16) -> f64 {
-    let setting = Setting { kind, cpus: n, seed: 1, think_ns: 0.0, trace: None };
+    let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
     1e9 / with_nothing(|machine| throughput(machine, cpus, programs(&setting))).max(1.0)
 }
 
@@ -309,7 +309,7 @@ fn bursts(machine: &dyn RealMachine) -> Bursts {
         });
         (result.alloc, result.free, result.batch_free) = (alloc, free, batch_free);
         let (mut allocs, mut frees) = (Vec::new(), Vec::new());
-        for _ in 0..9 {
+        for _ in 0..5 {
             allocs.push(phase(machine, || fill(&mut *cpu, &mut frames, LARGE)));
             frees.push(phase(machine, || free_singly(&mut *cpu, &frames)));
         }

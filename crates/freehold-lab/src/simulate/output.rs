@@ -1,5 +1,6 @@
 //! Rows as a table for people, as JSON, and as Parquet.
 
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -70,23 +71,54 @@ pub fn memory(bytes: u64) -> String {
 }
 
 fn rate(per_second: f64) -> String {
-    if per_second >= 1e6 { format!("{:.1} M", per_second / 1e6) } else { thousands(per_second.round() as u64) }
+    if per_second >= 1e9 {
+        format!("{:.2} G", per_second / 1e9)
+    } else if per_second >= 1e6 {
+        format!("{:.1} M", per_second / 1e6)
+    } else {
+        thousands(per_second.round() as u64)
+    }
 }
 
-/// The table.
+/// A table for each workload and size of memory.
 #[must_use]
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
+    let mut text = String::new();
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
+        let (part, more) = rest.split_at(rest.iter().take_while(|row| group(row) == group(first)).count());
+        rest = more;
+        let think = if first.think_ns > 0.0 {
+            format!(", {} ns between", thousands(first.think_ns as u64))
+        } else {
+            String::new()
+        };
+        let memory = memory(first.memory_bytes);
+        let _ = writeln!(text, "{}, {memory} of memory, seed {}{think}", first.workload, first.seed);
+        let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
+    }
+    let bystanders =
+        if rows.iter().any(|row| row.bystander_p999_ns.is_some()) { "; with bystanders, of their calls" } else { "" };
+    let _ = writeln!(
+        text,
+        "Waits are shares of all CPUs' time: for the zone lock, and for CPUs' own locks. p99.9 is of single calls{bystanders}.\n\
+         Simulated by the constants of: {}",
+        model.machine
+    );
+    text
+}
+
+fn group_table(rows: &[Row], style: Style) -> String {
     let mut table = new_table(style);
     table.set_header([
-        "workload",
         "CPUs",
-        "memory",
         "engine",
         "frames/s",
         "zone wait",
-        "CPU-lock wait",
-        "acquisitions",
-        "longest hold",
+        "CPU wait",
+        "zone holds",
+        "longest",
         "p99.9",
         "fallbacks",
         "free blocks",
@@ -94,16 +126,9 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     ]);
     let mut before = None;
     for row in rows {
-        let group = (&row.workload, row.cpus, row.memory_bytes);
-        let same = before == Some(group);
-        before = Some(group);
-        let shown = |text: String| if same { String::new() } else { text };
-        let mut cells = vec![
-            Cell::new(shown(row.workload.clone())),
-            Cell::new(shown(row.cpus.to_string())).set_alignment(CellAlignment::Right),
-            Cell::new(shown(memory(row.memory_bytes))).set_alignment(CellAlignment::Right),
-            Cell::new(&row.engine),
-        ];
+        let cpus = if before == Some(row.cpus) { String::new() } else { row.cpus.to_string() };
+        before = Some(row.cpus);
+        let mut cells = vec![Cell::new(cpus).set_alignment(CellAlignment::Right), Cell::new(&row.engine)];
         let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
             rate(row.frames_per_second),
@@ -119,12 +144,7 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         cells.extend(numbers.into_iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
         table.add_row(cells);
     }
-    format!(
-        "{}\n\nsimulated time by the constants of: {}\np99.9 is of single calls; for exit-avalanche of the bystanders' \
-         calls. Waits are shares of all CPUs' time.\n",
-        trim_lines(&table.to_string()),
-        model.machine
-    )
+    table.to_string()
 }
 
 /// The table of a validation.

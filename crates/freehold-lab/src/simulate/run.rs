@@ -215,13 +215,14 @@ fn with_engine(
 ) -> Result<Row, SimulateError> {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let think_ns = scenario.think();
-    let setting = Setting { kind: workload, cpus, seed, think_ns, trace: scenario.trace.clone() };
+    let setting =
+        Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns, trace: scenario.trace.clone() };
     engine.start();
     let machine = Machine::new(engine, model, cpus, config.start_pfn, config.memory_frames);
     let (warm, measured) = match &scenario.trace {
         // A trace is played once, all of it.
         Some(_) if workload == Kind::Trace => (0, u64::MAX),
-        _ => workload.stretch(cpus),
+        _ => workload.stretch(cpus, config.memory_frames),
     };
     let mut run = Run::new(machine, model, programs(&setting));
     run.until(warm);

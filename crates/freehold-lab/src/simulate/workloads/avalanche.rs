@@ -4,8 +4,9 @@ use freehold::{Order, Pfn};
 
 use super::{BATCH, Io, MOVABLE, Program, Setting, Step};
 
-/// Frames of a worker: 16 MiB.
-pub(super) const SET: usize = 4096;
+/// The most and the fewest frames of a worker: 512 MiB and 4 MiB.
+const MOST: u64 = 131_072;
+const LEAST: u64 = 1024;
 /// One CPU of so many is a bystander.
 const EVERY: u16 = 8;
 /// Frames that a bystander has at once, and how long it does something else between two calls.
@@ -18,7 +19,20 @@ enum Phase {
     Exit(usize),
 }
 
+/// Frames of a worker: together they have half of memory, or [`MOST`] each.
+pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
+    let share = memory / 2 / cpus as u64;
+    if share > MOST {
+        MOST
+    } else if share < LEAST {
+        LEAST
+    } else {
+        share
+    }
+}
+
 struct Worker {
+    set: usize,
     phase: Phase,
     frames: Vec<(Pfn, Order)>,
     think_ns: f64,
@@ -31,7 +45,7 @@ impl Program for Worker {
                 let full = match io.alloc(MOVABLE) {
                     Some(pfn) => {
                         self.frames.push((pfn, Order::ZERO));
-                        self.frames.len() >= SET
+                        self.frames.len() >= self.set
                     }
                     None => true,
                 };
@@ -105,6 +119,7 @@ pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
     if (cpu + 1) % EVERY == 0 || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
         Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })
     } else {
-        Box::new(Worker { phase: Phase::Fill, frames: Vec::with_capacity(SET), think_ns: setting.think_ns })
+        let set = set(setting.cpus, setting.frames) as usize;
+        Box::new(Worker { set, phase: Phase::Fill, frames: Vec::with_capacity(set), think_ns: setting.think_ns })
     }
 }

@@ -209,12 +209,12 @@ impl Kind {
             },
             Self::ExitAvalanche => About {
                 name: "exit-avalanche",
-                what: "Of 8 CPUs 7 allocate 4,096 frames (16 MiB) each, wait for one another, and free all of it at \
+                what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free all of it at \
                        once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
                        are kept apart.",
                 source: "the pcp-buddy thread: concurrent exits",
                 fewest_cpus: 2,
-                frames_a_cpu: avalanche::SET as u64,
+                frames_a_cpu: 1024,
                 think_ns: 0.0,
             },
             Self::KernelBuildLike => About {
@@ -245,15 +245,17 @@ impl Kind {
         self.about().name
     }
 
-    /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs.
+    /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
+    /// memory.
     #[must_use]
-    pub const fn stretch(self, cpus: u16) -> (u64, u64) {
+    pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
+        let set = avalanche::set(cpus, memory);
         let cpus = cpus as u64;
         let (warm, measured, least) = match self {
             Self::Pair => (512, 2048, 1 << 18),
             Self::Bulk => (rounds::BULK as u64, 2 * rounds::BULK as u64, 1 << 19),
             Self::PageFault1 => (rounds::PAGE_FAULT as u64, rounds::PAGE_FAULT as u64, 1 << 19),
-            Self::ExitAvalanche => (2 * avalanche::SET as u64, 2 * avalanche::SET as u64, 1 << 18),
+            Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
             Self::NetperfLike => (32768, 32768, 1 << 20),
             Self::ProducerConsumer | Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => {
@@ -304,6 +306,8 @@ pub struct Setting {
     pub kind: Kind,
     /// CPUs there are.
     pub cpus: u16,
+    /// Frames of memory there are.
+    pub frames: u64,
     /// The seed; each CPU draws numbers of its own from it.
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
