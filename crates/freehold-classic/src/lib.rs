@@ -196,8 +196,7 @@ impl Classic {
             zone_steps,
             pcp_merge_steps: pcp.merge_steps,
             pcp_changes: pcp.merges + pcp.splits + pcp.absorbed,
-            drained: pcp.drained_chunks,
-            refills: pcp.refills,
+            refilled_frames: pcp.refilled_frames,
         })
     }
 

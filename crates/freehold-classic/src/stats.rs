@@ -207,10 +207,8 @@ pub struct Work {
     pub pcp_merge_steps: u64,
     /// Chunks merged, split or absorbed from the list of remote frees under the PCP lock.
     pub pcp_changes: u64,
-    /// Chunks that drains gave back.
-    pub drained: u64,
-    /// Times the PCP went to the zone for more.
-    pub refills: u64,
+    /// Frames that refills brought.
+    pub refilled_frames: u64,
 }
 
 /// Totals of an allocator, taken at one moment; exact when nobody else is using it.

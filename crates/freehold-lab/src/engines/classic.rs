@@ -173,6 +173,7 @@ impl Simulated for ClassicEngine {
             steps: work.zone_steps,
             changes: work.pcp_changes,
             merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
         }
     }
 

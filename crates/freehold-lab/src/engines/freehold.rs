@@ -237,7 +237,7 @@ impl Simulated for FreeholdEngine<'_> {
     fn marks(&self, cpu: CpuId) -> Marks {
         let (holds, steps) = self.allocator.zone_lock_counts(ZONE).unwrap_or_default();
         let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.collected_blocks);
-        Marks { holds, steps, changes, merge_steps: 0 }
+        Marks { holds, steps, changes, ..Marks::default() }
     }
 
     fn home(&self, pfn: Pfn) -> Option<CpuId> {

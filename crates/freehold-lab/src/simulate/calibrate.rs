@@ -5,6 +5,7 @@
 //! | `rmw_ns`, `hold_ns` | a chain of read-modify-writes; locking and unlocking a mutex that nobody else wants |
 //! | `transfer_ns` | two threads that pass a line to and fro |
 //! | `line_ns` | the same with 512 lines that each thread writes in its turn: how much a line adds |
+//! | `chain_ns` | the same where each line says which is the next, in random order |
 //! | `bounce_ns` | the same with a pair of order 4, which vanilla serves under the zone lock, in each turn: how much that takes longer than on one CPU |
 //! | `message_ns`, `caller_ns` | programs on an engine that does nothing |
 //! | `zero_frame_ns` | zeroing frames of 1 MiB |
@@ -28,6 +29,7 @@ use super::model::{EngineCosts, Model};
 use super::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
 use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
 use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::loops::shuffle;
 use crate::bench::yardstick::{Line, rmw_ns};
 use crate::engine::Request;
 use crate::engines::EngineSpec;
@@ -40,7 +42,7 @@ const LARGE: usize = 1 << 19;
 const REMOTE: usize = 4096;
 
 /// Steps of a calibration, for a progress bar.
-pub const STEPS: usize = 8 + 4;
+pub const STEPS: usize = 9 + 4;
 
 /// Measures. `progress` is told what comes next.
 ///
@@ -59,6 +61,8 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
     let transfer = if two { median(7, || turns(cpus, 1, 20_000, || (), || ())) } else { standard.transfer_ns };
     progress("runs of lines");
     let line = if two { median(5, || run_of_lines(cpus, transfer)) } else { standard.line_ns };
+    progress("lists of lines");
+    let chain = if two { median(5, || chain_of_lines(cpus, transfer)) } else { standard.chain_ns };
     progress("zeroing");
     let zero = median(9, zero_ns);
     progress("programs");
@@ -85,6 +89,7 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
         rmw_ns: round(rmw),
         transfer_ns: round(transfer),
         line_ns: round(line),
+        chain_ns: round(chain),
         socket_factor: standard.socket_factor,
         cores_per_socket: standard.cores_per_socket,
         hold_ns: round(hold),
@@ -179,10 +184,50 @@ fn turns(cpus: &Cpus, other: usize, rounds: u64, mut first: impl FnMut(), mut se
     elapsed.as_nanos() as f64 / (2 * (rounds - rounds / 10)) as f64
 }
 
+/// A word on a line of its own.
+#[repr(align(64))]
+struct Word(AtomicU64);
+
+/// Lines that a thread writes in its turn.
+const N: usize = 512;
+
+/// Nanoseconds a line, where `write` writes all [`N`] lines and two threads do so in turns.
+fn written_in_turns(cpus: &Cpus, transfer: f64, write: impl Fn() + Sync) -> f64 {
+    let alone = {
+        let start = Instant::now();
+        (0..200).for_each(|_| write());
+        start.elapsed().as_nanos() as f64 / 200.0
+    };
+    let turn = turns(cpus, 1, 400, &write, &write);
+    ((turn - transfer - alone) / N as f64).max(0.0)
+}
+
+fn chain_of_lines(cpus: &Cpus, transfer: f64) -> f64 {
+    let mut order: Vec<usize> = (1..N).collect();
+    shuffle(&mut order, 7);
+    order.push(0);
+    let words: Vec<Word> = (0..N).map(|_| Word(AtomicU64::new(0))).collect();
+    let mut at = 0;
+    for next in order {
+        // Relaxed: no other thread is there yet.
+        words[at].0.store(next as u64, Ordering::Relaxed);
+        at = next;
+    }
+    written_in_turns(cpus, transfer, || {
+        let mut at = 0;
+        loop {
+            // Relaxed: the turn orders them. Written back, as a list's links are.
+            let next = words[at].0.load(Ordering::Relaxed);
+            words[at].0.store(next, Ordering::Relaxed);
+            at = next as usize;
+            if at == 0 {
+                return;
+            }
+        }
+    })
+}
+
 fn run_of_lines(cpus: &Cpus, transfer: f64) -> f64 {
-    const N: usize = 512;
-    #[repr(align(64))]
-    struct Word(AtomicU64);
     let words: Vec<Word> = (0..N).map(|_| Word(AtomicU64::new(0))).collect();
     let write = || {
         for word in &words {
@@ -190,13 +235,7 @@ fn run_of_lines(cpus: &Cpus, transfer: f64) -> f64 {
             word.0.store(word.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     };
-    let alone = {
-        let start = Instant::now();
-        (0..200).for_each(|_| write());
-        start.elapsed().as_nanos() as f64 / 200.0
-    };
-    let turn = turns(cpus, 1, 400, write, write);
-    ((turn - transfer - alone) / N as f64).max(0.0)
+    written_in_turns(cpus, transfer, write)
 }
 
 const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };

@@ -50,6 +50,8 @@ pub struct Marks {
     pub changes: u64,
     /// List entries that merge passes looked at.
     pub merge_steps: u64,
+    /// Frames that came from the zone's lists.
+    pub refilled: u64,
 }
 
 impl Marks {
@@ -61,6 +63,7 @@ impl Marks {
             steps: self.steps - before.steps,
             changes: self.changes - before.changes,
             merge_steps: self.merge_steps - before.merge_steps,
+            refilled: self.refilled - before.refilled,
         }
     }
 }

@@ -39,6 +39,7 @@ struct Costs {
     rmw: Time,
     transfer: Time,
     line: Time,
+    chain: Time,
     hold: Time,
     bounce: Time,
     caller: Time,
@@ -147,6 +148,7 @@ impl<'a> Machine<'a> {
             rmw: ns(model.rmw_ns),
             transfer: ns(model.transfer_ns),
             line: ns(model.line_ns),
+            chain: ns(model.chain_ns),
             hold: ns(model.hold_ns),
             bounce: ns(model.bounce_ns),
             caller: ns(model.caller_ns),
@@ -220,7 +222,7 @@ impl<'a> Machine<'a> {
         let step = self.costs.refill_step;
         at = self.zone_work(cpu, at, done, step, foreign);
         if let Ok(pfn) = got {
-            at += self.take_lines(cpu, pfn, request.order);
+            at += self.take_lines(cpu, pfn);
             self.tally.frames += request.order.frames();
         } else {
             self.tally.failed += 1;
@@ -321,9 +323,10 @@ impl<'a> Machine<'a> {
                 hold += self.far(cpu, last, self.costs.bounce);
             }
             if foreign > 0 {
-                let lines = steps * u64::from(foreign) / u64::from(ONE);
+                // Of the frames that came off the lists; the holds of one call share them.
+                let lines = done.refilled * u64::from(foreign) / u64::from(ONE) / done.holds;
                 self.tally.transfers += lines;
-                hold += self.costs.line * lines;
+                hold += self.costs.chain * lines;
             }
             let grant = self.zone.acquire(cpu, at, hold);
             self.tally.zone_wait += grant.waited;
@@ -336,7 +339,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The lines of a chunk that is handed out.
-    fn take_lines(&mut self, cpu: u16, pfn: Pfn, order: Order) -> Time {
+    fn take_lines(&mut self, cpu: u16, pfn: Pfn) -> Time {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
             // Read by whoever freed into the block since: the holder has to get it back to write it.
@@ -349,12 +352,12 @@ impl<'a> Machine<'a> {
         if from.is_some() {
             *estimate += ONE >> FORGET;
         }
-        let _ = order;
         if self.family == Family::Lists {
             // Paid under the zone lock, when it was taken off the zone's list.
             return Time::ZERO;
         }
-        self.transfer(cpu, from, self.costs.line)
+        // The first of a list names the next.
+        self.transfer(cpu, from, self.costs.chain)
     }
 
     /// The local part of freeing, and the lines it needs.

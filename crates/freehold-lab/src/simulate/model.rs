@@ -9,7 +9,8 @@
 //!        + waiting for a lock                      the queue (super::lock)
 //!        + each hold of the zone lock              hold_ns + steps x refill_step_ns or drain_step_ns
 //!              the first after another CPU's       + bounce_ns: the lock's line and what it protects
-//!        + lines that another CPU wrote            transfer_ns where the next step waits for it, line_ns in a run
+//!        + lines that another CPU wrote            transfer_ns where the next step waits for it, line_ns in a run,
+//!                                                  chain_ns along a list
 //!              on another socket                   x socket_factor
 //! ```
 
@@ -55,6 +56,8 @@ pub struct Model {
     pub transfer_ns: f64,
     /// A line that another core wrote, in a run of such lines: their transfers overlap.
     pub line_ns: f64,
+    /// The same where each line names the next, as on a list: their transfers do not overlap.
+    pub chain_ns: f64,
     /// How much longer from another socket. Not measured where there is one socket only.
     pub socket_factor: f64,
     /// CPUs of a socket.
@@ -133,6 +136,7 @@ impl Model {
             ("rmw_ns", self.rmw_ns),
             ("transfer_ns", self.transfer_ns),
             ("line_ns", self.line_ns),
+            ("chain_ns", self.chain_ns),
             ("hold_ns", self.hold_ns),
             ("bounce_ns", self.bounce_ns),
             ("message_ns", self.message_ns),

@@ -74,6 +74,7 @@ impl RealMachine for ClassicReal {
             steps: work.zone_steps,
             changes: work.pcp_changes,
             merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
         }
     }
 
@@ -125,7 +126,7 @@ impl RealMachine for FreeholdReal<'_> {
     fn marks(&self, cpu: u16) -> Marks {
         let (holds, steps) = self.0.zone_lock_counts(0).unwrap_or_default();
         let changes = self.0.cpu_stats(CpuId::new(cpu)).map_or(0, |stats| stats.collected_blocks);
-        Marks { holds, steps, changes, merge_steps: 0 }
+        Marks { holds, steps, changes, ..Marks::default() }
     }
 
     fn drain(&self) {
