@@ -36,6 +36,26 @@ impl Classic {
         })
     }
 
+    /// [`alloc`](Self::alloc), as it goes where somebody else holds the CPU's PCP lock at that moment: past the PCP, to
+    /// the zone. For simulations, in which one thread plays all CPUs and no lock is ever found busy.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`].
+    pub fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let set = |busy| {
+            for zone in &self.zones {
+                if let Some(pcp) = zone.pcps.get(cpu.index()) {
+                    pcp.lock().busy = busy;
+                }
+            }
+        };
+        set(true);
+        let result = self.alloc(cpu, request);
+        set(false);
+        result
+    }
+
     /// The attempts one after the other. Source: Linux, `get_page_from_freelist` and `__alloc_pages_slowpath`.
     ///
     /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right only once memory is
@@ -126,6 +146,10 @@ impl Classic {
             return None;
         };
         if inner.dead {
+            return None;
+        }
+        if inner.busy {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
             return None;
         }
         inner.tuning.note_alloc(self.on);

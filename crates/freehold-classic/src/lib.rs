@@ -77,7 +77,7 @@ pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
-pub use stats::{MemoryMap, PcpCounters, Stats, WorkHistogram, ZoneCounters};
+pub use stats::{MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
 pub use switches::{Switch, Switches, Thread};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
@@ -184,6 +184,36 @@ impl Classic {
         zone.refill(&mut inner, self.layout, refill);
         inner.counters = counters;
         zone.write_counters(zone_counters, histogram);
+    }
+
+    /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be compared before and
+    /// after a call. `None` where there is no such zone or CPU. Constant time, and counts as no hold.
+    #[must_use]
+    pub fn work(&self, zone: usize, cpu: CpuId) -> Option<Work> {
+        let zone = self.zones.get(zone)?;
+        let (zone_holds, zone_steps) = zone.read_holds();
+        let pcp = zone.pcps.get(cpu.index())?.lock().counters;
+        Some(Work {
+            zone_holds,
+            zone_steps,
+            pcp_merge_steps: pcp.merge_steps,
+            pcp_changes: pcp.merges + pcp.splits + pcp.absorbed,
+            refilled_frames: pcp.refilled_frames,
+        })
+    }
+
+    /// The CPU that owns the pageblock of a frame (pcp-buddy): where a free of that frame goes.
+    #[must_use]
+    pub fn owner(&self, pfn: Pfn) -> Option<CpuId> {
+        let (zone, frame) = self.find(pfn).ok()?;
+        let zone = &self.zones[zone];
+        zone.blocks.owner(zone.block_of(frame)).and_then(|cpu| u16::try_from(cpu).ok()).map(CpuId::new)
+    }
+
+    /// The switches of the design.
+    #[must_use]
+    pub fn switches(&self) -> Switches {
+        self.on
     }
 
     /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.

@@ -37,10 +37,15 @@ pub(crate) struct PcpInner {
     pub(crate) tuning: Tuning,
     /// The CPU is offline: whatever is freed goes to the zone.
     pub(crate) dead: bool,
+    /// An allocation is to find the lock busy: see [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
+    pub(crate) busy: bool,
     pub(crate) counters: PcpCounters,
 }
 
-/// One CPU's lists in one zone, and the two ways in.
+/// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU areas are: beside one
+/// another, two CPUs that have nothing to do with each other would write to one line. 128, since adjacent lines are
+/// fetched in pairs.
+#[repr(align(128))]
 pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).
@@ -57,6 +62,7 @@ impl Pcp {
             // Replaced before first use; the values the kernel boots with.
             tuning: Tuning::new(1, 0, 0, false),
             dead: false,
+            busy: false,
             counters: PcpCounters::default(),
         };
         Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }

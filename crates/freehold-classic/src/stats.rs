@@ -205,6 +205,21 @@ counters! {
     }
 }
 
+/// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Holds of the zone lock, by anybody.
+    pub zone_holds: u64,
+    /// Steps done in them.
+    pub zone_steps: u64,
+    /// List entries that the CPU's merge passes looked at, under its PCP lock.
+    pub pcp_merge_steps: u64,
+    /// Chunks merged, split or absorbed from the list of remote frees under the PCP lock.
+    pub pcp_changes: u64,
+    /// Frames that refills brought.
+    pub refilled_frames: u64,
+}
+
 /// Totals of an allocator, taken at one moment; exact when nobody else is using it.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {

@@ -54,6 +54,10 @@ pub(crate) struct ZoneInner {
     pub(crate) work: u64,
 }
 
+/// On lines of its own: the kernel pads its zones so that what every call reads is not on a line with the lock.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 /// A span of frames under one lock.
 pub(crate) struct Zone {
     pub(crate) start: u32,
@@ -75,7 +79,7 @@ pub(crate) struct Zone {
     pub(crate) high_atomic_blocks: AtomicU64,
     pub(crate) below_high: AtomicBool,
     pub(crate) reclaim: AtomicBool,
-    lock: Mutex<ZoneInner>,
+    lock: Apart<Mutex<ZoneInner>>,
     pub(crate) pcps: Box<[Pcp]>,
     pub(crate) deferred: Llist,
     pub(crate) on: Switches,
@@ -107,14 +111,14 @@ impl Zone {
             high_atomic_blocks: AtomicU64::new(0),
             below_high: AtomicBool::new(false),
             reclaim: AtomicBool::new(false),
-            lock: Mutex::new(ZoneInner {
+            lock: Apart(Mutex::new(ZoneInner {
                 areas: [area; ORDERS],
                 owned: owned.collect(),
                 isolated_blocks: 0,
                 counters: ZoneCounters::default(),
                 histogram: WorkHistogram::new(),
                 work: 0,
-            }),
+            })),
             pcps: (0..cpus).map(|_| Pcp::new()).collect(),
             deferred: Llist::new(),
             on,
@@ -142,19 +146,23 @@ impl Zone {
                 })
                 .collect();
         }
+        // What lies between is no memory, down to the first and up to the last record.
+        let index = |pfn: Pfn| (pfn.get() - self.base) as u32;
+        let mut known = 0;
+        for part in &memory {
+            self.frames.set_holes(known..index(part.start));
+            known = index(part.end);
+        }
+        self.frames.set_holes(known..self.frames.len());
         let mut locked = self.lock();
         for part in &memory {
             for (pfn, order) in part.chunks(Order::LINUX_MAX) {
-                let first = (pfn.get() - self.base) as u32;
-                for frame in first..first + order.frames() as u32 {
-                    self.frames.set(frame, State::TAIL);
-                }
-                locked.free_split(first, order.get(), true);
+                locked.free_split(index(pfn), order.get(), true);
             }
         }
         drop(locked);
         // What was done so far is set-up, not work to be counted.
-        let mut inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         inner.counters = ZoneCounters::default();
         inner.histogram = WorkHistogram::new();
     }
@@ -180,13 +188,13 @@ impl Zone {
 
     /// Takes the zone lock, waiting for it, and finishes the frees that could not wait.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Locked::new(self, inner)
     }
 
     /// Takes the zone lock if it is free at this moment.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
-        match self.lock.try_lock() {
+        match self.lock.0.try_lock() {
             Ok(inner) => Some(Locked::new(self, inner)),
             Err(TryLockError::Poisoned(poisoned)) => Some(Locked::new(self, poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
@@ -195,25 +203,31 @@ impl Zone {
 
     /// The counters, without counting the look at them as a hold.
     pub(crate) fn read_counters(&self) -> (ZoneCounters, WorkHistogram) {
-        let inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         (inner.counters, inner.histogram.clone())
+    }
+
+    /// Holds of the lock so far, and the steps done in them, without counting this look as one.
+    pub(crate) fn read_holds(&self) -> (u64, u64) {
+        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        (inner.histogram.holds(), inner.histogram.total())
     }
 
     /// Puts the counters back to what they were.
     pub(crate) fn write_counters(&self, counters: ZoneCounters, histogram: WorkHistogram) {
-        let mut inner = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         inner.counters = counters;
         inner.histogram = histogram;
     }
 
     /// A copy of the list heads, for validation.
     pub(crate) fn read_areas(&self) -> [FreeArea; ORDERS] {
-        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).areas
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).areas
     }
 
     /// A copy of the lists of owned blocks, for validation.
     pub(crate) fn read_owned(&self) -> Box<[[BlockList; 6]]> {
-        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).owned.clone()
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).owned.clone()
     }
 
     /// Frames on the zone's lists, isolated ones not included.

@@ -18,4 +18,5 @@ pub mod html;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod simulate;
 pub mod trace;

@@ -55,6 +55,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(sum)
     }
 
+    /// The CPU that holds the block of a frame; `None` where the zone does, or where there is no frame. Takes no lock.
+    #[must_use]
+    pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
+        self.map.blocks[self.map.locate(pfn.get())? as usize].holder().as_cpu()
+    }
+
     /// How many blocks each holder has: the zone where `cpu` is `None`. Takes no lock; walks all blocks.
     #[must_use]
     pub fn blocks_held(&self, cpu: Option<CpuId>) -> u64 {
@@ -95,6 +101,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             totals.cpus.late_double_frees += zone.counters.late_double_frees.get();
         }
         totals
+    }
+
+    /// Times a zone's lock was taken, and the steps done under it; `None` where there is no such zone. Takes no lock and
+    /// does not walk: to be compared before and after a call. Exact while nothing runs.
+    #[must_use]
+    pub fn zone_lock_counts(&self, zone: usize) -> Option<(u64, u64)> {
+        let counters = &self.zones.get(zone)?.counters;
+        Some((counters.acquisitions.get(), counters.work.get()))
     }
 
     /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks all of its blocks, so

@@ -216,7 +216,7 @@ fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process at once.
-fn stop_on_ctrl_c() -> Arc<AtomicBool> {
+pub(super) fn stop_on_ctrl_c() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let handler = move || {

@@ -6,6 +6,7 @@
 
 mod against_kernel;
 mod bench;
+mod calibrate;
 mod engines;
 mod error;
 mod input;
@@ -15,6 +16,7 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod simulate;
 mod size;
 
 use std::process::ExitCode;
@@ -33,6 +35,8 @@ Examples:
   freehold replay --memory 1G trace.parquet     press it for memory
   freehold bench --quick                        what allocations and frees cost, engines side by side
   freehold report -o report.html *.json         one page of what the others printed with --json
+  freehold simulate -w kernel-build-like --cpus 1,32,1024
+                                                the same engines on machines that are not at hand
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
@@ -55,6 +59,10 @@ enum Command {
     Replay(Box<replay::ReplayArgs>),
     /// Measure what allocations and frees cost, engines side by side.
     Bench(bench::BenchArgs),
+    /// Simulate engines on 1 to 1,024 CPUs.
+    Simulate(Box<simulate::SimulateArgs>),
+    /// Measure the constants of the simulation's cost model on this machine.
+    Calibrate(calibrate::CalibrateArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// Make one HTML page of what the other commands printed with --json.
@@ -84,6 +92,8 @@ pub fn main() -> ExitCode {
         None => replay::run(&replay::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),

@@ -5,6 +5,7 @@ use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, Zone
 
 use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
 use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
+use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -31,6 +32,19 @@ fn origin(switches: freehold_classic::Switches) -> String {
 
 /// Builds the design `text` for `machine`.
 pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    Ok(Box::new(engine(text, machine)?))
+}
+
+/// The same, for a simulation.
+pub(super) fn with_simulated<R>(
+    text: &str,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, String> {
+    Ok(run(&engine(text, machine)?))
+}
+
+fn engine(text: &str, machine: &MachineConfig) -> Result<ClassicEngine, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
     let name = machine.zone.as_ref().map_or("Normal", |zone| zone.name.as_str());
     let mut zone = ZoneConfig::new(name, machine.start_pfn, machine.memory_frames);
@@ -40,7 +54,7 @@ pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engin
     }
     let config = Config { zones: vec![zone], ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
     let classic = Classic::new(config).map_err(|error| error.to_string())?;
-    Ok(Box::new(ClassicEngine { classic, recorded: machine.zone.clone() }))
+    Ok(ClassicEngine { classic, recorded: machine.zone.clone() })
 }
 
 /// A design, and the state to start from where one was recorded.
@@ -157,5 +171,36 @@ impl Engine for ClassicEngine {
 
     fn validate(&self) -> Result<(), String> {
         self.classic.validate()
+    }
+}
+
+impl Simulated for ClassicEngine {
+    fn family(&self) -> Family {
+        let on = self.classic.switches();
+        match (on.has(Switch::Route), on.has(Switch::RemoteList)) {
+            (false, _) => Family::Lists,
+            (true, false) => Family::Owners,
+            (true, true) => Family::OwnersRemoteList,
+        }
+    }
+
+    fn marks(&self, cpu: CpuId) -> Marks {
+        let work = self.classic.work(ZONE, cpu).unwrap_or_default();
+        Marks {
+            holds: work.zone_holds,
+            steps: work.zone_steps,
+            changes: work.pcp_changes,
+            merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
+        }
+    }
+
+    fn home(&self, pfn: Pfn) -> Option<CpuId> {
+        self.classic.switches().has(Switch::Route).then(|| self.classic.owner(pfn)).flatten()
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, flags } = request;
+        self.classic.alloc_finding_busy(cpu, freehold_classic::Request { order, migratetype, flags })
     }
 }

@@ -10,6 +10,7 @@ use freehold::{
 
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
+use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -26,6 +27,25 @@ pub(super) fn catalogue() -> Catalogue {
 
 /// Builds it for `machine`.
 pub(super) fn build(machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    with_config(machine, |config| {
+        let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
+        // Lent for good: 128 KiB for each GiB of the machine, a few machines a process.
+        let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
+        Ok(Box::new(FreeholdEngine::new(config, metadata)?) as Box<dyn Engine>)
+    })
+}
+
+/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+pub(super) fn with_simulated<R>(machine: &MachineConfig, run: impl FnOnce(&dyn Simulated) -> R) -> Result<R, String> {
+    with_config(machine, |config| {
+        let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
+        let mut metadata = Box::new_uninit_slice(bytes);
+        let engine = FreeholdEngine::new(config, &mut metadata)?;
+        Ok(run(&engine))
+    })
+}
+
+fn with_config<R>(machine: &MachineConfig, make: impl FnOnce(&Config<'_>) -> Result<R, String>) -> Result<R, String> {
     let range = FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let memory = [range];
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
@@ -37,18 +57,14 @@ pub(super) fn build(machine: &MachineConfig) -> Result<Box<dyn Engine>, String> 
         [ZoneConfig { node: machine.node, span: range, memory: &memory, cma: &[], spare_sections: 0, watermarks }];
     let nodes = vec![machine.node; usize::from(machine.cpus)];
     let config = Config { cpus: machine.cpus, online: machine.cpus, cpu_nodes: &nodes, zones: &zones, extra_ranges: 0 };
-    let bytes = Freehold::<SingleCpu>::metadata_size(&config).map_err(|error| error.to_string())?;
-    // Lent for good: 128 KiB for each GiB of the machine, a few machines a process.
-    let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
-    let allocator = Freehold::new(&config, metadata, SingleCpu).map_err(|error| error.to_string())?;
-    Ok(Box::new(FreeholdEngine { allocator, before: Mutex::new(Counted::default()) }))
+    make(&config)
 }
 
 /// The machine has one zone.
 const ZONE: usize = 0;
 
-struct FreeholdEngine {
-    allocator: Freehold<'static, SingleCpu>,
+struct FreeholdEngine<'m> {
+    allocator: Freehold<'m, SingleCpu>,
     /// What had been counted when the trace began.
     before: Mutex<Counted>,
 }
@@ -60,7 +76,12 @@ struct Counted {
     work: [u64; WORK_BUCKETS],
 }
 
-impl FreeholdEngine {
+impl<'m> FreeholdEngine<'m> {
+    fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>]) -> Result<Self, String> {
+        let allocator = Freehold::new(config, metadata, SingleCpu).map_err(|error| error.to_string())?;
+        Ok(Self { allocator, before: Mutex::new(Counted::default()) })
+    }
+
     fn counted(&self) -> Counted {
         let totals = self.allocator.totals();
         let zone = self.allocator.zone_stats(ZONE).unwrap_or_default();
@@ -101,7 +122,7 @@ fn p99(buckets: &[u64; WORK_BUCKETS], max: u64) -> u64 {
     bucket.map_or(0, |bucket| ((1u64 << bucket) - 1).min(max))
 }
 
-impl Engine for FreeholdEngine {
+impl Engine for FreeholdEngine<'_> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
@@ -234,5 +255,26 @@ impl Engine for FreeholdEngine {
 
     fn validate(&self) -> Result<(), String> {
         self.allocator.validate().map_err(|violation| violation.to_string())
+    }
+}
+
+impl Simulated for FreeholdEngine<'_> {
+    fn family(&self) -> Family {
+        Family::Freehold
+    }
+
+    fn marks(&self, cpu: CpuId) -> Marks {
+        let (holds, steps) = self.allocator.zone_lock_counts(ZONE).unwrap_or_default();
+        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.collected_blocks);
+        Marks { holds, steps, changes, ..Marks::default() }
+    }
+
+    fn home(&self, pfn: Pfn) -> Option<CpuId> {
+        self.allocator.holder_of(pfn)
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
+        self.alloc(cpu, request)
     }
 }

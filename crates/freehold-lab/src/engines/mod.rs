@@ -14,6 +14,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::engine::Engine;
+use crate::simulate::engine::Simulated;
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.
 pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
@@ -165,6 +166,23 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
         name => classic::build(name, machine),
     };
     built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+}
+
+/// Builds an engine, lends it to `run`, and gives its memory back.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] as [`build`].
+pub fn with_simulated<R>(
+    spec: &EngineSpec,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, EngineError> {
+    let ran = match spec.name() {
+        freehold::NAME => freehold::with_simulated(machine, run),
+        name => classic::with_simulated(name, machine, run),
+    };
+    ran.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }
 
 /// The name most like `name`, unless none is much like it.

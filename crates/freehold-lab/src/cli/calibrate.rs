@@ -1,0 +1,95 @@
+//! `freehold calibrate`: the constants of the simulation's cost model, measured on this machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use comfy_table::{Cell, CellAlignment};
+
+use super::error::CliError;
+use super::simulate::bar;
+use super::{Outcome, output};
+use crate::bench::clock::Cpus;
+use crate::report::table::{new_table, trim_lines};
+use crate::simulate::Model;
+use crate::simulate::calibrate::{STEPS, calibrate};
+
+const HELP: &str = "\
+Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines passed between cores, \
+a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines count in them. With one \
+CPU the constants of two are those of the checked-in model. How much further another socket is (socket_factor) and how \
+many CPUs a socket has (cores_per_socket) are not measured: change them in the file.
+
+Examples:
+  freehold calibrate                            print the constants; about ten seconds
+  freehold calibrate --output here.json         keep them
+  freehold simulate -w pair --cpus 1,64 --model here.json
+
+Nothing else should run meanwhile.";
+
+/// Arguments of `freehold calibrate`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct CalibrateArgs {
+    /// Write the model to a file, for simulate's --model.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// What to call the machine in the model and in what is simulated with it. Default: what the system says of its
+    /// CPU.
+    #[arg(long, value_name = "TEXT")]
+    machine: Option<String>,
+
+    /// Print JSON: the model.
+    #[arg(long)]
+    json: bool,
+
+    /// Show no progress bar.
+    #[arg(long)]
+    no_progress: bool,
+}
+
+pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
+    let cpus = Cpus::allowed();
+    let machine = args.machine.clone().unwrap_or_else(|| describe());
+    if cpus.count() < 2 {
+        output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
+    }
+    let bar = bar("calibrating", STEPS, args.no_progress);
+    let model = calibrate(machine, &cpus, |what| {
+        bar.set_message(what.to_owned());
+        bar.inc(1);
+    })
+    .map_err(CliError::new)?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.output {
+        let mut text = serde_json::to_string_pretty(&model).map_err(|error| CliError::new(error.to_string()))?;
+        text.push('\n');
+        fs::write(path, text).map_err(|error| {
+            CliError::new(format!("cannot write the model to {}: {error}", path.display()))
+                .hint("give --output a file in a folder that exists and may be written to")
+        })?;
+    }
+    if args.json {
+        output::print_json(&model)?;
+    } else {
+        output::print(&table(&model))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn table(model: &Model) -> String {
+    let mut table = new_table(output::style());
+    table.set_header(["constant", "value"]);
+    for (name, value, _) in model.constants() {
+        table.add_row([Cell::new(name), Cell::new(format!("{value:.2}")).set_alignment(CellAlignment::Right)]);
+    }
+    format!("{}\n\nmachine: {}, {} CPUs\n", trim_lines(&table.to_string()), model.machine, model.measured_cpus)
+}
+
+/// What the system says of its CPU.
+fn describe() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = info.lines().find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
+    named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}

@@ -1,0 +1,404 @@
+//! `freehold simulate`: engines on machines that are not at hand.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use comfy_table::Cell;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::bench::stop_on_ctrl_c;
+use super::error::CliError;
+use super::input::TraceFile;
+use super::size::{Memory, parse_memory};
+use super::{Outcome, output};
+use crate::bench::clock::Cpus;
+use crate::engines::EngineSpec;
+use crate::report::table::{new_table, trim_lines};
+use crate::simulate::output::{Document, parquet, table, validation_table};
+use crate::simulate::run::{CPUS_MAX, Scenario, SimulateError};
+use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
+use crate::simulate::validate::{ValidationRow, cases, validate};
+use crate::simulate::workloads::TraceOps;
+use crate::simulate::{Kind, Model, plot};
+
+// Paragraphs are one line each: clap breaks them where the terminal ends.
+const HELP: &str = "\
+The engines are the real ones; one thread plays all CPUs, in the order of simulated time. What each call did is read \
+from the engine's counters, what that takes from the cost model; locks are queues. The same arguments give the same \
+output, byte for byte, on any machine.
+
+Examples:
+  freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
+  freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
+  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
+  freehold simulate -w trace --trace trace.parquet --cpus 2,64
+  freehold simulate --validate                  simulated beside measured on this machine's own CPUs
+  freehold simulate --sweep -w pair -w bulk --cpus 1,8,64 --memory 4G,64G --seed 1,2 --output results.parquet
+  freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
+                                                one share of sixteen, for a job array; read the files together
+
+--json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
+\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
+\"unusable_index\", ...}]}, and with --validate \"validation\": [{\"workload\", \"engine\", \"cpus\", \"measured\", \
+\"simulated\"}].
+
+A sweep that Ctrl-C ends goes on where it was when it is started again (exit code 130 meanwhile): what is done is kept \
+beside the output in FILE.kept.jsonl until all is.";
+
+/// Engines unless told otherwise.
+const DEFAULT: [&str; 3] = ["vanilla", "pcp-buddy", "freehold"];
+/// The workload, CPUs and memory unless told otherwise.
+const DEFAULT_CPUS: [u16; 4] = [1, 4, 16, 64];
+const DEFAULT_MEMORY: u64 = 64 << 18;
+/// Runs of a validation.
+const RUNS: usize = 5;
+
+/// Arguments of `freehold simulate`.
+#[derive(Args, Clone, PartialEq, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct SimulateArgs {
+    /// What the CPUs do (--list says what there is). May be given several times. Default: kernel-build-like.
+    #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
+    workloads: Vec<Kind>,
+
+    /// How many CPUs, 1 to 1,024. Default: 1,4,16,64.
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
+    cpus: Vec<u16>,
+
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-). May be given several times.
+    /// Default: vanilla, pcp-buddy and freehold.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
+    engines: Vec<EngineSpec>,
+
+    /// Memory of the machine. Default: 64G.
+    #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory)]
+    memory: Vec<Memory>,
+
+    /// What the CPUs' random numbers are drawn from. Default: 1.
+    #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
+    seed: Vec<u64>,
+
+    /// Nanoseconds that a CPU does something else per allocation. Default: the workload's own.
+    #[arg(long, value_name = "NS", value_parser = parse_think)]
+    think: Option<f64>,
+
+    /// The trace to play, for the workload 'trace'.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine that the output names.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+
+    /// Compare with real threads on this machine's CPUs, 1, 2 and 16 as far as there are so many. Without --workload
+    /// nothing else is done.
+    #[arg(long, conflicts_with_all = ["sweep"])]
+    validate: bool,
+
+    /// Run all combinations into one Parquet file, resumable.
+    #[arg(long, requires = "output")]
+    sweep: bool,
+
+    /// Only the share i of n of the combinations, i from 0 to n - 1.
+    #[arg(long, value_name = "i/n", requires = "sweep")]
+    shard: Option<Shard>,
+
+    /// Write the rows as Parquet.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that varies) as SVG.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
+    /// Simulations at the same time. Default: as many as there are CPUs here.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Print what workloads there are, and nothing else.
+    #[arg(long)]
+    list: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Show no progress bar.
+    #[arg(long)]
+    no_progress: bool,
+}
+
+fn parse_cpus(text: &str) -> Result<u16, String> {
+    match text.parse::<u64>() {
+        Ok(cpus) if (1..=u64::from(CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
+        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {CPUS_MAX} can")),
+        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {CPUS_MAX}")),
+    }
+}
+
+fn parse_think(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
+        _ => Err(format!("'{text}' is no number of nanoseconds from 0 to 1,000,000,000")),
+    }
+}
+
+/// A progress bar on standard error, for people only.
+pub(super) fn bar(what: &str, steps: usize, quiet: bool) -> ProgressBar {
+    if quiet || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {eta} left, {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
+pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
+    if args.list {
+        return list(args.json);
+    }
+    let model = model(args.model.as_deref())?;
+    let engines = engines(args)?;
+    // Fail before the work, not after it.
+    if let Some(path) = args.picture.as_ref().filter(|path| path.extension().is_some_and(|ending| ending != "svg")) {
+        return Err(CliError::new(format!("--picture writes SVG, not {}", path.display()))
+            .hint(format!("name it {}", path.with_extension("svg").display())));
+    }
+    for path in [&args.picture, &args.output].into_iter().flatten() {
+        writable(path)?;
+    }
+    let validation = args.validate.then(|| validation(args, &engines, &model)).transpose()?;
+    let only_validation = args.validate && args.workloads.is_empty();
+    let scenarios = if only_validation { Vec::new() } else { scenarios(args, &engines)? };
+    let done = simulated(args, &scenarios, &model)?;
+    let rows = &done.rows;
+    if done.interrupted {
+        output::complain(&format!("interrupted: {} of {} are done", rows.len(), scenarios.len()));
+    }
+    if done.reused > 0 {
+        output::complain(&format!("note: {} of {} were done by an earlier run", done.reused, scenarios.len()));
+    }
+    if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
+        let svg = plot::render(rows, &model).map_err(|error| CliError::new(error.to_string()))?;
+        fs::write(path, svg).map_err(|error| cannot_write(path, &error))?;
+    }
+    if args.json {
+        let seed = seeds(args)[0];
+        output::print_json(&Document::new(seed, &model, rows, validation.as_deref()))?;
+    } else {
+        let style = output::style();
+        let tables = [
+            validation.map(|rows| validation_table(&rows, style)),
+            (!rows.is_empty()).then(|| table(rows, &model, style)),
+        ];
+        output::print(&tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// Runs the scenarios and writes the Parquet file.
+fn simulated(
+    args: &SimulateArgs,
+    scenarios: &[Scenario],
+    model: &Model,
+) -> Result<crate::simulate::sweep::Swept, CliError> {
+    if scenarios.is_empty() {
+        return Ok(crate::simulate::sweep::Swept::default());
+    }
+    let stop = stop_on_ctrl_c();
+    let mut kept = match args.output.as_ref().filter(|_| args.sweep) {
+        Some(path) => {
+            let beside = Kept::beside(path);
+            Some(Kept::open(beside.clone(), model).map_err(|error| cannot_write(&beside, &error))?)
+        }
+        None => None,
+    };
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let bar = bar("simulating", scenarios.len(), args.no_progress);
+    let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
+        bar.set_position(done as u64);
+        bar.set_message(format!("{} on {} CPUs: {}", scenario.workload, scenario.cpus, scenario.engine));
+    });
+    bar.finish_and_clear();
+    let swept = swept.map_err(refused)?;
+    if let Some(path) = args.output.as_ref().filter(|_| !swept.interrupted) {
+        // Complete or not there: a reader never finds half a file.
+        let unfinished = Kept::beside(path).with_extension("unfinished");
+        let file = File::create(&unfinished).map_err(|error| cannot_write(path, &error))?;
+        parquet(file, &swept.rows, model)
+            .map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
+        fs::rename(&unfinished, path).map_err(|error| cannot_write(path, &error))?;
+        if let Some(kept) = kept {
+            // Left over it costs nothing but room.
+            let _ = kept.remove();
+        }
+    }
+    Ok(swept)
+}
+
+fn refused(error: SweepError) -> CliError {
+    let hint = match &error {
+        SweepError::Simulate(SimulateError::TooLittleMemory { needed_mib, .. }) => {
+            Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
+        }
+        SweepError::Simulate(SimulateError::TooFewCpus { fewest, .. }) => {
+            Some(format!("give it more: --cpus {fewest}"))
+        }
+        _ => None,
+    };
+    let text = CliError::new(error.to_string());
+    match hint {
+        Some(hint) => text.hint(hint),
+        None => text,
+    }
+}
+
+fn list(json: bool) -> Result<Outcome, CliError> {
+    let all = Kind::ALL.map(Kind::about);
+    if json {
+        output::print_json(&all)?;
+        return Ok(Outcome::Fine);
+    }
+    let mut table = new_table(output::style());
+    table.set_header(["workload", "what the CPUs do", "from", "think ns"]);
+    for about in all {
+        let think = format!("{:.0}", about.think_ns);
+        table.add_row([Cell::new(about.name), Cell::new(about.what), Cell::new(about.source), Cell::new(think)]);
+    }
+    output::print(&format!("{}\n", trim_lines(&table.to_string())))?;
+    Ok(Outcome::Fine)
+}
+
+fn model(path: Option<&Path>) -> Result<Model, CliError> {
+    let Some(path) = path else { return Ok(Model::standard()) };
+    let hint = "'freehold calibrate --output FILE' writes one";
+    let text = fs::read_to_string(path)
+        .map_err(|error| CliError::new(format!("cannot read the model {}: {error}", path.display())).hint(hint))?;
+    Model::parse(&text).map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
+}
+
+fn engines(args: &SimulateArgs) -> Result<Vec<EngineSpec>, CliError> {
+    let named: Vec<EngineSpec> = if args.engines.is_empty() {
+        let parse = |name: &&str| name.parse().map_err(|error| CliError::new(format!("{error}")));
+        DEFAULT.iter().map(parse).collect::<Result<_, _>>()?
+    } else {
+        args.engines.clone()
+    };
+    let mut engines: Vec<EngineSpec> = Vec::new();
+    for engine in named {
+        // Twice the same would be two rows of one name.
+        if !engines.contains(&engine) {
+            engines.push(engine);
+        }
+    }
+    Ok(engines)
+}
+
+fn seeds(args: &SimulateArgs) -> Vec<u64> {
+    if args.seed.is_empty() { vec![1] } else { distinct(&args.seed) }
+}
+
+fn distinct<T: PartialEq + Copy>(all: &[T]) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for &one in all {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+    }
+    kept
+}
+
+/// All combinations: workload, memory, CPUs, seed, engine; of these the shard's.
+fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
+    let workloads = if args.workloads.is_empty() { vec![Kind::KernelBuildLike] } else { distinct(&args.workloads) };
+    let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
+        (Some(path), true) => {
+            let file = TraceFile::named(path, false)?;
+            let ops = TraceOps::read(&file).map_err(|error| CliError::from_reader(&error.to_string()))?;
+            Some(Arc::new(ops))
+        }
+        (None, true) => {
+            return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
+                .hint("name one: --trace trace.parquet"));
+        }
+        (Some(_), false) => {
+            return Err(CliError::new("a trace was named, and no workload plays it").hint("add -w trace"));
+        }
+        (None, false) => None,
+    };
+    let cpus = if args.cpus.is_empty() { DEFAULT_CPUS.to_vec() } else { distinct(&args.cpus) };
+    // Those that were asked for by name must do; of the default ones as many as the workload can have.
+    let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
+    let memory = if args.memory.is_empty() {
+        vec![DEFAULT_MEMORY]
+    } else {
+        distinct(&args.memory.iter().map(|memory| memory.frames).collect::<Vec<_>>())
+    };
+    let mut all = Vec::new();
+    for &workload in &workloads {
+        for &frames in &memory {
+            for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
+                for seed in seeds(args) {
+                    for engine in engines {
+                        all.push(Scenario {
+                            engine: engine.clone(),
+                            workload,
+                            cpus,
+                            frames,
+                            seed,
+                            think_ns: args.think,
+                            trace: trace.clone(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    // All of it is looked at before any of it is run.
+    for scenario in &all {
+        scenario.check().map_err(|error| refused(error.into()))?;
+    }
+    let shard = args.shard.unwrap_or_default();
+    Ok(all.into_iter().enumerate().filter(|(place, _)| shard.takes(*place)).map(|(_, scenario)| scenario).collect())
+}
+
+fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Result<Vec<ValidationRow>, CliError> {
+    let cpus = Cpus::allowed();
+    let bar = bar("measuring", cases(&cpus).len() * engines.len() * RUNS, args.no_progress);
+    let rows = validate(engines, model, &cpus, RUNS, |kind, n, engine| {
+        bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    if cpus.count() < 16 {
+        output::complain(&format!("note: this process may use {} CPUs; compared on no more", cpus.count()));
+    }
+    rows.map_err(|error| CliError::new(error.to_string()))
+}
+
+fn writable(path: &Path) -> Result<(), CliError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let problem = if path.is_dir() {
+        Some("it is a folder".to_owned())
+    } else if folder.is_dir() {
+        None
+    } else {
+        Some(format!("there is no folder {}", folder.display()))
+    };
+    match problem {
+        Some(problem) => Err(CliError::new(format!("cannot write {}: {problem}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> CliError {
+    CliError::new(format!("cannot write {}: {error}", path.display()))
+        .hint("name a file in a folder that exists and may be written to")
+}

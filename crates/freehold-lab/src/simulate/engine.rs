@@ -1,0 +1,88 @@
+//! What the simulator needs of an engine beside [`Engine`]: what a call has done, whose lists a frame goes home to, and
+//! the call as it goes where a lock is found busy.
+//!
+//! The engines count under their own locks. One thread plays all CPUs, so what a call did is the difference of a few
+//! counters before and after it; nothing is added to the engines' paths for it.
+
+use freehold::{AllocError, CpuId, Pfn};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, Request};
+
+/// How a design shares its lists, which is what the cost of a call depends on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// A CPU frees to its own lists: every kernel up to 7.3.
+    Lists,
+    /// A free goes to the lists of the pageblock's owner, under that CPU's lock: pcp-buddy as posted.
+    Owners,
+    /// The same by a lock-free list for each owner: pcp-buddy with `remote-list`.
+    OwnersRemoteList,
+    /// A free sets a bit of its block, by one atomic where another CPU holds the block: freehold.
+    Freehold,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Lists, Self::Owners, Self::OwnersRemoteList, Self::Freehold];
+
+    /// The engine that its costs are measured on.
+    #[must_use]
+    pub const fn measured_on(self) -> &'static str {
+        match self {
+            Self::Lists => "vanilla",
+            Self::Owners => "pcp-buddy",
+            Self::OwnersRemoteList => "pcp-buddy-fixed",
+            Self::Freehold => "freehold",
+        }
+    }
+}
+
+/// Totals of one CPU and of the zone; a call did what they grow by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks {
+    /// Holds of the zone lock.
+    pub holds: u64,
+    /// Steps in them.
+    pub steps: u64,
+    /// Chunks split, merged or taken over under the CPU's own lock; blocks collected, for freehold.
+    pub changes: u64,
+    /// List entries that merge passes looked at.
+    pub merge_steps: u64,
+    /// Frames that came from the zone's lists.
+    pub refilled: u64,
+}
+
+impl Marks {
+    /// What has been added since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            holds: self.holds - before.holds,
+            steps: self.steps - before.steps,
+            changes: self.changes - before.changes,
+            merge_steps: self.merge_steps - before.merge_steps,
+            refilled: self.refilled - before.refilled,
+        }
+    }
+}
+
+/// An engine that can be simulated.
+pub trait Simulated: Engine {
+    /// How it shares its lists.
+    fn family(&self) -> Family;
+
+    /// What has been done so far: by the zone's lock, and under `cpu`'s. Constant time.
+    fn marks(&self, cpu: CpuId) -> Marks;
+
+    /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the zone's.
+    fn home(&self, pfn: Pfn) -> Option<CpuId>;
+
+    /// An allocation that finds its CPU's lock held by somebody else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::alloc`].
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
+}

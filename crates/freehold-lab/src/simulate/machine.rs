@@ -1,0 +1,440 @@
+//! The simulated machine: carries calls out by the real engine and says when each is over.
+//!
+//! A call is carried out as a whole at the moment at which its CPU begins it; the engine's counters say what it did;
+//! the model says how long that takes; the locks say how long it waited. The order of calls is the order of their
+//! beginnings, which is the one inexactness: a call that began later but came to a lock sooner is served by the lock's
+//! book of gaps ([`super::lock`]), but does not change what the earlier call found.
+
+use freehold::{CpuId, Order, PAGEBLOCK_FRAMES, Pfn};
+use hdrhistogram::Histogram;
+
+use super::engine::{Family, Marks, Simulated};
+use super::lines::Lines;
+use super::lock::Lock;
+use super::model::Model;
+use super::time::Time;
+use crate::engine::Request;
+
+/// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.
+const RECORD: u64 = 12;
+const LINE: u64 = 64;
+/// Words of 64 frames that a CPU of freehold gathers remote frees of; the engine's own number.
+const COMBINE: usize = 8;
+/// How fast the estimate of foreign lines forgets: 1/64 a frame.
+const FORGET: u32 = 6;
+/// The estimate's 1.
+const ONE: u32 = 1 << 16;
+
+/// A model's constants as times.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    alloc: Time,
+    free: Time,
+    batch_free: Time,
+    remote_free: Time,
+    refill_step: Time,
+    drain_step: Time,
+    pcp_step: Time,
+    merge_step: Time,
+    rmw: Time,
+    transfer: Time,
+    line: Time,
+    chain: Time,
+    hold: Time,
+    bounce: Time,
+    caller: Time,
+}
+
+/// What the calls of a measured stretch came to.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Frames allocated.
+    pub frames: u64,
+    /// Frames freed.
+    pub freed: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Waiting for the zone lock, all CPUs together.
+    pub zone_wait: Time,
+    /// Waiting for CPUs' locks, all CPUs together.
+    pub pcp_wait: Time,
+    /// Allocations that found their CPU's lock held and went to the zone.
+    pub pcp_busy: u64,
+    /// The zone lock's busy time.
+    pub zone_held: Time,
+    /// Its holds.
+    pub zone_holds: u64,
+    /// Its longest hold.
+    pub longest_hold: Time,
+    /// Lines that had to be brought over from another CPU.
+    pub transfers: u64,
+    /// How long calls took, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// The same of the CPUs that are watched (bystanders).
+    pub watched: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        // 1 ns to 100 s with 3 digits: what the widest simulation can need.
+        let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order");
+        Self {
+            frames: 0,
+            freed: 0,
+            failed: 0,
+            calls: 0,
+            zone_wait: Time::ZERO,
+            pcp_wait: Time::ZERO,
+            pcp_busy: 0,
+            zone_held: Time::ZERO,
+            zone_holds: 0,
+            longest_hold: Time::ZERO,
+            transfers: 0,
+            latency: histogram(),
+            watched: histogram(),
+        }
+    }
+}
+
+/// A word that a CPU of freehold freed into lately, and how many frames in a row.
+type Gathered = (u64, u32);
+
+/// See the module's documentation.
+pub struct Machine<'a> {
+    engine: &'a dyn Simulated,
+    family: Family,
+    model: &'a Model,
+    costs: Costs,
+    start: u64,
+    zone: Lock,
+    pcps: Vec<Lock>,
+    /// Records of frames (kernel's designs).
+    records: Lines,
+    /// For each block the holder's words, and those that others free into (freehold).
+    words: Lines,
+    remote: Lines,
+    /// For each CPU the head of its list of remote frees.
+    inboxes: Lines,
+    gathered: Vec<[Gathered; COMBINE]>,
+    /// For each CPU the share of frames whose record was last written elsewhere, by its last allocations.
+    foreign: Vec<u32>,
+    watched: Vec<bool>,
+    /// What has been counted.
+    pub tally: Tally,
+}
+
+impl<'a> Machine<'a> {
+    /// A machine of so many CPUs around an engine whose memory begins at `start` and has `frames`.
+    ///
+    /// # Panics
+    ///
+    /// Where the model lacks the engine's family, which [`Model::parse`] refuses.
+    #[must_use]
+    pub fn new(engine: &'a dyn Simulated, model: &'a Model, cpus: u16, start: Pfn, frames: u64) -> Self {
+        let family = engine.family();
+        let own = model.engines[&family];
+        let ns = Time::from_ns;
+        let costs = Costs {
+            alloc: ns(own.alloc_ns),
+            free: ns(own.free_ns),
+            batch_free: ns(own.batch_free_ns),
+            remote_free: ns(own.remote_free_ns),
+            refill_step: ns(own.refill_step_ns),
+            drain_step: ns(own.drain_step_ns),
+            pcp_step: ns(own.pcp_step_ns),
+            merge_step: ns(own.merge_step_ns),
+            rmw: ns(model.rmw_ns),
+            transfer: ns(model.transfer_ns),
+            line: ns(model.line_ns),
+            chain: ns(model.chain_ns),
+            hold: ns(model.hold_ns),
+            bounce: ns(model.bounce_ns),
+            caller: ns(model.caller_ns),
+        };
+        let freehold = family == Family::Freehold;
+        let blocks = if freehold { frames.div_ceil(PAGEBLOCK_FRAMES) } else { 0 };
+        let records = if freehold { 0 } else { (frames * RECORD).div_ceil(LINE) };
+        let cpus = usize::from(cpus);
+        Self {
+            engine,
+            family,
+            model,
+            costs,
+            start: start.get(),
+            zone: Lock::default(),
+            pcps: vec![Lock::default(); cpus],
+            records: Lines::new(records),
+            words: Lines::new(blocks),
+            remote: Lines::new(blocks),
+            inboxes: Lines::new(cpus as u64),
+            gathered: vec![[(u64::MAX, 0); COMBINE]; cpus],
+            foreign: vec![0; cpus],
+            watched: vec![false; cpus],
+            tally: Tally::new(),
+        }
+    }
+
+    /// Forgets what was counted, not where lines are: the measured stretch begins.
+    pub fn begin_measuring(&mut self) {
+        self.tally = Tally::new();
+    }
+
+    /// Keeps the latencies of `cpu` apart.
+    pub fn watch(&mut self, cpu: u16) {
+        self.watched[usize::from(cpu)] = true;
+    }
+
+    /// Nobody will begin anything before `now`.
+    pub fn advance(&mut self, now: Time) {
+        self.zone.forget_before(now);
+    }
+
+    /// What one step of a workload costs by itself.
+    #[must_use]
+    pub fn caller(&self) -> Time {
+        self.costs.caller
+    }
+
+    /// Allocates at `now`; when that is over, and what came of it.
+    pub fn alloc(&mut self, cpu: u16, now: Time, request: Request) -> (Time, Option<Pfn>) {
+        let id = CpuId::new(cpu);
+        let lock = self.family == Family::Owners;
+        self.pcps[usize::from(cpu)].forget_before(now);
+        let busy = lock && self.pcps[usize::from(cpu)].is_held(now);
+        let before = self.engine.marks(id);
+        let got = if busy {
+            self.tally.pcp_busy += 1;
+            self.engine.alloc_finding_busy(id, request)
+        } else {
+            self.engine.alloc(id, request)
+        };
+        let done = self.engine.marks(id).since(before);
+
+        let mut at = now + self.costs.alloc;
+        if lock && !busy {
+            at += self.lock_line(cpu, cpu);
+        }
+        at += self.pcp_work(cpu, done);
+        // Chunks are taken off the zone's lists under its lock: whoever freed them has their records' lines.
+        let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
+        let step = self.costs.refill_step;
+        at = self.zone_work(cpu, at, done, step, foreign);
+        if let Ok(pfn) = got {
+            at += self.take_lines(cpu, pfn);
+            self.tally.frames += request.order.frames();
+        } else {
+            self.tally.failed += 1;
+        }
+        if lock && !busy {
+            self.pcps[usize::from(cpu)].hold_until(cpu, now, at);
+        }
+        self.over(cpu, now, at);
+        (at, got.ok())
+    }
+
+    /// Frees chunks at `now`, in one batch where there are several; when that is over.
+    ///
+    /// # Panics
+    ///
+    /// Where the engine refuses a frame that it gave out: a defect, of the engine or of the workload.
+    pub fn free(&mut self, cpu: u16, now: Time, chunks: &[(Pfn, Order)]) -> Time {
+        let mut at = now;
+        let mut rest = chunks;
+        while !rest.is_empty() {
+            let home = self.engine.home(rest[0].0);
+            // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is one.
+            let same = |chunk: &&(Pfn, Order)| self.engine.home(chunk.0) == home;
+            let run = if self.family == Family::Owners { rest.iter().take_while(same).count() } else { rest.len() };
+            let (part, more) = rest.split_at(run.max(1));
+            at = self.free_part(cpu, at, part, home, chunks.len() > 1);
+            rest = more;
+        }
+        self.tally.freed += chunks.iter().map(|(_, order)| order.frames()).sum::<u64>();
+        self.over(cpu, now, at);
+        at
+    }
+
+    fn free_part(&mut self, cpu: u16, now: Time, part: &[(Pfn, Order)], home: Option<CpuId>, batch: bool) -> Time {
+        let id = CpuId::new(cpu);
+        let owner = home.map_or(cpu, CpuId::get);
+        let whose = if self.family == Family::Owners { owner } else { cpu };
+        let mut at = now;
+        if self.family == Family::Owners {
+            let lock = &mut self.pcps[usize::from(whose)];
+            lock.forget_before(now);
+            at = lock.free_after_all(now);
+            self.tally.pcp_wait += at - now;
+        }
+        let begun = at;
+        // Before the call: afterwards the frames may be somewhere else.
+        at += self.give_lines(cpu, part, batch);
+        let before = self.engine.marks(CpuId::new(whose));
+        let freed = match part {
+            [(pfn, order)] if !batch => self.engine.free(id, *pfn, *order),
+            _ => self.engine.free_batch(id, part),
+        };
+        if let Err(error) = freed {
+            panic!("the engine refused a frame it had given out: {error}");
+        }
+        let done = self.engine.marks(CpuId::new(whose)).since(before);
+        if self.family == Family::Owners {
+            at += self.lock_line(cpu, whose);
+        }
+        at += self.pcp_work(cpu, done);
+        let step = self.costs.drain_step;
+        at = self.zone_work(cpu, at, done, step, 0);
+        if self.family == Family::Owners {
+            self.pcps[usize::from(whose)].hold_until(cpu, begun, at);
+        }
+        at
+    }
+
+    fn over(&mut self, cpu: u16, began: Time, ended: Time) {
+        let ns = (ended - began).whole_ns().max(1);
+        self.tally.calls += 1;
+        self.tally.latency.saturating_record(ns);
+        if self.watched[usize::from(cpu)] {
+            self.tally.watched.saturating_record(ns);
+        }
+    }
+
+    /// What was done under the CPU's own lock, or while collecting.
+    fn pcp_work(&mut self, cpu: u16, done: Marks) -> Time {
+        let mut time = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
+        if self.family == Family::Freehold && done.changes > 0 {
+            // The inbox's line, and of each block the line that others freed into.
+            time += self.costs.transfer;
+            let from = self.inboxes.touch(u64::from(cpu), cpu);
+            time += self.transfer(cpu, from, self.costs.line) * done.changes;
+        }
+        time
+    }
+
+    /// The holds of the zone lock of one call, one after the other; when the last is over.
+    fn zone_work(&mut self, cpu: u16, from: Time, done: Marks, step: Time, foreign: u32) -> Time {
+        let mut at = from;
+        for n in 0..done.holds {
+            let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
+            let mut hold = self.costs.hold + step * steps;
+            if let Some(last) = self.zone.last_other(cpu) {
+                self.tally.transfers += 1;
+                hold += self.far(cpu, last, self.costs.bounce);
+            }
+            if foreign > 0 {
+                // Of the frames that came off the lists; the holds of one call share them.
+                let lines = done.refilled * u64::from(foreign) / u64::from(ONE) / done.holds;
+                self.tally.transfers += lines;
+                hold += self.costs.chain * lines;
+            }
+            let grant = self.zone.acquire(cpu, at, hold);
+            self.tally.zone_wait += grant.waited;
+            self.tally.zone_held += hold;
+            self.tally.zone_holds += 1;
+            self.tally.longest_hold = self.tally.longest_hold.max(hold);
+            at = grant.end;
+        }
+        at
+    }
+
+    /// The lines of a chunk that is handed out.
+    fn take_lines(&mut self, cpu: u16, pfn: Pfn) -> Time {
+        let frame = pfn.get() - self.start;
+        if self.family == Family::Freehold {
+            // Read by whoever freed into the block since: the holder has to get it back to write it.
+            let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+            return self.transfer(cpu, from, self.costs.line);
+        }
+        let from = self.records.touch(frame * RECORD / LINE, cpu);
+        let estimate = &mut self.foreign[usize::from(cpu)];
+        *estimate -= *estimate >> FORGET;
+        if from.is_some() {
+            *estimate += ONE >> FORGET;
+        }
+        if self.family == Family::Lists {
+            // Paid under the zone lock, when it was taken off the zone's list.
+            return Time::ZERO;
+        }
+        // The first of a list names the next.
+        self.transfer(cpu, from, self.costs.chain)
+    }
+
+    /// The local part of freeing, and the lines it needs.
+    fn give_lines(&mut self, cpu: u16, part: &[(Pfn, Order)], batch: bool) -> Time {
+        let mut time = Time::ZERO;
+        for &(pfn, _) in part {
+            let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
+            let local = if batch { self.costs.batch_free } else { self.costs.free };
+            time += if home == cpu { local } else { self.costs.remote_free };
+            let frame = pfn.get() - self.start;
+            if self.family != Family::Freehold {
+                let from = self.records.touch(frame * RECORD / LINE, cpu);
+                time += self.transfer(cpu, from, self.costs.line);
+                if self.family == Family::OwnersRemoteList && home != cpu {
+                    let from = self.inboxes.touch(u64::from(home), cpu);
+                    time += self.transfer(cpu, from, self.costs.transfer);
+                }
+            } else if home == cpu {
+                let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+                time += self.transfer(cpu, from, self.costs.line);
+            } else {
+                time += self.gather(cpu, home, frame);
+            }
+        }
+        time
+    }
+
+    /// A remote free of freehold: the first of a word is published at once, the second opens an entry of the CPU's
+    /// buffer, which is published when another word needs it.
+    fn gather(&mut self, cpu: u16, holder: u16, frame: u64) -> Time {
+        let word = frame / 64;
+        let slot = &mut self.gathered[usize::from(cpu)][word as usize % COMBINE];
+        if slot.0 == word {
+            slot.1 += 1;
+            return Time::ZERO;
+        }
+        let (old, count) = std::mem::replace(slot, (word, 1));
+        let mut time = Time::ZERO;
+        if count > 1 {
+            time += self.publish(cpu, holder, old / 8);
+        }
+        let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+        if from == Some(holder) {
+            // The holder allocates from it again, so it has collected what was published before.
+            self.remote.touch(frame / PAGEBLOCK_FRAMES, holder);
+        }
+        time += self.transfer(cpu, from, self.costs.line);
+        time + self.publish(cpu, holder, frame / PAGEBLOCK_FRAMES)
+    }
+
+    fn publish(&mut self, cpu: u16, holder: u16, block: u64) -> Time {
+        let from = self.remote.touch(block, cpu);
+        let mut time = self.transfer(cpu, from, self.costs.line);
+        if from.is_some() {
+            // Somebody has been there since: perhaps it was collected, and goes on the holder's inbox again.
+            let from = self.inboxes.touch(u64::from(holder), cpu);
+            time += self.costs.rmw + self.transfer(cpu, from, self.costs.transfer);
+        }
+        time
+    }
+
+    fn lock_line(&mut self, cpu: u16, whose: u16) -> Time {
+        let from = self.pcps[usize::from(whose)].last_other(cpu);
+        self.transfer(cpu, from, self.costs.transfer)
+    }
+
+    fn transfer(&mut self, cpu: u16, from: Option<u16>, cost: Time) -> Time {
+        match from {
+            Some(other) => {
+                self.tally.transfers += 1;
+                self.far(cpu, other, cost)
+            }
+            None => Time::ZERO,
+        }
+    }
+
+    fn far(&self, cpu: u16, other: u16, cost: Time) -> Time {
+        if self.model.across(cpu, other) { Time::from_ns(cost.ns() * self.model.socket_factor) } else { cost }
+    }
+}

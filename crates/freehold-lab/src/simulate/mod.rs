@@ -1,0 +1,39 @@
+//! Any engine on 1 to 1,024 CPUs, in simulated time, on one core: `freehold simulate`.
+//!
+//! ```text
+//!  workloads/  what each CPU does          machine    carries calls out by the real engine, adds up their time
+//!  run         from start to end           engine     what a call has done, by the engine's own counters
+//!  queue       who goes on when            lock       waiting
+//!  time        picoseconds                 lines      who wrote a cache line last
+//!  model       what each step costs        calibrate  measures that; validate compares with real threads
+//!  sweep       many of them, resumable     output     table, JSON and Parquet; plot: pictures
+//! ```
+//!
+//! # What is real and what is modelled
+//!
+//! The engine is real: the same code as in `replay` and `bench` decides which frame is handed out, when a CPU goes to
+//! the zone, and how many steps that takes. So counts (lock acquisitions, steps, merges, fallbacks, free blocks) are
+//! those of the design, for that order of calls. Time is modelled: each step costs what it was measured to cost on one
+//! machine ([`model`]), a lock serves one at a time ([`lock`]), and a line that another CPU wrote has to be fetched.
+//! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that overflow, interrupts and
+//! scheduling, memory nodes, reclaim and compaction.
+
+pub mod calibrate;
+pub mod engine;
+pub mod lines;
+pub mod lock;
+pub mod machine;
+pub mod model;
+pub mod output;
+pub mod plot;
+pub mod queue;
+pub mod real;
+pub mod run;
+pub mod sweep;
+pub mod time;
+pub mod validate;
+pub mod workloads;
+
+pub use model::Model;
+pub use run::{CPUS_MAX, Row, Scenario, SimulateError, simulate};
+pub use workloads::Kind;

@@ -1,0 +1,475 @@
+//! One simulation: the programs on the machine, from start to end.
+//!
+//! ```text
+//!   queue (who goes on when) ──> program.step ──> Io ──> machine (engine, locks, lines, model) ──> when it is over
+//!      ^                                                                                              │
+//!      └──────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! So many frames are allocated before measuring begins, and so many while it lasts; then everything stops where it is:
+//! no CPU runs on alone at the end. What is reported of memory is how it is at that moment.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use freehold::{FRAME_SIZE, Order, Pfn};
+use serde::{Deserialize, Serialize};
+
+use super::engine::Simulated;
+use super::machine::Machine;
+use super::model::Model;
+use super::queue::Queue;
+use super::time::Time;
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
+use crate::engine::Request;
+use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+
+/// The most CPUs that are simulated.
+pub const CPUS_MAX: u16 = 1024;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The engine.
+    pub engine: EngineSpec,
+    /// The workload.
+    pub workload: Kind,
+    /// CPUs.
+    pub cpus: u16,
+    /// Frames of memory.
+    pub frames: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds of other work per allocation; `None`: the workload's own.
+    pub think_ns: Option<f64>,
+    /// The trace, for [`Kind::Trace`].
+    pub trace: Option<Arc<TraceOps>>,
+}
+
+/// What came of it: a row of the output.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The engine as named.
+    pub engine: String,
+    /// The workload.
+    pub workload: String,
+    /// CPUs.
+    pub cpus: u16,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds of other work per allocation.
+    pub think_ns: f64,
+    /// Simulated nanoseconds of the measured stretch.
+    pub simulated_ns: u64,
+    /// Frames allocated in it.
+    pub frames: u64,
+    /// Frames allocated per simulated second.
+    pub frames_per_second: f64,
+    /// Share of all CPUs' time that went into waiting for the zone lock.
+    pub zone_lock_wait_share: f64,
+    /// Share of all CPUs' time that went into waiting for CPUs' locks.
+    pub pcp_lock_wait_share: f64,
+    /// Share of the time that the zone lock was held.
+    pub zone_lock_busy_share: f64,
+    /// Holds of the zone lock.
+    pub zone_lock_acquisitions: u64,
+    /// The longest of them.
+    pub longest_hold_ns: u64,
+    /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
+    pub pcp_busy: u64,
+    /// Cache lines brought over from another CPU.
+    pub line_transfers: u64,
+    /// Half of all calls took at most this.
+    pub latency_p50_ns: u64,
+    /// 99.9 % of all calls took at most this.
+    pub latency_p999_ns: u64,
+    /// The same of bystanders' calls, where the workload has any.
+    pub bystander_p999_ns: Option<u64>,
+    /// Allocations that took memory of another migratetype, from the start on.
+    pub fallbacks: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frames freed to another CPU's lists or blocks, from the start on.
+    pub remote_frees: u64,
+    /// Pairs of buddies merged under the zone lock, from the start on.
+    pub merges_zone: u64,
+    /// Pairs of buddies merged under CPUs' locks, from the start on.
+    pub merges_pcp: u64,
+    /// Free frames at the end.
+    pub free_frames: u64,
+    /// Pageblocks without a frame in use at the end.
+    pub free_blocks: u64,
+    /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the engine can tell.
+    pub mixed_blocks: u64,
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 = not a block is begun
+    /// in vain.
+    pub used_block_density: f64,
+    /// The unusable-free-space index for order 9 at the end.
+    pub unusable_index: f64,
+}
+
+/// Why there is no row.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Too few CPUs.
+    #[error("{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given")]
+    TooFewCpus {
+        /// The workload.
+        workload: Kind,
+        /// How many it needs.
+        fewest: u16,
+        /// What was given.
+        cpus: u16,
+    },
+    /// Too little memory.
+    #[error(
+        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
+    )]
+    TooLittleMemory {
+        /// The workload.
+        workload: Kind,
+        /// CPUs.
+        cpus: u16,
+        /// What it needs.
+        needed_mib: u64,
+        /// What there is.
+        memory_mib: u64,
+    },
+    /// A defect of an engine, found at the end.
+    #[error("engine {engine} is not whole after {workload} on {cpus} CPUs: {reason}")]
+    NotWhole {
+        /// The engine.
+        engine: String,
+        /// The workload.
+        workload: Kind,
+        /// CPUs.
+        cpus: u16,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Scenario {
+    /// Whether it can be simulated at all.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulateError::TooFewCpus`], [`SimulateError::TooLittleMemory`].
+    pub fn check(&self) -> Result<(), SimulateError> {
+        let about = self.workload.about();
+        if self.cpus < about.fewest_cpus {
+            return Err(SimulateError::TooFewCpus {
+                workload: self.workload,
+                fewest: about.fewest_cpus,
+                cpus: self.cpus,
+            });
+        }
+        let cells = |trace: &Arc<TraceOps>| u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
+        let live = match &self.trace {
+            Some(trace) if self.workload == Kind::Trace => cells(trace),
+            _ => about.frames_a_cpu * u64::from(self.cpus),
+        };
+        // An eighth more: watermarks, and blocks that are begun.
+        let needed = live + live / 8 + Order::LINUX_MAX.frames();
+        if needed > self.frames {
+            let mib = |frames: u64| (frames * FRAME_SIZE).div_ceil(1 << 20);
+            return Err(SimulateError::TooLittleMemory {
+                workload: self.workload,
+                cpus: self.cpus,
+                needed_mib: mib(needed),
+                memory_mib: mib(self.frames),
+            });
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of other work per allocation.
+    #[must_use]
+    pub fn think(&self) -> f64 {
+        self.think_ns.unwrap_or(self.workload.about().think_ns)
+    }
+}
+
+/// Simulates.
+///
+/// # Errors
+///
+/// [`SimulateError`].
+pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
+    scenario.check()?;
+    let config = MachineConfig::new(scenario.frames, scenario.cpus);
+    engines::with_simulated(&scenario.engine, &config, |engine| with_engine(scenario, model, &config, engine))?
+}
+
+fn with_engine(
+    scenario: &Scenario,
+    model: &Model,
+    config: &MachineConfig,
+    engine: &dyn Simulated,
+) -> Result<Row, SimulateError> {
+    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let think_ns = scenario.think();
+    let setting =
+        Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns, trace: scenario.trace.clone() };
+    engine.start();
+    let machine = Machine::new(engine, model, cpus, config.start_pfn, config.memory_frames);
+    let (warm, measured) = match &scenario.trace {
+        // A trace is played once, all of it.
+        Some(_) if workload == Kind::Trace => (0, u64::MAX),
+        _ => workload.stretch(cpus, config.memory_frames),
+    };
+    let mut run = Run::new(machine, model, programs(&setting));
+    run.until(warm);
+    run.begin_measuring();
+    run.until(measured);
+
+    let not_whole =
+        |reason: String| SimulateError::NotWhole { engine: scenario.engine.name().to_owned(), workload, cpus, reason };
+    let memory = engine.memory();
+    let live = run.live();
+    if memory.free_frames + live != memory.managed_frames {
+        let (free, all) = (memory.free_frames, memory.managed_frames);
+        return Err(not_whole(format!("{free} frames are free and {live} in use, of {all}")));
+    }
+    let counters = engine.counters();
+    let (begun, now) = (run.begun, run.now);
+    let tally = &run.machine.tally;
+    let elapsed = now - begun;
+    let all = elapsed.seconds() * f64::from(cpus);
+    let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+    let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
+    Ok(Row {
+        engine: scenario.engine.name().to_owned(),
+        workload: if workload == Kind::Trace {
+            format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
+        } else {
+            workload.name().to_owned()
+        },
+        cpus,
+        memory_bytes: config.memory_frames * FRAME_SIZE,
+        seed,
+        think_ns,
+        simulated_ns: elapsed.whole_ns(),
+        frames: tally.frames,
+        frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
+        zone_lock_wait_share: share(tally.zone_wait, all),
+        pcp_lock_wait_share: share(tally.pcp_wait, all),
+        zone_lock_busy_share: share(tally.zone_held, elapsed.seconds()),
+        zone_lock_acquisitions: tally.zone_holds,
+        longest_hold_ns: tally.longest_hold.whole_ns(),
+        pcp_busy: tally.pcp_busy,
+        line_transfers: tally.transfers,
+        latency_p50_ns: tally.latency.value_at_quantile(0.5),
+        latency_p999_ns: tally.latency.value_at_quantile(0.999),
+        bystander_p999_ns: (!tally.watched.is_empty()).then(|| tally.watched.value_at_quantile(0.999)),
+        fallbacks: counters.fallbacks,
+        failed: tally.failed,
+        remote_frees: counters.remote_frees,
+        merges_zone: counters.merges_zone,
+        merges_pcp: counters.merges_pcp,
+        free_frames: memory.free_frames,
+        free_blocks: memory.free_blocks,
+        mixed_blocks: memory.mixed_blocks,
+        used_block_density: if used_blocks == 0 {
+            1.0
+        } else {
+            live as f64 / (used_blocks * freehold::PAGEBLOCK_FRAMES) as f64
+        },
+        unusable_index: memory.unusable_index(Order::PAGEBLOCK),
+    })
+}
+
+/// A message on its way: when it is there.
+type Posted = (Time, u16, Message);
+
+/// What passes between CPUs.
+struct Mail {
+    boxes: Vec<VecDeque<Posted>>,
+    /// For each receiver how many messages of each sender wait; a short list, since few send to one.
+    waiting: Vec<Vec<(u16, usize)>>,
+    /// Who waits for a message, and since when.
+    empty: Vec<Option<Time>>,
+    /// Who waits for room at a receiver.
+    full: Vec<Vec<(u16, Time)>>,
+}
+
+struct Run<'a> {
+    machine: Machine<'a>,
+    programs: Vec<Box<dyn Program>>,
+    queue: Queue,
+    mail: Mail,
+    barrier: Vec<(u16, Time)>,
+    /// CPUs that take part in barriers.
+    parties: usize,
+    message: Time,
+    zero: Time,
+    now: Time,
+    begun: Time,
+    /// Frames that are in messages.
+    posted: u64,
+}
+
+/// What a program sees during one step.
+struct View<'r, 'a> {
+    cpu: u16,
+    at: Time,
+    machine: &'r mut Machine<'a>,
+    mail: &'r mut Mail,
+    queue: &'r mut Queue,
+    posted: &'r mut u64,
+    message: Time,
+    zero: Time,
+}
+
+impl Io for View<'_, '_> {
+    fn alloc(&mut self, request: Request) -> Option<Pfn> {
+        let (at, pfn) = self.machine.alloc(self.cpu, self.at, request);
+        self.at = at;
+        pfn
+    }
+
+    fn free(&mut self, chunks: &[(Pfn, Order)]) {
+        self.at = self.machine.free(self.cpu, self.at, chunks);
+    }
+
+    fn think(&mut self, ns: f64) {
+        self.at += Time::from_ns(ns);
+    }
+
+    fn zero_frame(&mut self) {
+        self.at += self.zero;
+    }
+
+    fn send(&mut self, to: u16, message: Message) -> Result<(), Message> {
+        let receiver = usize::from(to);
+        let waiting = &mut self.mail.waiting[receiver];
+        let index = waiting.iter().position(|(from, _)| *from == self.cpu).unwrap_or_else(|| {
+            waiting.push((self.cpu, 0));
+            waiting.len() - 1
+        });
+        if waiting[index].1 >= DEPTH {
+            return Err(message);
+        }
+        waiting[index].1 += 1;
+        self.at += self.message;
+        *self.posted += message.iter().map(|(_, order)| order.frames()).sum::<u64>();
+        self.mail.boxes[receiver].push_back((self.at, self.cpu, message));
+        if let Some(since) = self.mail.empty[receiver].take() {
+            self.queue.push(since.max(self.at), to);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Message> {
+        let receiver = usize::from(self.cpu);
+        let &(ready, from, _) = self.mail.boxes[receiver].front()?;
+        if ready > self.at {
+            // Sent by a CPU whose step began before and ends later: not there yet.
+            return None;
+        }
+        let (_, _, message) = self.mail.boxes[receiver].pop_front()?;
+        self.at += self.message;
+        *self.posted -= message.iter().map(|(_, order)| order.frames()).sum::<u64>();
+        if let Some(entry) = self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from) {
+            entry.1 -= 1;
+        }
+        for (sender, since) in std::mem::take(&mut self.mail.full[receiver]) {
+            self.queue.push(since.max(self.at), sender);
+        }
+        Some(message)
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(mut machine: Machine<'a>, model: &Model, programs: Vec<Box<dyn Program>>) -> Self {
+        let mut queue = Queue::default();
+        for (cpu, program) in programs.iter().enumerate() {
+            let cpu = cpu as u16;
+            // A nanosecond apart: no two CPUs begin at exactly the same moment.
+            queue.push(Time::from_ns(f64::from(cpu)), cpu);
+            if program.is_watched() {
+                machine.watch(cpu);
+            }
+        }
+        let n = programs.len();
+        Self {
+            machine,
+            queue,
+            mail: Mail {
+                boxes: vec![VecDeque::new(); n],
+                waiting: vec![Vec::new(); n],
+                empty: vec![None; n],
+                full: vec![Vec::new(); n],
+            },
+            barrier: Vec::new(),
+            parties: programs.iter().filter(|program| program.has_barrier()).count(),
+            programs,
+            message: Time::from_ns(model.message_ns),
+            zero: Time::from_ns(model.zero_frame_ns),
+            now: Time::ZERO,
+            begun: Time::ZERO,
+            posted: 0,
+        }
+    }
+
+    fn begin_measuring(&mut self) {
+        self.begun = self.now;
+        self.machine.begin_measuring();
+    }
+
+    /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
+    fn until(&mut self, frames: u64) {
+        while self.machine.tally.frames < frames {
+            let Some((at, cpu)) = self.queue.pop() else { return };
+            self.now = self.now.max(at);
+            self.machine.advance(at);
+            self.step(at, cpu);
+        }
+    }
+
+    fn step(&mut self, at: Time, cpu: u16) {
+        let index = usize::from(cpu);
+        let mut view = View {
+            cpu,
+            at: at + self.machine.caller(),
+            machine: &mut self.machine,
+            mail: &mut self.mail,
+            queue: &mut self.queue,
+            posted: &mut self.posted,
+            message: self.message,
+            zero: self.zero,
+        };
+        let step = self.programs[index].step(&mut view);
+        let at = view.at;
+        match step {
+            Step::Done => self.queue.push(at, cpu),
+            Step::Empty => match self.mail.boxes[index].front() {
+                // On its way already.
+                Some(&(ready, ..)) => self.queue.push(ready.max(at), cpu),
+                None => self.mail.empty[index] = Some(at),
+            },
+            Step::Full(to) => self.mail.full[usize::from(to)].push((cpu, at)),
+            Step::Barrier => {
+                self.barrier.push((cpu, at));
+                if self.barrier.len() == self.parties {
+                    let last = self.barrier.iter().map(|(_, at)| *at).max().unwrap_or(at);
+                    for (cpu, _) in std::mem::take(&mut self.barrier) {
+                        self.queue.push(last, cpu);
+                    }
+                }
+            }
+            Step::Finished => {}
+        }
+    }
+
+    /// Frames that programs have, or that are in messages.
+    fn live(&self) -> u64 {
+        self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
+    }
+}

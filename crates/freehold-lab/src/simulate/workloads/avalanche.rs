@@ -1,0 +1,125 @@
+//! `exit-avalanche`: many free all they have at the same moment, and a few who only pass by suffer for it.
+
+use freehold::{Order, Pfn};
+
+use super::{BATCH, Io, MOVABLE, Program, Setting, Step};
+
+/// The most and the fewest frames of a worker: 512 MiB and 4 MiB.
+const MOST: u64 = 131_072;
+const LEAST: u64 = 1024;
+/// One CPU of so many is a bystander.
+const EVERY: u16 = 8;
+/// Frames that a bystander has at once, and how long it does something else between two calls.
+const FEW: usize = 8;
+const BYSTANDER_THINK_NS: f64 = 2000.0;
+
+enum Phase {
+    Fill,
+    Wait,
+    Exit(usize),
+}
+
+/// Frames of a worker: together they have half of memory, or [`MOST`] each.
+pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
+    let share = memory / 2 / cpus as u64;
+    if share > MOST {
+        MOST
+    } else if share < LEAST {
+        LEAST
+    } else {
+        share
+    }
+}
+
+struct Worker {
+    set: usize,
+    phase: Phase,
+    frames: Vec<(Pfn, Order)>,
+    think_ns: f64,
+}
+
+impl Program for Worker {
+    fn step(&mut self, io: &mut dyn Io) -> Step {
+        match self.phase {
+            Phase::Fill => {
+                let full = match io.alloc(MOVABLE) {
+                    Some(pfn) => {
+                        self.frames.push((pfn, Order::ZERO));
+                        self.frames.len() >= self.set
+                    }
+                    None => true,
+                };
+                io.zero_frame();
+                io.think(self.think_ns);
+                if full {
+                    self.phase = Phase::Wait;
+                }
+                Step::Done
+            }
+            Phase::Wait => {
+                self.phase = Phase::Exit(0);
+                Step::Barrier
+            }
+            Phase::Exit(freed) => {
+                let end = (freed + BATCH).min(self.frames.len());
+                io.free(&self.frames[freed..end]);
+                self.phase = Phase::Exit(end);
+                if end == self.frames.len() {
+                    self.frames.clear();
+                    self.phase = Phase::Fill;
+                }
+                Step::Done
+            }
+        }
+    }
+
+    fn has_barrier(&self) -> bool {
+        true
+    }
+
+    fn live(&self) -> u64 {
+        let freed = if let Phase::Exit(freed) = self.phase { freed } else { 0 };
+        (self.frames.len() - freed) as u64
+    }
+}
+
+struct Bystander {
+    frames: Vec<(Pfn, Order)>,
+    freeing: bool,
+}
+
+impl Program for Bystander {
+    fn step(&mut self, io: &mut dyn Io) -> Step {
+        if self.freeing {
+            if let Some(chunk) = self.frames.pop() {
+                io.free(&[chunk]);
+            }
+            self.freeing = !self.frames.is_empty();
+        } else {
+            if let Some(pfn) = io.alloc(MOVABLE) {
+                self.frames.push((pfn, Order::ZERO));
+            }
+            self.freeing = self.frames.len() >= FEW;
+        }
+        io.think(BYSTANDER_THINK_NS);
+        Step::Done
+    }
+
+    fn is_watched(&self) -> bool {
+        true
+    }
+
+    fn live(&self) -> u64 {
+        self.frames.len() as u64
+    }
+}
+
+/// The last CPU of each eight, or of what is left, stands by.
+pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
+    if (cpu + 1) % EVERY == 0 || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
+        Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })
+    } else {
+        let set = set(setting.cpus, setting.frames) as usize;
+        Box::new(Worker { set, phase: Phase::Fill, frames: Vec::with_capacity(set), think_ns: setting.think_ns })
+    }
+}

@@ -1,0 +1,378 @@
+//! What CPUs do: small programs, one for each CPU, that allocate, free, think, and pass frames to one another.
+//!
+//! A program is a state machine that does one call a step, so that simulated CPUs interleave call by call. It speaks to
+//! the world through [`Io`] only, which is either the simulator (`super::run`) or real threads and real engines
+//! (`super::validate`): what is compared there is one and the same code.
+
+mod avalanche;
+mod kernel_build;
+mod pair;
+mod pass;
+mod rounds;
+mod trace;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use freehold::{AllocFlags, Migratetype, Order, Pfn};
+use serde::Serialize;
+
+use crate::bench::loops::Random;
+use crate::engine::Request;
+
+pub use trace::TraceOps;
+
+/// Frames in a message from CPU to CPU.
+pub const MESSAGE: usize = 64;
+/// Messages that wait for a CPU at most, from each sender.
+pub const DEPTH: usize = 64;
+/// Chunks in a batch of frees.
+pub const BATCH: usize = 31;
+
+/// Chunks handed from one CPU to another.
+pub type Message = Vec<(Pfn, Order)>;
+
+/// A CPU's view of the world.
+pub trait Io {
+    /// Allocates a chunk.
+    fn alloc(&mut self, request: Request) -> Option<Pfn>;
+    /// Frees chunks, one call.
+    fn free(&mut self, chunks: &[(Pfn, Order)]);
+    /// Works for that long on something else.
+    fn think(&mut self, ns: f64);
+    /// Fills a frame with zeros.
+    fn zero_frame(&mut self);
+    /// Hands chunks to another CPU; gives them back where too many wait for it already.
+    ///
+    /// # Errors
+    ///
+    /// The message, where there is no room.
+    fn send(&mut self, to: u16, message: Message) -> Result<(), Message>;
+    /// The oldest message that waits for this CPU.
+    fn receive(&mut self) -> Option<Message>;
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It did something; go on.
+    Done,
+    /// There is no message for it.
+    Empty,
+    /// The CPU it wants to send to has no room.
+    Full(u16),
+    /// It waits for all that take part in the barrier.
+    Barrier,
+    /// It is at its end.
+    Finished,
+}
+
+/// One CPU's program.
+pub trait Program: Send {
+    /// Does the next thing.
+    fn step(&mut self, io: &mut dyn Io) -> Step;
+
+    /// Its latencies are to be kept apart: a bystander.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
+    /// Takes part in barriers.
+    fn has_barrier(&self) -> bool {
+        false
+    }
+
+    /// Frames that it has and will free.
+    fn live(&self) -> u64;
+}
+
+/// A workload.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// Allocate, free.
+    Pair,
+    /// Allocate many, free them one by one.
+    Bulk,
+    /// Allocate 128 MiB touching each frame, free in batches.
+    PageFault1,
+    /// Pairs of CPUs: one allocates, the other frees.
+    ProducerConsumer,
+    /// The same with chunks of order 3.
+    NetperfLike,
+    /// Most CPUs allocate, a few free.
+    ManyAllocFewFree,
+    /// One CPU allocates, all others free.
+    FewAllocManyFree,
+    /// All CPUs free at once.
+    ExitAvalanche,
+    /// Short processes that leave some memory behind.
+    KernelBuildLike,
+    /// A recorded trace, a copy for each of its CPUs' worth of CPUs.
+    Trace,
+}
+
+/// What is printed of a workload.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct About {
+    /// What to write on the command line.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// The fewest CPUs that it makes sense with.
+    pub fewest_cpus: u16,
+    /// Frames that a CPU has at once, at most.
+    pub frames_a_cpu: u64,
+    /// Nanoseconds of other work per allocation, unless told otherwise.
+    pub think_ns: f64,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Pair,
+        Self::Bulk,
+        Self::PageFault1,
+        Self::ProducerConsumer,
+        Self::NetperfLike,
+        Self::ManyAllocFewFree,
+        Self::FewAllocManyFree,
+        Self::ExitAvalanche,
+        Self::KernelBuildLike,
+        Self::Trace,
+    ];
+
+    /// What it is.
+    #[must_use]
+    pub const fn about(self) -> About {
+        const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
+        match self {
+            Self::Pair => About {
+                name: "pair",
+                what: "Each CPU allocates a frame and frees it, over and over.",
+                source: "will-it-scale style micro-benchmarks; the repeat test of LLFree's authors (USENIX ATC 2023)",
+                fewest_cpus: 1,
+                frames_a_cpu: 1,
+                think_ns: 0.0,
+            },
+            Self::Bulk => About {
+                name: "bulk",
+                what: "Each CPU allocates 16,384 frames (64 MiB) and frees them one by one in the same order.",
+                source: "the bulk test of LLFree's authors (USENIX ATC 2023)",
+                fewest_cpus: 1,
+                frames_a_cpu: rounds::BULK as u64,
+                think_ns: 0.0,
+            },
+            Self::PageFault1 => About {
+                name: "page-fault1",
+                what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
+                source: "will-it-scale page_fault1",
+                fewest_cpus: 1,
+                frames_a_cpu: rounds::PAGE_FAULT as u64,
+                think_ns: 0.0,
+            },
+            Self::ProducerConsumer => About {
+                name: "producer-consumer",
+                what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
+                       one; at most 64 messages wait.",
+                source: "the 2022 high-order PCP thread; xmalloc-test of malloc families",
+                fewest_cpus: 2,
+                frames_a_cpu: RING,
+                think_ns: 0.0,
+            },
+            Self::NetperfLike => About {
+                name: "netperf-like",
+                what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
+                source: "the 2022 high-order PCP thread: netperf on localhost",
+                fewest_cpus: 2,
+                frames_a_cpu: 8 * RING,
+                think_ns: 0.0,
+            },
+            Self::ManyAllocFewFree => About {
+                name: "many-alloc-few-free",
+                what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
+                       31.",
+                source: "the pcp-buddy thread: jemalloc's purger threads",
+                fewest_cpus: 2,
+                frames_a_cpu: 4 * RING,
+                think_ns: 250.0,
+            },
+            Self::FewAllocManyFree => About {
+                name: "few-alloc-many-free",
+                what: "One CPU allocates for all others, which free what they are handed, one by one.",
+                source: "the pcp-buddy thread: the worst case that its author and reviewer name",
+                fewest_cpus: 2,
+                frames_a_cpu: RING,
+                think_ns: 0.0,
+            },
+            Self::ExitAvalanche => About {
+                name: "exit-avalanche",
+                what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free all of it at \
+                       once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
+                       are kept apart.",
+                source: "the pcp-buddy thread: concurrent exits",
+                fewest_cpus: 2,
+                frames_a_cpu: 1024,
+                think_ns: 0.0,
+            },
+            Self::KernelBuildLike => About {
+                name: "kernel-build-like",
+                what: "Each CPU runs processes of 256 to 8,192 frames: 78 % zeroed anonymous memory, 12 % page tables \
+                       and slabs, 6 % page cache and 3 % inodes that outlive them, 1 % of order 1 to 3; one exit in \
+                       four is on another CPU; frees are in batches of 31.",
+                source: "the pcp-buddy thread's kernel builds; shares as in the recorded compile-c trace",
+                fewest_cpus: 1,
+                frames_a_cpu: kernel_build::MOST as u64,
+                think_ns: 2000.0,
+            },
+            Self::Trace => About {
+                name: "trace",
+                what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays a copy of \
+                       it, in its order and without its pauses.",
+                source: "a trace that 'freehold record' wrote",
+                fewest_cpus: 1,
+                frames_a_cpu: 0,
+                think_ns: 0.0,
+            },
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.about().name
+    }
+
+    /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
+    /// memory.
+    #[must_use]
+    pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
+        let set = avalanche::set(cpus, memory);
+        let cpus = cpus as u64;
+        let (warm, measured, least) = match self {
+            Self::Pair => (512, 2048, 1 << 18),
+            Self::Bulk => (rounds::BULK as u64, 2 * rounds::BULK as u64, 1 << 19),
+            Self::PageFault1 => (rounds::PAGE_FAULT as u64, rounds::PAGE_FAULT as u64, 1 << 19),
+            Self::ExitAvalanche => (set, set, 1 << 18),
+            Self::KernelBuildLike => (8192, 8192, 1 << 19),
+            Self::NetperfLike => (32768, 32768, 1 << 20),
+            Self::ProducerConsumer | Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => {
+                (4096, 6144, 1 << 19)
+            }
+        };
+        let (warm, measured) = (warm * cpus, measured * cpus);
+        (if warm < least / 2 { least / 2 } else { warm }, if measured < least { least } else { measured })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no workload of that name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownWorkload(String);
+
+impl fmt::Display for UnknownWorkload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no workload '{}'", self.0)?;
+        let similarity = |kind: &Kind| strsim::jaro_winkler(&self.0, kind.name());
+        match Kind::ALL.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
+            Some(kind) if similarity(&kind) > 0.7 => write!(f, "; did you mean '{kind}'?")?,
+            _ => {}
+        }
+        f.write_str(" ('freehold simulate --list' lists them all)")
+    }
+}
+
+impl std::error::Error for UnknownWorkload {}
+
+impl FromStr for Kind {
+    type Err = UnknownWorkload;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownWorkload(name.to_owned()))
+    }
+}
+
+/// What a program is made for.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The workload.
+    pub kind: Kind,
+    /// CPUs there are.
+    pub cpus: u16,
+    /// Frames of memory there are.
+    pub frames: u64,
+    /// The seed; each CPU draws numbers of its own from it.
+    pub seed: u64,
+    /// Nanoseconds of other work per allocation.
+    pub think_ns: f64,
+    /// The trace, for [`Kind::Trace`].
+    pub trace: Option<Arc<TraceOps>>,
+}
+
+impl Setting {
+    fn random(&self, cpu: u16) -> Random {
+        // Splits the seed: neighbouring CPUs shall not draw neighbouring numbers.
+        let mixed =
+            (self.seed ^ u64::from(cpu).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mut random = Random::new(mixed ^ (mixed >> 31));
+        random.below(1);
+        random
+    }
+}
+
+/// The program of each CPU.
+#[must_use]
+pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
+    let cpus = setting.cpus;
+    if setting.kind == Kind::Trace {
+        return setting.trace.as_ref().map_or_else(Vec::new, |trace| trace::programs(trace, setting));
+    }
+    (0..cpus)
+        .map(|cpu| -> Box<dyn Program> {
+            match setting.kind {
+                Kind::Pair => Box::new(pair::Pair::new(setting)),
+                Kind::Bulk => Box::new(rounds::Rounds::bulk(setting, cpu)),
+                Kind::PageFault1 => Box::new(rounds::Rounds::page_fault(setting, cpu)),
+                Kind::ProducerConsumer => pass::pairs(setting, cpu, Order::ZERO, Migratetype::Movable),
+                Kind::NetperfLike => pass::pairs(setting, cpu, pass::SOCKET, Migratetype::Unmovable),
+                Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
+                Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
+                Kind::ExitAvalanche => avalanche::program(setting, cpu),
+                Kind::KernelBuildLike | Kind::Trace => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
+            }
+        })
+        .collect()
+}
+
+/// A movable frame: what a page fault asks for.
+const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
+
+fn request(order: Order, migratetype: Migratetype) -> Request {
+    Request { order, migratetype, flags: AllocFlags::empty() }
+}
+
+/// Frames of these chunks.
+fn frames(chunks: &[(Pfn, Order)]) -> u64 {
+    chunks.iter().map(|(_, order)| order.frames()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_mistakes_have_a_near_name() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        let error = "kernel-build".parse::<Kind>().unwrap_err().to_string();
+        assert!(error.contains("did you mean 'kernel-build-like'"), "{error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! `bulk` and `page-fault1`: allocate a set of frames, free all of it, again and again.
+//!
+//! The first round of each CPU is of random length, so that the CPUs are not in step: real ones are not.
+
+use freehold::{Order, Pfn};
+
+use super::{BATCH, Io, MOVABLE, Program, Setting, Step};
+
+/// Frames of a round of `bulk`.
+pub(super) const BULK: usize = 16_384;
+/// Frames of a round of `page-fault1`: 128 MiB.
+pub(super) const PAGE_FAULT: usize = 32_768;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    set: usize,
+    /// Frames of this round.
+    wanted: usize,
+    batch: usize,
+    zero: bool,
+    think_ns: f64,
+    frames: Vec<(Pfn, Order)>,
+    /// How many of them are free already, while freeing.
+    freed: Option<usize>,
+}
+
+impl Rounds {
+    fn new(setting: &Setting, cpu: u16, set: usize, batch: usize, zero: bool) -> Self {
+        let mut random = setting.random(cpu);
+        let wanted = if setting.cpus == 1 { set } else { 1 + random.below(set as u64) as usize };
+        Self { set, wanted, batch, zero, think_ns: setting.think_ns, frames: Vec::with_capacity(set), freed: None }
+    }
+
+    /// Single frees.
+    #[must_use]
+    pub(super) fn bulk(setting: &Setting, cpu: u16) -> Self {
+        Self::new(setting, cpu, BULK, 1, false)
+    }
+
+    /// Batches, as munmap's.
+    #[must_use]
+    pub(super) fn page_fault(setting: &Setting, cpu: u16) -> Self {
+        Self::new(setting, cpu, PAGE_FAULT, BATCH, true)
+    }
+}
+
+impl Program for Rounds {
+    fn step(&mut self, io: &mut dyn Io) -> Step {
+        let Some(freed) = self.freed else {
+            match io.alloc(MOVABLE) {
+                Some(pfn) => self.frames.push((pfn, Order::ZERO)),
+                // No memory: free what there is.
+                None => self.wanted = self.frames.len(),
+            }
+            if self.zero {
+                io.zero_frame();
+            }
+            io.think(self.think_ns);
+            if self.frames.len() >= self.wanted {
+                self.freed = Some(0);
+            }
+            return Step::Done;
+        };
+        let end = (freed + self.batch).min(self.frames.len());
+        io.free(&self.frames[freed..end]);
+        self.freed = Some(end);
+        if end == self.frames.len() {
+            self.frames.clear();
+            self.freed = None;
+            self.wanted = self.set;
+        }
+        Step::Done
+    }
+
+    fn live(&self) -> u64 {
+        (self.frames.len() - self.freed.unwrap_or(0)) as u64
+    }
+}

@@ -1,0 +1,217 @@
+//! The simulator as a library: the same every time, no frame lost, locks as queues, exact counts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use freehold::{AllocFlags, Migratetype, Order};
+use freehold_lab::engine::Request;
+use freehold_lab::engines::{self, EngineSpec, MachineConfig};
+use freehold_lab::simulate::machine::Machine;
+use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
+use freehold_lab::simulate::time::Time;
+use freehold_lab::simulate::{Kind, Model, Row, Scenario, SimulateError, simulate};
+
+/// 1 GiB.
+const FRAMES: u64 = 1 << 18;
+
+fn spec(name: &str) -> EngineSpec {
+    name.parse().unwrap()
+}
+
+fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
+    Scenario { engine: spec(engine), workload, cpus, frames: FRAMES, seed: 1, think_ns: None, trace: None }
+}
+
+fn run(scenario: &Scenario) -> Row {
+    simulate(scenario, &Model::standard()).unwrap()
+}
+
+const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
+
+/// What a model of round numbers says, so that times can be added up by hand.
+fn round_model() -> Model {
+    let mut model = Model::standard();
+    (model.rmw_ns, model.transfer_ns, model.line_ns, model.chain_ns) = (1.0, 0.0, 0.0, 0.0);
+    (model.hold_ns, model.bounce_ns, model.caller_ns) = (100.0, 1000.0, 0.0);
+    for costs in model.engines.values_mut() {
+        (costs.alloc_ns, costs.free_ns) = (10.0, 20.0);
+        (costs.refill_step_ns, costs.drain_step_ns, costs.pcp_step_ns, costs.merge_step_ns) = (0.0, 0.0, 0.0, 0.0);
+    }
+    model
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_row_and_another_seed_another_one() {
+    for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
+        let one = scenario(engine, Kind::KernelBuildLike, 3);
+        let row = run(&one);
+        assert_eq!(row, run(&one), "{engine}");
+        assert_ne!(row.simulated_ns, run(&Scenario { seed: 2, ..one }).simulated_ns, "{engine}");
+    }
+}
+
+/// `simulate` itself fails where a frame is lost or handed out twice: every workload on every kind of engine.
+#[test]
+fn no_frame_is_lost_whatever_the_workload() {
+    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+        for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
+            let row = run(&Scenario { frames: 2 * FRAMES, ..scenario(engine, kind, 3) });
+            assert!(row.frames > 0 && row.failed == 0, "{engine} {kind}: {row:?}");
+        }
+    }
+}
+
+#[test]
+fn three_calls_of_order_4_queue_for_the_zone_lock() {
+    let model = round_model();
+    let config = MachineConfig::new(FRAMES, 3);
+    engines::with_simulated(&spec("vanilla"), &config, |engine| {
+        engine.start();
+        let mut machine = Machine::new(engine, &model, 3, config.start_pfn, config.memory_frames);
+        // Vanilla keeps no chunks of order 4 on its CPUs' lists: each call is one hold of 100 ns, asked for after the
+        // local 10 ns; from the second on another CPU had the lock before, which makes it 1,100.
+        let request = Request { order: Order::new(4).unwrap(), ..MOVABLE };
+        let ends: Vec<u64> = (0..3u16)
+            .map(|cpu| {
+                let (end, pfn) = machine.alloc(cpu, Time::from_ns(f64::from(cpu)), request);
+                assert!(pfn.is_some());
+                end.whole_ns()
+            })
+            .collect();
+        assert_eq!(ends, [110, 1210, 2310]);
+        let tally = &machine.tally;
+        // The second asks at 11 and begins at 110; the third asks at 12 and begins at 1,210.
+        assert_eq!(tally.zone_wait.whole_ns(), 99 + 1198);
+        assert_eq!((tally.zone_holds, tally.longest_hold.whole_ns()), (3, 1100));
+        assert_eq!((tally.calls, tally.frames), (3, 48));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
+    let mut model = round_model();
+    if let Some(costs) = model.engines.get_mut(&freehold_lab::simulate::engine::Family::Owners) {
+        costs.remote_free_ns = 50.0;
+    }
+    let config = MachineConfig::new(FRAMES, 3);
+    engines::with_simulated(&spec("pcp-buddy"), &config, |engine| {
+        engine.start();
+        let mut machine = Machine::new(engine, &model, 3, config.start_pfn, config.memory_frames);
+        // Enough that CPU 0 owns whole blocks.
+        let mut at = Time::ZERO;
+        let mut owned = Vec::new();
+        for _ in 0..8192 {
+            let (end, pfn) = machine.alloc(0, at, MOVABLE);
+            at = end;
+            owned.extend(pfn.filter(|&pfn| engine.home(pfn).is_some_and(|cpu| cpu.index() == 0)));
+        }
+        assert!(owned.len() >= 2, "CPU 0 owns no block");
+        let free = |machine: &mut Machine<'_>, cpu, at, n: usize| machine.free(cpu, at, &[(owned[n], Order::ZERO)]);
+        let begun = at + Time::from_ns(1_000_000.0);
+        let first = free(&mut machine, 1, begun, 0);
+        let second = free(&mut machine, 2, begun, 1);
+        assert_eq!(first - begun, Time::from_ns(50.0));
+        assert_eq!(second - first, Time::from_ns(50.0), "one after the other");
+        assert_eq!(machine.tally.pcp_wait, Time::from_ns(50.0));
+        // While CPU 1 frees into CPU 0's lists, CPU 0 does not wait: it goes to the zone.
+        let held = second + Time::from_ns(1_000_000.0);
+        free(&mut machine, 1, held, 2);
+        let (before, busy) = (machine.tally.zone_holds, machine.tally.pcp_busy);
+        machine.alloc(0, held + Time::from_ns(1.0), MOVABLE);
+        assert_eq!((machine.tally.zone_holds, machine.tally.pcp_busy), (before + 1, busy + 1));
+    })
+    .unwrap();
+}
+
+#[test]
+fn counts_of_pairs_do_not_depend_on_the_number_of_cpus() {
+    for engine in ["vanilla", "freehold"] {
+        let rows: Vec<Row> = [1, 2, 8].map(|cpus| run(&scenario(engine, Kind::Pair, cpus))).into();
+        for row in &rows {
+            // Each CPU has a frame in hand at most: once warm, nobody goes to the zone and nobody waits.
+            assert_eq!((row.zone_lock_acquisitions, row.zone_lock_wait_share), (0, 0.0), "{engine}");
+        }
+        // Twice the CPUs, twice the throughput, to a thousandth.
+        let ratio = rows[2].frames_per_second / rows[0].frames_per_second;
+        assert!((ratio - 8.0).abs() < 0.01, "{engine}: {ratio}");
+    }
+}
+
+#[test]
+fn a_machine_of_a_thousand_cpus_is_simulated() {
+    // With a think time nobody queues for long, and the test stays quick.
+    let many = Scenario { frames: 1 << 20, think_ns: Some(1e5), ..scenario("freehold", Kind::Pair, 1024) };
+    let row = run(&many);
+    assert_eq!((row.cpus, row.failed), (1024, 0));
+    assert!(row.frames >= 1 << 20);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let check = |scenario: Scenario| simulate(&scenario, &Model::standard()).unwrap_err();
+    assert!(matches!(check(scenario("vanilla", Kind::ProducerConsumer, 1)), SimulateError::TooFewCpus { .. }));
+    assert!(matches!(check(scenario("vanilla", Kind::PageFault1, 64)), SimulateError::TooLittleMemory { .. }));
+}
+
+fn matrix() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for kind in [Kind::Pair, Kind::ManyAllocFewFree] {
+        for cpus in [2, 5] {
+            for engine in ["vanilla", "freehold"] {
+                all.push(scenario(engine, kind, cpus));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn two_shards_are_the_whole_and_so_is_an_interrupted_run_that_goes_on() {
+    let (model, never, all) = (Model::standard(), AtomicBool::new(false), matrix());
+    let whole = sweep(&all, &model, 2, None, &never, |_, _| ()).unwrap();
+    assert!(!whole.interrupted && whole.rows.len() == all.len());
+
+    let mut together: Vec<Option<Row>> = vec![None; all.len()];
+    for text in ["0/2", "1/2"] {
+        let shard: Shard = text.parse().unwrap();
+        let places: Vec<usize> = (0..all.len()).filter(|&place| shard.takes(place)).collect();
+        let mine: Vec<Scenario> = places.iter().map(|&place| all[place].clone()).collect();
+        let swept = sweep(&mine, &model, 1, None, &never, |_, _| ()).unwrap();
+        for (place, row) in places.into_iter().zip(swept.rows) {
+            together[place] = Some(row);
+        }
+    }
+    assert_eq!(together.into_iter().flatten().collect::<Vec<_>>(), whole.rows);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = Kept::beside(&folder.path().join("results.parquet"));
+    let stop = AtomicBool::new(false);
+    let mut kept = Kept::open(path.clone(), &model).unwrap();
+    let first = sweep(&all, &model, 1, Some(&mut kept), &stop, |done, _| {
+        if done == 3 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let first = first.unwrap();
+    assert!(first.interrupted && first.rows.len() < all.len());
+    drop(kept);
+    // As if the process had been killed in the middle of a line.
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}{{\"scenario\": \"van")).unwrap();
+    let mut kept = Kept::open(path, &model).unwrap();
+    assert_eq!(kept.len(), first.rows.len());
+    let second = sweep(&all, &model, 2, Some(&mut kept), &never, |_, _| ()).unwrap();
+    assert_eq!((second.reused, second.rows), (first.rows.len(), whole.rows));
+}
+
+#[test]
+fn what_was_kept_for_another_model_is_not_used() {
+    let (model, never) = (Model::standard(), AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept");
+    let all = &matrix()[..1];
+    sweep(all, &model, 1, Some(&mut Kept::open(path.clone(), &model).unwrap()), &never, |_, _| ()).unwrap();
+    assert_eq!(Kept::open(path.clone(), &model).unwrap().len(), 1);
+    let other = Model { hold_ns: model.hold_ns + 1.0, ..model };
+    assert!(Kept::open(path, &other).unwrap().is_empty());
+}

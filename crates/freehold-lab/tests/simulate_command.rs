@@ -1,0 +1,129 @@
+//! `freehold simulate` and `freehold calibrate` as a user runs them.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn simulate(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("freehold").unwrap();
+    command.arg("simulate").args(args);
+    command
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = simulate(args).arg("--json").assert().success().get_output().stdout.clone();
+    serde_json::from_slice(&output).unwrap()
+}
+
+#[test]
+fn json_has_the_rows_the_model_and_the_seed() {
+    let args = ["-w", "pair", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold", "--memory", "1G", "--seed", "7"];
+    let document = json(&args);
+    assert_eq!(document["command"], "simulate");
+    assert_eq!(document["seed"], 7);
+    assert!(document["model"]["rmw_ns"].is_number() && document["model"]["machine"].is_string());
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for (row, (engine, cpus)) in rows.iter().zip([("vanilla", 1), ("freehold", 1), ("vanilla", 2), ("freehold", 2)]) {
+        assert_eq!((row["engine"].as_str(), row["cpus"].as_u64()), (Some(engine), Some(cpus)));
+        assert_eq!((row["workload"].as_str(), row["memory_bytes"].as_u64()), (Some("pair"), Some(1 << 30)));
+        for key in ["frames_per_second", "zone_lock_wait_share", "pcp_lock_wait_share", "fallbacks", "unusable_index"] {
+            assert!(row[key].is_number(), "{key}");
+        }
+    }
+    assert!(document.get("validation").is_none());
+}
+
+#[test]
+fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
+    let run = |jobs: &str| {
+        let args = ["-w", "kernel-build-like,pair", "--cpus", "2,3", "--memory", "1G", "--json", "--jobs", jobs];
+        simulate(&args).assert().success().get_output().stdout.clone()
+    };
+    assert_eq!(run("1"), run("3"));
+}
+
+#[test]
+fn the_table_names_the_machine_whose_constants_are_used() {
+    simulate(&["-w", "pair", "--cpus", "1", "--memory", "1G"])
+        .assert()
+        .success()
+        .stdout(contains("vanilla"))
+        .stdout(contains("Simulated by the constants of:"));
+    simulate(&["--list"]).assert().success().stdout(contains("many-alloc-few-free"));
+}
+
+#[test]
+fn mistakes_are_named_with_what_to_do() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
+        (&["--cpus", "0"], "0 CPUs cannot be simulated"),
+        (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
+        (&["-e", "vanila"], "did you mean 'vanilla'"),
+        (&["-w", "page-fault1", "--cpus", "64", "--memory", "1G"], "give it more: --memory"),
+        (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
+        (&["-w", "trace"], "--trace"),
+        (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
+        (&["--sweep", "--output", "/nowhere/x.parquet"], "there is no folder /nowhere"),
+    ];
+    for (args, message) in cases {
+        simulate(args).assert().code(2).stderr(contains(message));
+    }
+    simulate(&["--shard", "2/2", "--sweep", "--output", "x.parquet"]).assert().code(2).stderr(contains("0 to 1"));
+    simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
+}
+
+fn sample() -> String {
+    format!("{}/../../data/page-cache-churn.parquet", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_trace_is_spread_over_cpus() {
+    let trace = sample();
+    let args = ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
+    let document = json(&args);
+    let rows = document["rows"].as_array().unwrap();
+    let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
+    // Recorded on two CPUs: six play three copies.
+    assert_eq!(frames[1], 3 * frames[0]);
+    assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
+}
+
+#[test]
+fn a_sweep_writes_parquet_and_a_picture_and_leaves_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, picture) = (folder.path().join("results.parquet"), folder.path().join("results.svg"));
+    let run = |shard: &str, output: &Path| {
+        let mut command = simulate(&["--sweep", "-w", "pair", "--cpus", "1,2", "--memory", "1G", "--shard", shard]);
+        command.arg("--output").arg(output).arg("--picture").arg(&picture).assert().success();
+    };
+    run("0/1", &output);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("freehold") && svg.contains("vanilla"));
+    assert_eq!(parquet_rows(&output), 6);
+    let (first, second) = (folder.path().join("0.parquet"), folder.path().join("1.parquet"));
+    run("0/2", &first);
+    run("1/2", &second);
+    assert_eq!(parquet_rows(&first) + parquet_rows(&second), 6);
+}
+
+fn parquet_rows(path: &Path) -> i64 {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+    let metadata = reader.metadata().file_metadata();
+    let model = metadata.key_value_metadata().unwrap().iter().find(|pair| pair.key == "model").unwrap();
+    assert!(model.value.as_ref().unwrap().contains("hold_ns"), "the constants are stored with the rows");
+    metadata.num_rows()
+}
+
+#[test]
+fn help_has_examples() {
+    for command in ["simulate", "calibrate"] {
+        let mut freehold = Command::cargo_bin("freehold").unwrap();
+        freehold.args([command, "--help"]).assert().success().stdout(contains("Examples:"));
+    }
+}
