@@ -87,10 +87,23 @@ fn verdict(target: &Target, report: &Report) -> Verdict {
 mod tests {
     use super::*;
     use crate::bench::Kind;
+    use crate::bench::catalogue::Better;
 
     fn row(benchmark: &'static str, metric: &'static str, median: f64) -> Row {
         let engine = FREEHOLD.to_owned();
-        Row { benchmark, engine, metric, unit: "", median, min: median, max: median, runs: 1 }
+        Row {
+            benchmark,
+            engine,
+            metric,
+            unit: "",
+            median,
+            min: median,
+            max: median,
+            runs: 1,
+            better: Better::Less,
+            comparison: None,
+            histogram: None,
+        }
     }
 
     #[test]
