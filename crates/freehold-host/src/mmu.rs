@@ -56,6 +56,8 @@
 //!
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
+//! - A forked child has a copy of the pages, which nobody watches: what is advised there counts as written to, and stays.
+//!   The parent notices nothing of the child.
 //! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
@@ -70,6 +72,7 @@ use rustix::io::Errno;
 
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
+use crate::stamp::Stamp;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
 
@@ -94,6 +97,8 @@ pub(crate) struct Pages {
     /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
     pub(crate) entries: Box<[AtomicU64]>,
     pub(crate) userfault: Userfault,
+    /// The userfaultfd is the memory's of the process that made it, whoever makes the call.
+    stamp: Stamp,
     protection: Mutex<()>,
     pub(crate) counters: Counters,
 }
@@ -201,11 +206,15 @@ impl Pages {
 
     /// Write-protects entries that have lost their dirty bit or a right.
     fn protect_changed(&self, index: usize, pages: u64) {
-        let _one = self.lock();
-        count(&self.counters.protect_calls, 1);
-        count(&self.counters.pages_protected, pages);
-        if self.protect(index, pages, true).is_ok() {
-            return;
+        // A forked child's pages are not watched: its calls would change the parent's. And its copy of the lock may be
+        // held by a thread that it does not have.
+        if !self.stamp.is_forked() {
+            let _one = self.lock();
+            count(&self.counters.protect_calls, 1);
+            count(&self.counters.pages_protected, pages);
+            if self.protect(index, pages, true).is_ok() {
+                return;
+            }
         }
         // No memory for the kernel's own tables. What cannot be watched counts as written to: that loses nothing.
         for entry in &self.entries[index..index + pages as usize] {
@@ -334,6 +343,7 @@ impl HostMmu {
             range,
             entries: (0..spaces * range.len()).map(|_| AtomicU64::new(0)).collect(),
             userfault: Userfault::new()?,
+            stamp: Stamp::new()?,
             protection: Mutex::new(()),
             counters: Counters::default(),
         });
@@ -513,6 +523,9 @@ impl Mmu for HostMmu {
         if !first.is_writable() {
             // Nothing to see: nobody may write.
             fresh = first;
+            if self.pages.stamp.is_forked() {
+                return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
+            }
             let _one = self.pages.lock();
             self.pages.protect(index, slots.len(), true).map_err(|errno| MapError::Host(errno.raw_os_error()))?;
         }
@@ -563,6 +576,10 @@ impl Mmu for HostMmu {
 
 impl Drop for HostMmu {
     fn drop(&mut self) {
+        // In a forked child that would end the parent's watch, and what is written there after `madvise_free` be lost.
+        if self.pages.stamp.is_forked() {
+            return;
+        }
         // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.
         self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
     }
