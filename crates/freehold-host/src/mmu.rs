@@ -56,8 +56,8 @@
 //!
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
-//! - A forked child has a copy of the pages, which nobody watches: what is advised there counts as written to, and stays.
-//!   The parent notices nothing of the child.
+//! - A forked child has a copy of the pages, which nobody watches: there every page counts as written to, and stays. The
+//!   parent notices nothing of the child.
 //! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
@@ -550,7 +550,8 @@ impl Mmu for HostMmu {
             let old = visible(entry.swap(if present { TAKEN } else { 0 }, Ordering::AcqRel));
             merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
         }
-        merged
+        // A forked child's writes are not seen: whatever it has counts as written to.
+        if merged.is_mapped() && self.pages.stamp.is_forked() { merged.with(Entry::DIRTY) } else { merged }
     }
 
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
