@@ -337,11 +337,17 @@ impl HostMmu {
     }
 
     fn with(home: Home, spaces: u64, range: VpnRange) -> Result<Self, Error> {
+        let count = spaces * range.len();
+        let mut entries = Vec::new();
+        // An allocation that fails would end the process.
+        let no_memory = |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
+        entries.try_reserve_exact(count as usize).map_err(no_memory)?;
+        entries.resize_with(count as usize, AtomicU64::default);
         let pages = Arc::new(Pages {
             home,
             spaces,
             range,
-            entries: (0..spaces * range.len()).map(|_| AtomicU64::new(0)).collect(),
+            entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
             stamp: Stamp::new()?,
             protection: Mutex::new(()),
