@@ -56,6 +56,8 @@
 //!
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
+//! - A forked child has a copy of the pages, which nobody watches: there every page counts as written to, and stays. The
+//!   parent notices nothing of the child.
 //! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
@@ -70,6 +72,7 @@ use rustix::io::Errno;
 
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
+use crate::stamp::Stamp;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
 
@@ -94,6 +97,8 @@ pub(crate) struct Pages {
     /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
     pub(crate) entries: Box<[AtomicU64]>,
     pub(crate) userfault: Userfault,
+    /// The userfaultfd is the memory's of the process that made it, whoever makes the call.
+    stamp: Stamp,
     protection: Mutex<()>,
     pub(crate) counters: Counters,
 }
@@ -201,11 +206,15 @@ impl Pages {
 
     /// Write-protects entries that have lost their dirty bit or a right.
     fn protect_changed(&self, index: usize, pages: u64) {
-        let _one = self.lock();
-        count(&self.counters.protect_calls, 1);
-        count(&self.counters.pages_protected, pages);
-        if self.protect(index, pages, true).is_ok() {
-            return;
+        // A forked child's pages are not watched: its calls would change the parent's. And its copy of the lock may be
+        // held by a thread that it does not have.
+        if !self.stamp.is_forked() {
+            let _one = self.lock();
+            count(&self.counters.protect_calls, 1);
+            count(&self.counters.pages_protected, pages);
+            if self.protect(index, pages, true).is_ok() {
+                return;
+            }
         }
         // No memory for the kernel's own tables. What cannot be watched counts as written to: that loses nothing.
         for entry in &self.entries[index..index + pages as usize] {
@@ -328,12 +337,19 @@ impl HostMmu {
     }
 
     fn with(home: Home, spaces: u64, range: VpnRange) -> Result<Self, Error> {
+        let count = spaces * range.len();
+        let mut entries = Vec::new();
+        // An allocation that fails would end the process.
+        let no_memory = |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
+        entries.try_reserve_exact(count as usize).map_err(no_memory)?;
+        entries.resize_with(count as usize, AtomicU64::default);
         let pages = Arc::new(Pages {
             home,
             spaces,
             range,
-            entries: (0..spaces * range.len()).map(|_| AtomicU64::new(0)).collect(),
+            entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
+            stamp: Stamp::new()?,
             protection: Mutex::new(()),
             counters: Counters::default(),
         });
@@ -513,6 +529,9 @@ impl Mmu for HostMmu {
         if !first.is_writable() {
             // Nothing to see: nobody may write.
             fresh = first;
+            if self.pages.stamp.is_forked() {
+                return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
+            }
             let _one = self.pages.lock();
             self.pages.protect(index, slots.len(), true).map_err(|errno| MapError::Host(errno.raw_os_error()))?;
         }
@@ -537,7 +556,8 @@ impl Mmu for HostMmu {
             let old = visible(entry.swap(if present { TAKEN } else { 0 }, Ordering::AcqRel));
             merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
         }
-        merged
+        // A forked child's writes are not seen: whatever it has counts as written to.
+        if merged.is_mapped() && self.pages.stamp.is_forked() { merged.with(Entry::DIRTY) } else { merged }
     }
 
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
@@ -563,6 +583,10 @@ impl Mmu for HostMmu {
 
 impl Drop for HostMmu {
     fn drop(&mut self) {
+        // In a forked child that would end the parent's watch, and what is written there after `madvise_free` be lost.
+        if self.pages.stamp.is_forked() {
+            return;
+        }
         // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.
         self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
     }

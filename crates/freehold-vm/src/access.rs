@@ -118,7 +118,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if !vma.value.access.is_writable() {
             return Err(Fault::AccessDenied.into());
         }
-        let Some((head, _, entry)) = self.get_at(frames, found, vpn)? else { return Err(Fault::NotMapped.into()) };
+        let (head, entry) = loop {
+            if let Some((head, _, entry)) = self.get_at(frames, found, vpn)? {
+                break (head, entry);
+            }
+            // As in `touch`: reclaim may be about to put it back.
+            if !self.with_table(found, vpn, || self.mmu.load(found.slots(vpn, 1))).is_mapped() {
+                return Err(Fault::NotMapped.into());
+            }
+        };
         let Ok(index) = self.index(entry.pfn()) else { return Err(VmError::NotAFolio { pfn: entry.pfn() }) };
         // The folio's lock keeps it from being shared with another address space meanwhile.
         self.folios.lock(index, || self.mmu.relax());

@@ -132,4 +132,6 @@ pub struct VmallocStats {
     pub unmaps: u64,
     /// Calls of [`Mmu::flush`].
     pub flushes: u64,
+    /// Purges of areas that were freed lazily ([`Vmalloc::set_lazy_max`]).
+    pub purges: u64,
 }

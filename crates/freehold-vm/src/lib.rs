@@ -120,6 +120,7 @@ mod mapping;
 mod mmu;
 mod page;
 mod primitive;
+mod purge;
 mod reclaim;
 mod rmap;
 mod runs;

@@ -24,8 +24,12 @@ const SPACE: SpaceId = SpaceId::new(0);
 const PAGE: Vpn = Vpn::new(1);
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    model_with(PREEMPTIONS, f);
+}
+
+fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
     builder.check(f);
 }
@@ -222,6 +226,24 @@ fn loom_unpin_dirty_against_reclaim() {
     });
 }
 
+/// A write fault while reclaim has the entry in hand: the page is pinned, so it comes back, and the fault is resolved.
+///
+/// Fails where `Vm::write_fault` takes a cleared entry for a page that is gone, as it did. Tried. One preemption less
+/// than elsewhere, since both sides are long.
+#[test]
+fn loom_write_fault_against_reclaim() {
+    model_with(PREEMPTIONS - 1, || {
+        let world = World::new(0, UnmapPath::Batched);
+        world.vm.clear_soft_dirty(SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        world.vm.pin(&world.memory, SPACE, PAGE, false).unwrap();
+        let write = |w: &World| {
+            w.vm.write_fault(&w.memory, SPACE, PAGE, |_, _| unreachable!("nobody shares it")).unwrap();
+        };
+        together(&world, std::vec![write, World::reclaim]);
+        assert!(world.entry().is_writable() && world.entry().is_dirty());
+    });
+}
+
 /// Somebody unmaps while reclaim does: the frame is freed once, and nothing remains.
 #[test]
 fn loom_unmap_against_reclaim() {
@@ -253,6 +275,53 @@ fn loom_unmap_against_split() {
         };
         together(&world, std::vec![unmap, split]);
         assert_eq!((world.entry(), world.memory.freed()), (Entry::NONE, [1, 1]));
+    });
+}
+
+/// Two pins of a page that is gone end at the same moment: the frame is freed after both uses of it, by whoever is last.
+///
+/// Fails where `Frame::drop_refs` does without its Acquire fence. Tried.
+#[test]
+fn loom_unpin_against_unpin() {
+    model(|| {
+        let world = World::new(0, UnmapPath::Batched);
+        let (vm, memory) = (&world.vm, &world.memory);
+        vm.pin(memory, SPACE, PAGE, true).unwrap();
+        vm.pin(memory, SPACE, PAGE, true).unwrap();
+        vm.unmap(memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        let use_it = |w: &World| {
+            w.memory.use_frame(Pfn::new(0));
+            w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
+        };
+        let leave_it = |w: &World| w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
+        together(&world, std::vec![use_it, leave_it]);
+        assert_eq!(world.memory.freed()[0], 1);
+    });
+}
+
+/// A folio is split, which frees a frame that no page shows, while the last who used that frame lets go of it.
+///
+/// Fails where `Frame::freeze` is relaxed. Tried.
+#[test]
+fn loom_unpin_against_split() {
+    model(|| {
+        let world = World::new(1, UnmapPath::Batched);
+        let (vm, memory) = (&world.vm, &world.memory);
+        let second = Vpn::new(PAGE.get() + 1);
+        vm.pin(memory, SPACE, second, true).unwrap();
+        vm.unmap(memory, SPACE, VpnRange::new(second, 1).unwrap()).unwrap();
+        vm.get(crate::Folio(Pfn::new(0))).unwrap();
+        let unpin = |w: &World| {
+            w.memory.use_frame(Pfn::new(1));
+            w.vm.unpin(&w.memory, Pfn::new(1), false).unwrap();
+        };
+        let split = |w: &World| {
+            let _ = w.vm.split(&w.memory, crate::Folio(Pfn::new(0)));
+            w.vm.put(&w.memory, Pfn::new(0)).unwrap();
+        };
+        together(&world, std::vec![unpin, split]);
+        world.vm.unmap(&world.memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        assert_eq!(world.memory.freed(), [1, 1]);
     });
 }
 

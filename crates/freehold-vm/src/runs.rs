@@ -122,6 +122,20 @@ impl<'m> RunArena<'m> {
         Ok(())
     }
 
+    /// Moves all of `more` to the end of `runs`. O(1).
+    pub(crate) fn append(&mut self, runs: &mut Runs, more: Runs) {
+        if more.head == NIL {
+            return;
+        }
+        if runs.tail == NIL {
+            *runs = more;
+            return;
+        }
+        self.nodes[runs.tail as usize].next = more.head;
+        runs.tail = more.tail;
+        runs.count += more.count;
+    }
+
     /// Takes the first run off; holes are passed over.
     pub(crate) fn pop(&mut self, runs: &mut Runs) -> Option<FrameRange> {
         while runs.head != NIL {

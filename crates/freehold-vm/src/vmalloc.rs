@@ -16,6 +16,8 @@
 //! until 7.1). Before that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
 //! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before its flush.
 //!
+//! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see `purge.rs`.
+//!
 //! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the area has 2 MiB or more;
 //! otherwise, and where there are no whole pageblocks, ordinary ones.
 
@@ -24,7 +26,7 @@ use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 use crate::area::{Layout, VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, Plain};
+use crate::primitive::{AtomicBool, AtomicU64, Plain};
 use crate::runs::{NoNode, RunArena, RunNode, Runs};
 use crate::stats::{Counter, count};
 use crate::{Access, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, SpaceId, Vpn, VpnRange};
@@ -35,33 +37,41 @@ const BULK: usize = 100;
 const POP: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// Reserved while its frames are allocated and mapped, or unmapped: nobody else may use it.
     Busy,
     /// The frames are the area's.
     Owned,
     /// The frames are its caller's.
     Borrowed,
+    /// Freed and unmapped, but not flushed: nobody may have its addresses or its frames yet.
+    Lazy,
 }
 
 /// What is kept about a virtual area: in an [`IntervalNode`].
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
-    kind: Kind,
+    pub(crate) kind: Kind,
     /// Pages, without the guard page.
-    pages: u64,
-    runs: Runs,
+    pub(crate) pages: u64,
+    pub(crate) runs: Runs,
+    /// Of a lazy area: the next one.
+    pub(crate) next_lazy: Option<Vpn>,
 }
 
-struct State<'m> {
-    areas: IntervalTree<'m, Area>,
-    runs: RunArena<'m>,
+pub(crate) struct State<'m> {
+    pub(crate) areas: IntervalTree<'m, Area>,
+    pub(crate) runs: RunArena<'m>,
+    /// The area that was freed last and is not purged yet.
+    pub(crate) lazy: Option<Vpn>,
+    /// Pages of all such areas.
+    pub(crate) lazy_pages: u64,
 }
 
 #[derive(Default)]
-struct Counters {
+pub(crate) struct Counters {
     areas: Counter,
-    areas_freed: Counter,
+    pub(crate) areas_freed: Counter,
     frames: Counter,
     frames_freed: Counter,
     large_allocs: Counter,
@@ -69,18 +79,22 @@ struct Counters {
     frees: Counter,
     maps: Counter,
     unmaps: Counter,
-    flushes: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) purges: Counter,
 }
 
 /// Virtual areas in a range of an address space. Any number of threads may call. See the
 /// [module's story](crate#vmalloc).
 pub struct Vmalloc<'m, M> {
-    mmu: M,
-    space: SpaceId,
+    pub(crate) mmu: M,
+    pub(crate) space: SpaceId,
     range: VpnRange,
     state: Spin<State<'m>>,
     contig_free: AtomicBool,
-    counters: Counters,
+    pub(crate) lazy_max: AtomicU64,
+    /// Held by whoever purges.
+    pub(crate) purging: AtomicBool,
+    pub(crate) counters: Counters,
 }
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
@@ -94,18 +108,21 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         areas: &'m mut [IntervalNode<Area>],
         runs: &'m mut [RunNode],
     ) -> Self {
-        let state = State { areas: IntervalTree::new(areas), runs: RunArena::new(runs) };
+        let (areas, runs) = (IntervalTree::new(areas), RunArena::new(runs));
+        let state = State { areas, runs, lazy: None, lazy_pages: 0 };
         Self {
             mmu,
             space,
             range,
             state: Spin::new(state),
             contig_free: AtomicBool::new(true),
+            lazy_max: AtomicU64::new(0),
+            purging: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut State<'m>) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State<'m>) -> R) -> R {
         self.state.with(|| self.mmu.relax(), f)
     }
 
@@ -135,6 +152,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             maps: c.maps.get(),
             unmaps: c.unmaps.get(),
             flushes: c.flushes.get(),
+            purges: c.purges.get(),
         }
     }
 
@@ -147,7 +165,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             return Err(VmallocError::BadAlign { align });
         }
         let size = pages.saturating_add(u64::from(guard));
-        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY };
+        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_lazy: None };
         self.with(|state| {
             let Some(start) = state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align) else {
                 return Err(VmallocError::NoSpace { pages: size });
@@ -181,6 +199,18 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// See [`VmallocError`]; nothing has changed then.
     pub fn vmalloc(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
+        match self.vmalloc_once(frames, layout) {
+            // What waits for a purge may be just what is missing.
+            Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes | VmallocError::Alloc(_))
+                if self.purge_for_want(frames) =>
+            {
+                self.vmalloc_once(frames, layout)
+            }
+            result => result,
+        }
+    }
+
+    fn vmalloc_once(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
         let huge = Order::PAGEBLOCK.frames();
         if layout.huge && layout.pages >= huge {
             if let Some(pages) = layout.pages.checked_next_multiple_of(huge) {
@@ -198,10 +228,10 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     fn vmalloc_with(&self, frames: &impl FrameAllocator, layout: Layout, base: Order) -> Result<Vpn, VmallocError> {
         let start = self.reserve(layout.pages, layout.align, layout.guard)?;
         let mut runs = Runs::EMPTY;
-        let made = self.fill(frames, &mut runs, layout.pages, base).and_then(|()| {
-            count(&self.counters.frames, layout.pages);
-            self.map_runs(start, &runs, layout.access, base)
-        });
+        let mut left = layout.pages;
+        let filled = self.fill(frames, &mut runs, &mut left, base);
+        count(&self.counters.frames, layout.pages - left);
+        let made = filled.and_then(|()| self.map_runs(start, &runs, layout.access, base));
         if let Err(error) = made {
             // What was allocated is this call's own, so that freeing it cannot fail.
             let _ = self.free_runs(frames, runs, Some(start));
@@ -222,12 +252,17 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Allocates `pages` frames: see the module's documentation for the rule.
-    fn fill(&self, frames: &impl FrameAllocator, runs: &mut Runs, pages: u64, base: Order) -> Result<(), VmallocError> {
-        let mut left = pages;
-        let mut cap = Order::fitting(left).unwrap_or(Order::ZERO).min(Order::LINUX_MAX);
+    /// Allocates `left` frames, and counts them down: see the module's documentation for the rule.
+    fn fill(
+        &self,
+        frames: &impl FrameAllocator,
+        runs: &mut Runs,
+        left: &mut u64,
+        base: Order,
+    ) -> Result<(), VmallocError> {
+        let mut cap = Order::fitting(*left).unwrap_or(Order::ZERO).min(Order::LINUX_MAX);
         let mut large = cap;
-        while large > base && left > 0 {
+        while large > base && *left > 0 {
             count(&self.counters.large_allocs, 1);
             let Ok(pfn) = frames.alloc(large, Migratetype::Unmovable) else {
                 count(&self.counters.large_failures, 1);
@@ -236,13 +271,13 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 continue;
             };
             self.push(frames, runs, pfn, large.frames())?;
-            left -= large.frames();
-            large = cap.min(Order::fitting(left).unwrap_or(Order::ZERO));
+            *left -= large.frames();
+            large = cap.min(Order::fitting(*left).unwrap_or(Order::ZERO));
         }
-        if base == Order::ZERO && left > 1 {
+        if base == Order::ZERO && *left > 1 {
             let mut bulk = [Pfn::new(0); BULK];
-            while left > 0 {
-                let want = left.min(BULK as u64) as usize;
+            while *left > 0 {
+                let want = (*left).min(BULK as u64) as usize;
                 let got = frames.alloc_bulk(Migratetype::Unmovable, &mut bulk[..want]).map_err(VmallocError::Alloc)?;
                 for (i, pfn) in bulk[..got].iter().enumerate() {
                     if let Err(error) = self.push(frames, runs, *pfn, 1) {
@@ -252,15 +287,15 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                         }
                         return Err(error);
                     }
+                    *left -= 1;
                 }
-                left -= got as u64;
             }
         }
-        while left > 0 {
+        while *left > 0 {
             count(&self.counters.large_allocs, u64::from(base > Order::ZERO));
             let pfn = frames.alloc(base, Migratetype::Unmovable).map_err(VmallocError::Alloc)?;
             self.push(frames, runs, pfn, base.frames())?;
-            left -= base.frames();
+            *left -= base.frames();
         }
         Ok(())
     }
@@ -297,7 +332,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         }
     }
 
-    fn unmap(&self, range: VpnRange) {
+    pub(crate) fn unmap(&self, range: VpnRange) {
         self.mmu.unmap(self.space, range);
         count(&self.counters.unmaps, 1);
     }
@@ -309,7 +344,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     }
 
     /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that starts at `area`.
-    fn free_runs(&self, frames: &impl FrameAllocator, mut runs: Runs, mut area: Option<Vpn>) -> Result<(), FreeError> {
+    pub(crate) fn free_runs(
+        &self,
+        frames: &impl FrameAllocator,
+        mut runs: Runs,
+        mut area: Option<Vpn>,
+    ) -> Result<(), FreeError> {
         let contig = self.contig_free.get();
         let mut in_order = !contig;
         let mut result = Ok(());
@@ -362,7 +402,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 return Err(VmallocError::NotAnArea { start });
             };
             if area.kind != kind {
-                let busy = area.kind == Kind::Busy;
+                let busy = matches!(area.kind, Kind::Busy | Kind::Lazy);
                 return Err(if busy { VmallocError::NotAnArea { start } } else { VmallocError::WrongKind { start } });
             }
             area.kind = Kind::Busy;
@@ -371,7 +411,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Unmaps an area, flushes, and frees its frames.
+    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max), unmaps it and leaves
+    /// the rest to a later purge.
     ///
     /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the frames are not in rising
     /// order.
@@ -381,6 +422,9 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
     pub fn vfree(&self, frames: &impl FrameAllocator, start: Vpn) -> Result<(), VmallocError> {
         let (range, runs) = self.claim(start, Kind::Owned)?;
+        if self.lazy_max.get() > 0 {
+            return self.free_later(frames, range, runs);
+        }
         self.unmap_and_flush(range);
         count(&self.counters.areas_freed, 1);
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
@@ -524,6 +568,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let area = self.with(|state| state.areas.get(vpn.get()))?;
         let start = Vpn::new(area.start);
         let range = VpnRange { start, end: start.plus(area.value.pages) };
-        range.contains(vpn).then_some(range)
+        (area.value.kind != Kind::Lazy && range.contains(vpn)).then_some(range)
     }
 }
