@@ -3,7 +3,7 @@
 // Rows are taken as they come. A field of text tells rows apart (engine, workload, a switch); a number that is one of
 // the settings below is a setting; every other number is a result that can be drawn.
 
-const SETTINGS = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "seed", "depth", "batch", "high", "shard", "events"];
+const SETTINGS = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "seed", "depth", "batch", "high", "shard", "events", "think_ns"];
 
 /** Settings that may stand at the foot of a chart, where they vary. */
 const FEET = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "depth", "batch", "high"];
