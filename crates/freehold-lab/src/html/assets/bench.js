@@ -68,7 +68,7 @@ function benchPanels(rows, engines, rmw, log) {
       series: own.filter((row) => row.metric === metric && Array.isArray(row.histogram) && row.histogram.length > 0)
         .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
     }));
-    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels" }, metrics), timings);
+    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels wide" }, metrics), timings);
   });
   return panels;
 }
