@@ -5,7 +5,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Source;
 
@@ -64,8 +64,15 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
                 Kind::Bench | Kind::Simulate => Err(unknown(trace)),
             })
             .collect(),
+        _ if is_model(&source.value) => Ok(vec![document(Kind::Simulate, &json!({ "model": source.value }))]),
         _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
     }
+}
+
+/// The constants of the simulation alone, as `freehold calibrate` prints them.
+fn is_model(value: &Value) -> bool {
+    let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
+    is("machine", Value::is_string) && is("rmw_ns", Value::is_number) && is("engines", Value::is_object)
 }
 
 fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
@@ -121,7 +128,6 @@ fn unknown(value: &Value) -> UnknownDocument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn kinds(value: Value) -> Result<Vec<Kind>, String> {
         let documents = split(&Source { name: "x".into(), value }).map_err(|error| error.to_string())?;
@@ -138,6 +144,8 @@ mod tests {
         assert_eq!(kinds(json!({"rows": [], "yardstick": {}})), Ok(vec![Kind::Bench]), "interrupted at once");
         assert_eq!(kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})), Ok(vec![Kind::Simulate]));
         assert_eq!(kinds(json!({"command": "calibrate", "model": {}})), Ok(vec![Kind::Simulate]));
+        let model = json!({"machine": "a laptop", "rmw_ns": 2.5, "engines": {"classic": {"alloc_ns": 20.0}}});
+        assert_eq!(kinds(model), Ok(vec![Kind::Simulate]), "calibrate");
     }
 
     #[test]

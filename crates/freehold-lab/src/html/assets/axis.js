@@ -51,7 +51,7 @@ function logScale(from, to, start, end, room, values) {
 
 function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * (1 - 1e-9));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * 0.75);
 }
 
 /** For bytes and frames: powers of two. */

@@ -7,11 +7,11 @@ function unique(values) {
 
 /** The row's percentage against the baseline: the one in the JSON, or worked out against the first engine. */
 function benchChange(row, base) {
-  const worse = row.unit && /s$|ns$|us$|ms$/.test(row.unit) && !/per_second|\/s$/.test(`${row.metric}${row.unit}`) ? "less" : undefined;
+  const better = ["less", "more"].includes(row.better) ? row.better : row.better === undefined && /^(ns|us|ms|s)$/.test(row.unit) ? "less" : undefined;
   if (row === base) return "";
   const star = row.significant === true ? el("span", { class: "significant", title: "significant" }, "*", el("span", { class: "hidden" }, " significant")) : null;
   const given = typeof row.percent === "number";
-  const badge = base && changeBadge(base.median, given ? base.median * (1 + row.percent / 100) : row.median, worse);
+  const badge = base && changeBadge(base.median, given ? base.median * (1 + row.percent / 100) : row.median, better);
   // As the JSON has it, for programs.
   if (badge && given) badge.replaceChildren(el("data", { value: String(row.percent) }, ...badge.childNodes));
   return badge ? [badge, star || el("span", { class: "significant" })] : "";
@@ -46,16 +46,18 @@ function benchPanels(rows, engines, rmw, log) {
     const metrics = unique(own.map((row) => row.metric)).map((metric) => {
       const found = own.filter((row) => row.metric === metric);
       const timed = found[0].unit === "ns" && rmw > 0;
+      const tested = found.some((row) => typeof row.p === "number");
       const runs = unique(found.map((row) => row.runs));
       return bars({
         title: words(metric), note: [found[0].unit, runs.length === 1 && [", ", figure(runs[0]), ` run${runs[0] === 1 ? "" : "s"}`]], log,
-        columns: ["median", timed && "in RMWs", "least to greatest", runs.length > 1 && "runs"].filter(Boolean),
+        columns: ["median", timed && "in RMWs", "least to greatest", tested && "p", runs.length > 1 && "runs"].filter(Boolean),
         rows: found.map((row) => ({
           name: row.engine, index: engines.indexOf(row.engine), value: row.median, low: row.min, high: row.max,
           cells: [
             { class: "number", content: figure(row.median, number(row.median)) },
             timed && { class: "number quiet", content: `${decimal(row.median / rmw)}` },
             { class: "number quiet", content: [figure(row.min, number(row.min)), " to ", figure(row.max, number(row.max))] },
+            tested && { class: "number quiet", content: typeof row.p === "number" ? figure(row.p, decimal(row.p)) : "" },
             runs.length > 1 && { class: "number quiet", content: figure(row.runs) },
           ].filter(Boolean),
         })),
@@ -66,7 +68,7 @@ function benchPanels(rows, engines, rmw, log) {
       series: own.filter((row) => row.metric === metric && Array.isArray(row.histogram) && row.histogram.length > 0)
         .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
     }));
-    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels" }, metrics), timings);
+    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels wide" }, metrics), timings);
   });
   return panels;
 }
@@ -88,6 +90,8 @@ function benchDocument(document) {
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
       el("h3", { id: "comparison" }, "Comparison"),
       benchTable(rows, engines),
+      document.test && el("p", { class: "quiet" }, "* a difference that is significant", document.test.name ? [" by the ", document.test.name] : null, typeof document.test.level === "number" ? [" at p below ", figure(document.test.level, String(document.test.level))] : null, "."),
+      document.unsuited?.length > 0 && table("Not measured", ["Benchmark", "Engine", "Why"], document.unsuited.map((one) => ({ head: one.benchmark, cells: [{ class: "text", content: one.engine }, { class: "text", content: one.reason }] }))),
       el("h3", { id: "spread" }, "Each metric, with the least and the greatest of the runs"),
       el("div", { class: "controls" }, radios("Scale", [["linear", "from zero"], ["log", "logarithmic"]], scale, (now) => {
         remember("scale", now);

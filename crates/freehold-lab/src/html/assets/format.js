@@ -73,7 +73,7 @@ function change(base, value) {
 
 /** A percentage with its sign; beyond a thousand a factor says more. */
 function signed(percent, factor = 1 + percent / 100) {
-  if (percent >= 1000) return `×${factor.toFixed(0)}`;
+  if (percent >= 1000) return `×${thousands(factor)}`;
   return `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)}%`;
 }
 

@@ -82,12 +82,12 @@ function replayFacts(document) {
   const { trace, machine } = document;
   const facts = [
     ["Events", figure(trace.events)],
-    document.replayed_events !== undefined && ["Allocations and frees replayed", figure(document.replayed_events)],
+    document.replayed_events !== undefined && ["Events replayed", figure(document.replayed_events)],
     ["CPUs in the trace", figure(trace.cpus)],
     ["Time", figure(trace.span_ns, duration(trace.span_ns))],
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],
     ["Frees on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
-    machine && ["Replayed on", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
+    machine && ["Machine", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
   ];
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }

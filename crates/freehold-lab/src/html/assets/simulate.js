@@ -3,7 +3,7 @@
 // Rows are taken as they come. A field of text tells rows apart (engine, workload, a switch); a number that is one of
 // the settings below is a setting; every other number is a result that can be drawn.
 
-const SETTINGS = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "seed", "depth", "batch", "high", "shard", "events"];
+const SETTINGS = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "seed", "depth", "batch", "high", "shard", "events", "think_ns"];
 
 /** Settings that may stand at the foot of a chart, where they vary. */
 const FEET = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "depth", "batch", "high"];
@@ -77,10 +77,10 @@ function simulateCharts(rows) {
       workloads.length > 1 ? choice("Workload", workloads.map((name) => [name, name]), chosen.workload, set("workload")) : "",
       fields.feet.length > 1 ? choice("Over", fields.feet.map((name) => [name, words(name)]), chosen.foot, set("foot")) : "",
       choice("Show", results.map((name) => [name, words(name)]), chosen.result, set("result")),
-      ...others.map((name) => {
+      ...others.flatMap((name) => {
         const values = unique(own.map((row) => row[name])).filter(Number.isFinite).sort((a, b) => a - b);
         if (!values.includes(chosen.fixed[name])) chosen.fixed[name] = values[0];
-        return choice(words(name), values.map((value) => [value, fieldFormat(name)(value)]), chosen.fixed[name], (value) => {
+        return values.length < 2 ? [] : choice(words(name), values.map((value) => [value, fieldFormat(name)(value)]), chosen.fixed[name], (value) => {
           chosen.fixed[name] = Number(value);
           draw();
         });
@@ -146,7 +146,7 @@ function simulateDocument(document) {
     rows.length > 0 && [el("h3", { id: "scaling" }, "Scaling"), simulateCharts(rows)],
     document.validation?.length > 0 && [el("h3", { id: "validation" }, "Validation"), validation(document.validation)],
     model.length > 0 && [el("h3", { id: "model" }, "What operations cost in the model"),
-      table("Constants, as measured by freehold calibrate", ["Constant", "Value"], model.map(([name, value]) => ({ head: el("code", {}, name), cells: [figure(value, typeof value === "number" ? String(value) : undefined)] })))],
+      details(`${plural(model.length, "constant")} of the cost model`, () => table("Constants, as measured by freehold calibrate", ["Constant", "Value"], model.map(([name, value]) => ({ head: el("code", {}, name), cells: [figure(value, typeof value === "number" ? String(value) : undefined)] }))))],
     rows.length > 0 && details(`All ${plural(rows.length, "row")}`, () => simulateTable(rows)),
   ];
 }
