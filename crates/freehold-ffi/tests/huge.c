@@ -70,7 +70,7 @@ int main(void)
     freehold_arena_builder_destroy(builder);
 
     /* More than can be set aside: said when the arena is made, not by a signal later. */
-    builder = freehold_arena_builder_new((uint64_t)(spare_huge_pages() + 100000) << 21);
+    builder = freehold_arena_builder_new((uint64_t)(spare_huge_pages() + 100) << 21);
     OK(freehold_arena_builder_backing(builder, FREEHOLD_BACKING_HUGETLB, &error));
     arena = NULL;
     FAILS(freehold_arena_builder_build(builder, &arena, &error), FREEHOLD_STATUS_OS);
