@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,6 +94,10 @@ pub(super) struct BenchArgs {
     #[arg(long)]
     json: bool,
 
+    /// Also write one HTML page with tables and pictures.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    html: Option<PathBuf>,
+
     /// Show no progress bar.
     #[arg(long)]
     no_progress: bool,
@@ -129,6 +134,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     let (scale, runs) = if args.quick { (Scale::QUICK, QUICK_RUNS) } else { (Scale::FULL, RUNS) };
     let plan = Plan { benchmarks, engines: engines(args)?, runs: args.runs.map_or(runs, NonZeroUsize::get), scale };
 
+    // Fail before the work, not after it.
+    args.html.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
     let stop = stop_on_ctrl_c();
     let bar = bar(&plan, args.no_progress);
     let report = bench::run(&plan, &stop, |kind, engine| {
@@ -157,6 +164,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     }
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
+    }
+    if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
+        super::report::write_one(&report.document(), path)?;
     }
     if args.json {
         output::print_json(&report.document())?;

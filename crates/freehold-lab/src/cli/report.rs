@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
 
 use super::error::CliError;
 use super::{Outcome, output};
@@ -98,6 +99,12 @@ pub(super) fn check_output(path: &Path, inputs: &[PathBuf], also: Option<&Path>)
         let _ = fs::remove_file(path);
     }
     Ok(())
+}
+
+/// A page of one document.
+pub(super) fn write_one(document: &impl Serialize, path: &Path) -> Result<(), CliError> {
+    let value = serde_json::to_value(document).map_err(|error| CliError::new(error.to_string()))?;
+    html::write(&[value], path).map_err(failed)
 }
 
 /// An error of the library as the user sees it.

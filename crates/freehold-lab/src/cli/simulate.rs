@@ -14,7 +14,7 @@ use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::input::TraceFile;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, output};
+use super::{Outcome, output, report};
 use crate::bench::clock::Cpus;
 use crate::engines::EngineSpec;
 use crate::report::table::{new_table, trim_lines};
@@ -123,6 +123,10 @@ pub(super) struct SimulateArgs {
     #[arg(long)]
     list: bool,
 
+    /// Also write one HTML page with tables and curves.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    html: Option<PathBuf>,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -174,6 +178,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     for path in [&args.picture, &args.output].into_iter().flatten() {
         writable(path)?;
     }
+    args.html.as_ref().map_or(Ok(()), |path| report::check_output(path, &[], None))?;
     let validation = args.validate.then(|| validation(args, &engines, &model)).transpose()?;
     let only_validation = args.validate && args.workloads.is_empty();
     let scenarios = if only_validation { Vec::new() } else { scenarios(args, &engines)? };
@@ -189,8 +194,11 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         let svg = plot::render(rows, &model).map_err(|error| CliError::new(error.to_string()))?;
         fs::write(path, svg).map_err(|error| cannot_write(path, &error))?;
     }
+    let seed = seeds(args)[0];
+    if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
+        report::write_one(&Document::new(seed, &model, rows, validation.as_deref()), path)?;
+    }
     if args.json {
-        let seed = seeds(args)[0];
         output::print_json(&Document::new(seed, &model, rows, validation.as_deref()))?;
     } else {
         let style = output::style();
