@@ -49,11 +49,17 @@ fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// Where everything is built: named to cargo, too, so that no configuration of the user's can put it elsewhere.
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from))
+}
+
 fn cargo(subcommand: &str, profile: Profile) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).arg(subcommand);
     cargo.args(["--package", "freehold-kernel", "--bin", "kernel", "--features", "bare"]);
     cargo.args(["--target", TARGET, "--profile", profile.name()]);
+    cargo.arg("--target-dir").arg(target());
     // Flags of the caller's would make another program of it.
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env("RUSTFLAGS", FLAGS);
     cargo
@@ -70,8 +76,7 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("the kernel was not built; if `core` is missing, `rustup target add {TARGET}` brings it"));
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join(TARGET).join(profile.name()).join("kernel"))
+    Ok(target().join(TARGET).join(profile.name()).join("kernel"))
 }
 
 /// Lints the kernel's program.

@@ -22,7 +22,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// write, by compare-and-swap, and returns the frame. Where reclaim is just at work on the page this waits for it.
     ///
     /// The frame may be used until something takes the page away; this says nothing about when that is. See
-    /// [`Vm::pin`].
+    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there programs simply use
+    /// the page, and [`Vm::settled`] is for the handler of their faults.
     ///
     /// # Errors
     ///

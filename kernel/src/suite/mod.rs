@@ -2,7 +2,7 @@
 //! and on a process's threads (`kernel/tests/user_space.rs`, `kernel/examples/user_space.rs`).
 //!
 //! What differs is behind [`Machine`]: how work gets to the CPUs, what a frame's memory is, what time it is. There is no
-//! heap: chunks under test are chained through their own memory ([`chain`]).
+//! heap: chunks under test are chained through their own memory ([`Chain`]).
 //!
 //! After each test everything must be home: as many frames free as before and as many whole blocks, and all of the
 //! allocator's invariants hold.
