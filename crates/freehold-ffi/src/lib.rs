@@ -45,7 +45,8 @@
 //!
 //! None crosses the boundary. A panic would be a defect of the allocator found while its locks are held, so there is
 //! nothing to go on with: every function is `extern "C"`, in which Rust turns a panic into an abort, with a message on
-//! standard error. Callbacks must not throw or longjmp either: they run with the allocator's own frames below them.
+//! standard error; `tests/panic.c` has somebody write over the metadata and sees the program end so, as C and as C++ that
+//! tries to catch. Callbacks must not throw or longjmp either: they run with the allocator's own frames below them.
 //!
 //! # Threads
 //!

@@ -95,9 +95,9 @@ impl Userfault {
         self.ioctl(0x8010_aa02, &mut [at as u64, bytes as u64])
     }
 
-    /// The address of the next fault, within a tenth of a second.
+    /// The address of the next fault, within a millisecond.
     fn next(&self) -> Result<Option<usize>, Failure> {
-        let wait = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        let wait = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], Some(&wait))?;
         let mut message = [0u8; 32];
         match rustix::io::read(&self.0, &mut message) {
