@@ -8,7 +8,8 @@ use serde_json::Value;
 
 fn simulate(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("freehold").unwrap();
-    command.arg("simulate").args(args);
+    // Quick also without optimisation.
+    command.arg("simulate").args(["--frames", "20000"]).args(args);
     command
 }
 

@@ -51,7 +51,7 @@ pub(super) struct CalibrateArgs {
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     let cpus = Cpus::allowed();
-    let machine = args.machine.clone().unwrap_or_else(|| describe());
+    let machine = args.machine.clone().unwrap_or_else(describe);
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }

@@ -86,6 +86,11 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "NS", value_parser = parse_think)]
     think: Option<f64>,
 
+    /// Frames to allocate while measuring, after half as many that are not measured: less is quicker. Default: as many
+    /// as the workload needs to be seen in all its phases.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    frames: Option<u64>,
+
     /// The trace to play, for the workload 'trace'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -362,6 +367,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             frames,
                             seed,
                             think_ns: args.think,
+                            measured: args.frames,
                             trace: trace.clone(),
                         });
                     }

@@ -42,6 +42,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
+    /// Frames to allocate while measuring, half as many before; `None`: the workload's own numbers.
+    pub measured: Option<u64>,
     /// The trace, for [`Kind::Trace`].
     pub trace: Option<Arc<TraceOps>>,
 }
@@ -222,7 +224,9 @@ fn with_engine(
     let (warm, measured) = match &scenario.trace {
         // A trace is played once, all of it.
         Some(_) if workload == Kind::Trace => (0, u64::MAX),
-        _ => workload.stretch(cpus, config.memory_frames),
+        _ => scenario
+            .measured
+            .map_or_else(|| workload.stretch(cpus, config.memory_frames), |frames| (frames / 2, frames)),
     };
     let mut run = Run::new(machine, model, programs(&setting));
     run.until(warm);

@@ -97,6 +97,7 @@ pub fn validate(
                 frames: FRAMES,
                 seed: 1,
                 think_ns: Some(0.0),
+                measured: None,
                 trace: None,
             };
             let row = simulate(&scenario, model)?;

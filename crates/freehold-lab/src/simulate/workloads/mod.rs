@@ -196,7 +196,7 @@ impl Kind {
                        31.",
                 source: "the pcp-buddy thread: jemalloc's purger threads",
                 fewest_cpus: 2,
-                frames_a_cpu: 4 * RING,
+                frames_a_cpu: RING,
                 think_ns: 250.0,
             },
             Self::FewAllocManyFree => About {
