@@ -406,7 +406,7 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
             When::BeforeClearing => {}
             When::Cleared => {
                 go.store(true, Relaxed);
-                while vm.mmu().0.stats().waits == 0 {
+                while vm.mmu().0.stats().waits == 0 && !done.load(Relaxed) {
                     std::thread::yield_now();
                 }
                 assert!(!done.load(Relaxed), "a page that reclaim has taken was written to");
