@@ -198,10 +198,14 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     fn vmalloc_with(&self, frames: &impl FrameAllocator, layout: Layout, base: Order) -> Result<Vpn, VmallocError> {
         let start = self.reserve(layout.pages, layout.align, layout.guard)?;
         let mut runs = Runs::EMPTY;
-        let made = self.fill(frames, &mut runs, layout.pages, base).and_then(|()| {
-            count(&self.counters.frames, layout.pages);
-            self.map_runs(start, &runs, layout.access, base)
-        });
+        let filled = self.fill(frames, &mut runs, layout.pages, base);
+        // Where there were too few frames, those that there were have been allocated all the same, and are freed below.
+        let got = match filled {
+            Ok(()) => layout.pages,
+            Err(_) => self.with(|state| state.runs.iter(&runs).map(|(_, run)| run.len()).sum()),
+        };
+        count(&self.counters.frames, got);
+        let made = filled.and_then(|()| self.map_runs(start, &runs, layout.access, base));
         if let Err(error) = made {
             // What was allocated is this call's own, so that freeing it cannot fail.
             let _ = self.free_runs(frames, runs, Some(start));
