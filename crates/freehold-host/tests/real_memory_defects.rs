@@ -10,11 +10,8 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::*;
-use freehold::{FrameRange, Freehold, Order, Pfn, SingleCpu};
-use freehold_host::HostMmu;
-use freehold_host::freehold_vm::{
-    Access, Entry, Flush, Folio, MapError, Mmu, Slots, SpaceId, TABLE_ENTRIES, UnmapPath, Vm, Vpn, VpnRange,
-};
+use freehold::{Freehold, Pfn, SingleCpu};
+use freehold_host::freehold_vm::{Access, Entry, Folio, SpaceId, TABLE_ENTRIES, UnmapPath, Vm};
 
 const ID: SpaceId = SpaceId::new(0);
 const FRAMES: u64 = 2048;
@@ -169,58 +166,9 @@ fn restored_entries_keep_their_own_write_permission() {
     }
 }
 
-/// Called before entries are cleared.
-type Hook = Box<dyn FnMut()>;
-
-thread_local! {
-    static MEANWHILE: RefCell<Option<Hook>> = const { RefCell::new(None) };
-}
-
-/// The host's Mmu, with a hook where another CPU could be doing something.
-struct Hooked(HostMmu);
-
-impl Mmu for Hooked {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
-    fn flush(&self, batch: &[Flush]) {
-        self.0.flush(batch);
-    }
-    fn relax(&self) {
-        self.0.relax();
-    }
-    fn load(&self, slots: Slots<'_>) -> Entry {
-        self.0.load(slots)
-    }
-    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        self.0.map_entries(slots, first)
-    }
-    fn restore(&self, slots: Slots<'_>, first: Entry) {
-        self.0.restore(slots, first);
-    }
-    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
-        let hook = MEANWHILE.with_borrow_mut(Option::take);
-        if let Some(mut hook) = hook {
-            hook();
-            MEANWHILE.with_borrow_mut(|place| *place = Some(hook));
-        }
-        self.0.get_and_clear(slots)
-    }
-    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
-        self.0.clear_bits(slots, bits)
-    }
-    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        self.0.replace(slots, old, new)
-    }
-}
-
 /// [`empty`], with the hook.
 fn hooked(test: &str) -> Option<(&'static Frames, &'static Vm<'static, Hooked>)> {
-    let mmu = HostMmu::new(1, pages(0, TABLES * TABLE_ENTRIES)).map_err(|error| skipped(test, &error)).ok()?;
-    let vm = machine_on(Hooked(mmu), FRAMES, 1, TABLES);
+    let vm = hooked_or_skip(test, FRAMES, TABLES)?;
     vm.add_vma(ID, pages(0, TABLES * TABLE_ENTRIES), RW).unwrap();
     Some((Box::leak(Box::new(frames(FRAMES, 1, SingleCpu))), Box::leak(Box::new(vm))))
 }
@@ -238,9 +186,9 @@ fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
     vm.protect(ID, pages(4, 4), Access::ReadWrite).unwrap();
     assert_eq!(vm.madvise_free(fh, ID, pages(0, 16)), Ok(16));
     let mut calls = 0;
-    MEANWHILE.set(Some(Box::new(move || {
-        calls += 1;
-        if calls == 2 {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        calls += u64::from(when == When::BeforeClearing);
+        if when == When::BeforeClearing && calls == 2 {
             assert!(!entry(3).is_mapped() && entry(4).is_mapped(), "the first batch is 0..4");
             // Somebody who has page 6 pinned says that they wrote to it; somebody else writes to page 12.
             let pin = vm.pin(fh, ID, vpn(6), false).unwrap();
@@ -277,7 +225,7 @@ fn deferred_split_race(path: UnmapPath) -> Option<(u64, usize, usize)> {
     (0..16).for_each(|page| vm.mmu().0.words(ID, vpn(page)).unwrap()[3].store(page + 1, Relaxed));
     assert_eq!(vm.madvise_free(fh, ID, pages(0, 16)), Ok(16));
     let taken: &'static RefCell<Vec<Folio>> = Box::leak(Box::default());
-    MEANWHILE.set(Some(Box::new(move || taken.borrow_mut().extend(vm.deferred_take()))));
+    MEANWHILE.set(Some(Box::new(move |_| taken.borrow_mut().extend(vm.deferred_take()))));
     let freed = vm.madvise_pageout(fh, ID, pages(0, 16)).unwrap();
     MEANWHILE.set(None);
     let found = taken.borrow().len();

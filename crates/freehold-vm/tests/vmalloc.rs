@@ -294,6 +294,19 @@ fn a_failed_order_lowers_the_cap_for_good() {
     assert_eq!((vm.stats().large_allocs, vm.stats().large_failures), (29, 4));
 }
 
+/// An area that there are too few frames for takes those there are, and gives them back: both are counted. Fails where
+/// only complete areas count as allocated. Tried.
+#[test]
+fn frames_of_an_area_that_failed_count_as_allocated_and_as_freed() {
+    let fh = frames(16, 1, SingleCpu);
+    let vm = vmalloc(SoftMmu::<1>::new(), 10_000, 4, 64);
+    assert!(matches!(vm.vmalloc(&fh, Layout::pages(5000)), Err(VmallocError::Alloc(_))));
+    let stats = vm.stats();
+    assert_eq!((stats.areas, stats.areas_freed), (0, 0));
+    assert!(stats.frames >= 4000 && stats.frames == stats.frames_freed, "{stats:?}");
+    assert_all_free(&fh);
+}
+
 #[test]
 fn vfree_frees_each_run_once_or_each_page() {
     for pages in [1, 4, 16, 64, 256, 512, 1024] {

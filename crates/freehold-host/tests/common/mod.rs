@@ -1,13 +1,15 @@
 //! Small machines on real memory, and processes that may end by a signal.
 #![allow(dead_code, unreachable_pub)]
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
 use freehold_host::freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
+    Access, Entry, Flush, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, Space, SpaceId, TABLE_ENTRIES,
+    Vm, Vma, Vpn, VpnRange,
 };
 use freehold_host::{Error, HostMmu};
 
@@ -80,6 +82,74 @@ pub fn machine_on<M: Mmu>(mmu: M, count: u64, spaces: u16, tables: u64) -> Vm<'s
 /// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
 pub fn machine_or_skip(test: &str, count: u64, spaces: u16, tables: u64) -> Option<Machine> {
     machine(count, spaces, tables).map_err(|error| skipped(test, &error)).ok()
+}
+
+/// Where another CPU could be doing something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    BeforeClearing,
+    /// Entries are taken: what becomes of their pages is not decided.
+    Cleared,
+}
+
+type Hook = Box<dyn FnMut(When)>;
+
+thread_local! {
+    /// What [`Hooked`] calls in this thread.
+    pub static MEANWHILE: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// The host's Mmu, with a hook in the middle of things.
+pub struct Hooked(pub HostMmu);
+
+fn meanwhile(when: When) {
+    let hook = MEANWHILE.with_borrow_mut(Option::take);
+    if let Some(mut hook) = hook {
+        hook(when);
+        MEANWHILE.with_borrow_mut(|place| *place = Some(hook));
+    }
+}
+
+impl Mmu for Hooked {
+    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+        self.0.map(space, at, frames, access, leaf)
+    }
+    fn unmap(&self, space: SpaceId, range: VpnRange) {
+        self.0.unmap(space, range);
+    }
+    fn flush(&self, batch: &[Flush]) {
+        self.0.flush(batch);
+    }
+    fn relax(&self) {
+        self.0.relax();
+    }
+    fn load(&self, slots: Slots<'_>) -> Entry {
+        self.0.load(slots)
+    }
+    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
+        self.0.map_entries(slots, first)
+    }
+    fn restore(&self, slots: Slots<'_>, first: Entry) {
+        self.0.restore(slots, first);
+    }
+    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
+        meanwhile(When::BeforeClearing);
+        let merged = self.0.get_and_clear(slots);
+        meanwhile(When::Cleared);
+        merged
+    }
+    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
+        self.0.clear_bits(slots, bits)
+    }
+    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
+        self.0.replace(slots, old, new)
+    }
+}
+
+/// [`machine_or_skip`] of one address space, with the hook.
+pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static, Hooked>> {
+    let mmu = HostMmu::new(1, pages(0, tables * TABLE_ENTRIES)).map_err(|error| skipped(test, &error)).ok()?;
+    Some(machine_on(Hooked(mmu), count, 1, tables))
 }
 
 /// What the `i`th word of a page holds that was stamped with a value. Zero is a page of zeroes.
