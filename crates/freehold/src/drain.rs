@@ -20,6 +20,15 @@ const HOLDS: usize = 4;
 const TICK_BLOCKS: u32 = 256;
 const TICK_HOLDS: u32 = 32;
 
+/// What to do where somebody else has the zone lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Wait for it.
+    Yes,
+    /// Leave the rest for another time: a free may have interrupted whoever has the lock.
+    No,
+}
+
 /// Which blocks to give back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Give {
@@ -48,15 +57,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // an atomic once they are gone: measured, a random free of everything costs a quarter if they stay.
         let zone = &self.zones[z];
         let pressed = zone.free.get() <= zone.high.get();
-        self.give_back(guard, z, if pressed { Give::DownTo(target) } else { Give::SpareWholes(target) });
+        let give = if pressed { Give::DownTo(target) } else { Give::SpareWholes(target) };
+        self.give_back(guard, z, give, Wait::No);
         if pcp.count() > pcp.high.get() {
-            // What is left stays: come back after another block's worth.
+            // What is left stays, be it that there is nothing to spare or that somebody had the zone lock: come back after
+            // another block's worth.
             pcp.high.set(pcp.count() + FRAMES as u32);
         }
     }
 
     /// Gives blocks of one zone back. At most 32 blocks, but for `Free` and `All`, which go to the end.
-    pub(crate) fn give_back(&self, guard: &CpuGuard<'_, 'm, P>, z: usize, give: Give) -> u32 {
+    pub(crate) fn give_back(&self, guard: &CpuGuard<'_, 'm, P>, z: usize, give: Give, wait: Wait) -> u32 {
         let zone = &self.zones[z];
         let pcp = self.pcp(guard.id.index(), z);
         let blocks = self.map.blocks;
@@ -86,7 +97,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 break;
             }
             let classes = batch.map(|index| if index == NONE { 0 } else { blocks[index as usize].exact_class() });
-            let lock = self.lock_zone(zone);
+            let lock = match wait {
+                Wait::Yes => Some(self.lock_zone(zone)),
+                Wait::No => zone.try_lock(&self.map),
+            };
+            let Some(lock) = lock else {
+                batch.iter().take(len).for_each(|&index| pcp.insert(blocks, index));
+                break;
+            };
             for (&index, &class) in batch.iter().zip(&classes).take(len) {
                 lock.place(index, class);
             }
@@ -182,7 +200,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 pcp.high.set((high - high / 8).max(least));
             }
             if pcp.count() > pcp.high.get() {
-                self.give_back(guard, z, Give::DownTo(pcp.high.get()));
+                self.give_back(guard, z, Give::DownTo(pcp.high.get()), Wait::Yes);
             }
             for _ in 0..TICK_HOLDS {
                 if zone.inbox.is_empty() {
@@ -213,7 +231,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
                 while self.collect_some(guard, TICK_BLOCKS) {}
                 for z in 0..self.zones.len() {
-                    self.give_back(guard, z, Give::Free);
+                    self.give_back(guard, z, Give::Free, Wait::Yes);
                 }
             });
         }
@@ -228,5 +246,50 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let state = &self.cpus[cpu.index()];
         let guard = CpuGuard::enter(self, state, cpu, false);
         f(&guard)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+
+    use crate::{Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, ZoneConfig};
+
+    /// A machine on which waiting for anything is a failure.
+    struct NeverWaits;
+
+    impl Platform for NeverWaits {
+        fn relax(&self) {
+            panic!("waited for a lock");
+        }
+    }
+
+    #[test]
+    fn a_free_above_the_high_mark_does_not_wait_for_the_zone_lock() {
+        let memory = [FrameRange::new(Pfn::new(512), 512 * 512).unwrap()];
+        let zones = [ZoneConfig::new(&memory)];
+        let fh = Freehold::leaked(&Config::new(2, &zones), NeverWaits).unwrap();
+        let block = Request::new(Order::PAGEBLOCK, Migratetype::Movable);
+        let here = fh.on(CpuId::new(0));
+        let taken: std::vec::Vec<Pfn> = (0..500).map(|_| here.alloc(block).unwrap()).collect();
+        // As code does that such a free interrupts.
+        let held = fh.zones[0].try_lock(&fh.map).unwrap();
+        let (last, rest) = taken.split_last().unwrap();
+        for &pfn in rest {
+            here.free(pfn, Order::PAGEBLOCK).unwrap();
+        }
+        let pcp = fh.pcp(0, 0);
+        assert!(pcp.count() > 400 * 512, "all of it stays in hand: {}", pcp.count());
+        drop(held);
+        fh.validate().unwrap();
+        let drains = fh.cpu_stats(CpuId::new(0)).unwrap().drains;
+        for _ in 0..4 {
+            here.free(*last, Order::PAGEBLOCK).unwrap();
+            assert_eq!(here.alloc(block).unwrap(), *last, "the one freed last is taken again");
+        }
+        here.free(*last, Order::PAGEBLOCK).unwrap();
+        here.tick().unwrap();
+        assert!(fh.cpu_stats(CpuId::new(0)).unwrap().drains > drains, "what stayed goes back later");
+        fh.validate().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::block::{FRAMES, WORDS};
-use crate::drain::Give;
+use crate::drain::{Give, Wait};
 use crate::handle::CpuGuard;
 use crate::holder::Holder;
 use crate::primitive::Plain;
@@ -98,7 +98,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.flush_combining(&guard);
             while self.collect_some(&guard, 64) {}
             for z in 0..self.zones.len() {
-                self.give_back(&guard, z, Give::All);
+                self.give_back(&guard, z, Give::All, Wait::Yes);
             }
             state.inbox.close();
             // What was pushed before it closed belongs to the zones by now, or to others.

@@ -1,7 +1,7 @@
 //! Orders 10 to 18: runs of wholly free blocks, and allocations within limits.
 
 use crate::block::{CLASS_FULL, FRAMES};
-use crate::drain::Give;
+use crate::drain::{Give, Wait};
 use crate::handle::CpuGuard;
 use crate::primitive::{Count, Plain};
 use crate::wholes::Search;
@@ -44,7 +44,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.with_cpu(CpuId::new(cpu as u16), |guard| {
                 while self.collect_some(guard, 64) {}
                 for z in 0..self.zones.len() {
-                    self.give_back(guard, z, Give::Wholes);
+                    self.give_back(guard, z, Give::Wholes, Wait::Yes);
                 }
             });
         }
