@@ -64,12 +64,18 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
     vertical.ticks.forEach((tick, i) => picture.append(
       svg("line", { class: "grid", x1: left, x2: right, y1: vertical.at(tick), y2: vertical.at(tick) }),
       svg("text", { class: "tick", x: left - 6, y: vertical.at(tick) + 4, "text-anchor": "end" }, labels[i])));
+    // Labels keep clear of each other; seven pixels a character is a wide font's.
+    let taken = -Infinity;
     horizontal.ticks.forEach((tick) => {
       const px = horizontal.at(tick);
       const anchor = px > right - 20 ? "end" : px < left + 12 ? "start" : "middle";
-      picture.append(
-        svg("line", { class: "axis", x1: px, x2: px, y1: bottom, y2: bottom + 4 }),
-        svg("text", { class: "tick", x: px, y: bottom + 17, "text-anchor": anchor }, (x.axisFormat || x.format)(tick)));
+      const label = (x.axisFormat || x.format)(tick);
+      const wide = label.length * 7;
+      const start = px - { start: 0, middle: wide / 2, end: wide }[anchor];
+      picture.append(svg("line", { class: "axis", x1: px, x2: px, y1: bottom, y2: bottom + 4 }));
+      if (start < taken) return;
+      taken = start + wide + 6;
+      picture.append(svg("text", { class: "tick", x: px, y: bottom + 17, "text-anchor": anchor }, label));
     });
     picture.append(
       svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
