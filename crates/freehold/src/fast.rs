@@ -23,7 +23,7 @@ use crate::holder::Holder;
 use crate::owner::{HINT_BLOCK, HINT_NONE, NOT_HELD, may_hold};
 use crate::percpu::{COMBINE, Combine, CpuState, NO_KEY};
 use crate::primitive::{AtomicBool, AtomicU64, Count, Plain, rarely};
-use crate::{Order, Pfn, Platform};
+use crate::{FrameRange, Order, Pfn, Platform};
 
 /// What the fast path of a free came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -198,6 +198,21 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         }
         lock.leave_owner();
         done
+    }
+
+    /// A range within one word, where there is nothing out of the ordinary about it. Counts as one free.
+    #[inline]
+    pub(crate) fn free_part_of_word(&self, range: FrameRange) -> bool {
+        let len = range.len();
+        if len == 0 || range.start.get() % 64 + len > 64 || !self.state.lock.try_enter_owner() {
+            return false;
+        }
+        let freed = self.free_run(range.start, len as u32);
+        if freed {
+            self.state.owner.counts_as_one_free(self.pcp, len);
+        }
+        self.state.lock.leave_owner();
+        freed
     }
 
     /// Frames of one word of a block of this CPU's own, by the owner, who is inside; `false` where anything is out of the

@@ -359,7 +359,8 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
     /// See [`FreeError`]; nothing has changed then.
     #[inline]
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        if range.len() == Order::PAGEBLOCK.frames() && self.free_one_block(range.start) {
+        let whole = range.len() == Order::PAGEBLOCK.frames() && self.free_one_block(range.start);
+        if whole || self.free_part_of_word(range) {
             return Ok(());
         }
         self.free_range_any(range)

@@ -227,6 +227,12 @@ impl OwnerState {
         fits
     }
 
+    /// Frames just counted singly were one call: the CPU has them in hand, but they are one free.
+    pub(crate) fn counts_as_one_free(&self, pcp: &Pcp, frames: u64) {
+        self.granted.set(self.granted.get().wrapping_sub(frames - 1));
+        pcp.add_frames(frames - 1);
+    }
+
     /// The CPU has that many more or fewer free frames in hand, which frees did not bring or allocations did not take.
     pub(crate) fn move_budget(&self, up: u64, down: u64) {
         let left = self.budget.get();
