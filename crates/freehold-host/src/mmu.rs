@@ -57,6 +57,8 @@
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
 //! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
+//! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is reclaimed, none can be
+//!   mapped read-only, and rights that are taken away are so in the entries only.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
 
@@ -177,9 +179,11 @@ impl Pages {
         FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
     }
 
-    /// Protection is changed by one thread at a time; see the module's documentation.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.protection.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Protection is changed by one thread at a time; see the module's documentation. In a forked child by none, and
+    /// the lock may be held for ever.
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        let here = !self.userfault.is_forked();
+        here.then(|| self.protection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
@@ -537,7 +541,8 @@ impl Mmu for HostMmu {
             let old = visible(entry.swap(if present { TAKEN } else { 0 }, Ordering::AcqRel));
             merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
         }
-        merged
+        // Nobody has seen what a forked child wrote.
+        if self.pages.userfault.is_forked() { merged.with(Entry::DIRTY) } else { merged }
     }
 
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
