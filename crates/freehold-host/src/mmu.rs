@@ -56,9 +56,9 @@
 //!
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
-//! - A forked child has a copy of the pages, which nobody watches: there every page counts as written to, and stays. The
-//!   parent notices nothing of the child.
 //! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
+//! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is reclaimed, none can be
+//!   mapped read-only, and rights that are taken away are so in the entries only.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
 
@@ -72,7 +72,6 @@ use rustix::io::Errno;
 
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
-use crate::stamp::Stamp;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
 
@@ -97,8 +96,6 @@ pub(crate) struct Pages {
     /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
     pub(crate) entries: Box<[AtomicU64]>,
     pub(crate) userfault: Userfault,
-    /// The userfaultfd is the memory's of the process that made it, whoever makes the call.
-    stamp: Stamp,
     protection: Mutex<()>,
     pub(crate) counters: Counters,
 }
@@ -182,9 +179,11 @@ impl Pages {
         FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
     }
 
-    /// Protection is changed by one thread at a time; see the module's documentation.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.protection.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Protection is changed by one thread at a time; see the module's documentation. In a forked child by none, and
+    /// the lock may be held for ever.
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        let here = !self.userfault.is_forked();
+        here.then(|| self.protection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
@@ -208,7 +207,7 @@ impl Pages {
     fn protect_changed(&self, index: usize, pages: u64) {
         // A forked child's pages are not watched: its calls would change the parent's. And its copy of the lock may be
         // held by a thread that it does not have.
-        if !self.stamp.is_forked() {
+        if !self.userfault.is_forked() {
             let _one = self.lock();
             count(&self.counters.protect_calls, 1);
             count(&self.counters.pages_protected, pages);
@@ -349,7 +348,6 @@ impl HostMmu {
             range,
             entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
-            stamp: Stamp::new()?,
             protection: Mutex::new(()),
             counters: Counters::default(),
         });
@@ -529,7 +527,7 @@ impl Mmu for HostMmu {
         if !first.is_writable() {
             // Nothing to see: nobody may write.
             fresh = first;
-            if self.pages.stamp.is_forked() {
+            if self.pages.userfault.is_forked() {
                 return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
             }
             let _one = self.pages.lock();
@@ -557,7 +555,7 @@ impl Mmu for HostMmu {
             merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
         }
         // A forked child's writes are not seen: whatever it has counts as written to.
-        if merged.is_mapped() && self.pages.stamp.is_forked() { merged.with(Entry::DIRTY) } else { merged }
+        if merged.is_mapped() && self.pages.userfault.is_forked() { merged.with(Entry::DIRTY) } else { merged }
     }
 
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
@@ -584,7 +582,7 @@ impl Mmu for HostMmu {
 impl Drop for HostMmu {
     fn drop(&mut self) {
         // In a forked child that would end the parent's watch, and what is written there after `madvise_free` be lost.
-        if self.pages.stamp.is_forked() {
+        if self.pages.userfault.is_forked() {
             return;
         }
         // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.

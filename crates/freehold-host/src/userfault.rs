@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
 
 use crate::Error;
+use crate::stamp::Stamp;
 use crate::sys::{Bytes, last_errno};
 
 const UFFD_API: u64 = 0xaa;
@@ -49,9 +50,13 @@ pub(crate) struct Fault {
 }
 
 /// One `userfaultfd`.
+///
+/// In a forked child the descriptor is still the parent's: what is asked of it happens to the parent's memory. So there
+/// nothing is.
 pub(crate) struct Userfault {
     fd: OwnedFd,
     kernel_faults: bool,
+    stamp: Stamp,
 }
 
 fn range(bytes: Bytes) -> Range {
@@ -74,7 +79,7 @@ impl Userfault {
             Err(errno) => return Err(Error::os("userfaultfd", errno, 0, HINT)),
         };
         let mut api = [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_THREAD_ID | FEATURE_UNPOPULATED, 0];
-        let this = Self { fd, kernel_faults };
+        let this = Self { fd, kernel_faults, stamp: Stamp::new()? };
         // SAFETY: the structure is three words.
         unsafe { this.ioctl(UFFDIO_API, &mut api) }.map_err(|errno| Error::os("UFFDIO_API", errno, 0, HINT))?;
         Ok(this)
@@ -85,10 +90,18 @@ impl Userfault {
         self.kernel_faults
     }
 
+    /// Whether this is a child of the process that made it, where no write is seen.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.stamp.is_forked()
+    }
+
     /// # Safety
     ///
     /// `arg` is the structure that the request takes.
     unsafe fn ioctl<T>(&self, request: u64, arg: &mut T) -> Result<(), Errno> {
+        if self.is_forked() {
+            return Err(Errno::PERM);
+        }
         loop {
             // SAFETY: the caller's promise; the structure outlives the call.
             let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(arg)) };

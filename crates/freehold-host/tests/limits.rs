@@ -2,18 +2,17 @@
 
 #[path = "common/child.rs"]
 mod child;
-#[path = "common/owner.rs"]
-mod owner;
+mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
+use common::{pages, skipped, space, vpn};
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError, Vma, Vpn, VpnRange,
 };
 use freehold_host::{Arena, Backing, Error, Frames, HostMmu, Lock};
-use owner::{pages, skipped, space, vpn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: u64 = 1 << 20;
@@ -153,7 +152,7 @@ fn machines_that_are_gone_leave_nothing_behind() {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let once = || match HostMmu::new(2, pages(0, 512)) {
             Ok(mmu) => drop(mmu),
-            Err(error) => skipped("machines_that_are_gone_leave_nothing_behind", error),
+            Err(error) => skipped("machines_that_are_gone_leave_nothing_behind", &error),
         };
         once();
         let before = (open(), threads());
@@ -184,7 +183,7 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     // SAFETY: nobody else uses this arena.
     let mmu = match unsafe { HostMmu::over(Arc::clone(&arena), first) } {
         Ok(mmu) => mmu,
-        Err(error) => return skipped("a_machine_over_an_arena_maps_each_frame_at_its_own_page", error),
+        Err(error) => return skipped("a_machine_over_an_arena_maps_each_frame_at_its_own_page", &error),
     };
     // SAFETY: only through the machine.
     let frames = unsafe { arena.frame_allocator() };
