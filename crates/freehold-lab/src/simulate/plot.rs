@@ -1,7 +1,7 @@
 //! Pictures of rows: throughput, waiting for locks and fragmentation against CPUs, a line an engine.
 //!
 //! ```text
-//!  frames per second          time waiting for locks       memory in begun blocks that is free
+//!  frames per second          time waiting for locks       unusable-free-space index
 //!  |            ___ freehold  |        ___ vanilla         |     ___
 //!  |   ____----               |   ___--                    |____/
 //!  +--------- CPUs (log)      +--------- CPUs (log)        +--------- CPUs (log)
@@ -79,9 +79,9 @@ const CHARTS: [Chart; 3] = [
         log: false,
     },
     Chart {
-        title: "free memory in pageblocks that are begun",
-        value: |r| 1.0 - r.used_block_density,
-        label: share,
+        title: "unusable-free-space index, order 9",
+        value: |r| r.unusable_index,
+        label: |value| format!("{value:.2}"),
         least: 0.1,
         log: false,
     },
