@@ -169,6 +169,8 @@ fn draw(
     let x_label = |x: &f64| if by_memory { memory((x * f64::from(1u32 << 30)) as u64) } else { format!("{x}") };
     // By doublings: CPUs and sizes of memory are powers of two as a rule.
     let doublings = (range.end / range.start).log2().round().max(1.0) as usize;
+    // Sizes of memory are longer than numbers of CPUs.
+    let x_labels = if by_memory { doublings.min(11) / 2 + 1 } else { doublings.min(11) + 1 };
     let x_range = range.log_scale().base(2.0);
     let mut builder = ChartBuilder::on(cell);
     builder.margin(8).margin_right(22).set_label_area_size(plotters::prelude::LabelAreaPosition::Left, 58);
@@ -181,7 +183,7 @@ fn draw(
             let mut context = $context;
             context
                 .configure_mesh()
-                .x_labels(doublings.min(11) + 1)
+                .x_labels(x_labels)
                 .y_labels($y_labels)
                 .x_label_formatter(&x_label)
                 .y_label_formatter(&|y: &f64| (chart.label)(*y))

@@ -54,7 +54,7 @@ const MEMORIES: [Memory; 2] = [
 ];
 
 pub(super) fn steps(plan: &Plan) -> usize {
-    plan.runs * MEMORIES.len() * 2
+    super::runs(plan) * MEMORIES.len() * 2
 }
 
 struct Both {
@@ -113,7 +113,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
                 continue;
             }
         };
-        for _ in 0..run.plan.runs {
+        for _ in 0..super::runs(run.plan) {
             for metrics in &memory.metrics {
                 if (run.stopped)() {
                     return Ok(());

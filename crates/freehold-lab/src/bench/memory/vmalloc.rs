@@ -66,7 +66,7 @@ impl Scale {
         if plan.scale == crate::bench::Scale::FULL {
             Self { in_software: 10, on_memory: 100, slices: 16 }
         } else {
-            Self { in_software: 50, on_memory: 500, slices: 5 }
+            Self { in_software: 150, on_memory: 1500, slices: 5 }
         }
     }
 }
