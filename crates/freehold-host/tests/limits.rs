@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{pages, skipped, space, vpn};
+use common::{skipped, space};
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError, Vma, Vpn, VpnRange,
@@ -16,6 +16,14 @@ use freehold_host::{Arena, Backing, Error, Frames, HostMmu, Lock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: u64 = 1 << 20;
+
+fn vpn(page: u64) -> Vpn {
+    Vpn::new(page)
+}
+
+fn pages(start: u64, len: u64) -> VpnRange {
+    VpnRange::new(vpn(start), len).unwrap()
+}
 
 fn all_free(arena: &Arena) {
     arena.drain().unwrap();
