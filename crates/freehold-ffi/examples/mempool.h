@@ -6,7 +6,8 @@
  * pool is the pool's for ever, and in pieces of one size. Here an object is a chunk of frames of memory that the program brings
  * (`populate`: huge pages, a memzone, anything mapped), accounted for in bitmaps beside it. A core frees what another one has
  * received without a lock, objects that are free are wholly free memory again (`mempool_contiguous`), and an object that is put
- * back twice, or was never taken, is refused instead of being handed out twice.
+ * back twice, or was never taken, is refused instead of being handed out twice (or, where the first free still waits in another
+ * core's buffer, counted when that arrives). It has the shape of rte_mempool_ops and needs no DPDK.
  *
  * Each function says in a word who may call it; 0 is success, a negative errno anything else.
  */
