@@ -266,9 +266,15 @@ impl Pages {
             return;
         }
         let (mut calls, mut done) = (0, 0);
-        // SAFETY: these pages' entries have been cleared, and their owners want them no more; the entries keep anybody
-        // from mapping something there before this returns.
-        let released = unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) };
+        let absent = self.userfault.is_forked() && self.memory().on_fork() == OnFork::Unmapped;
+        let released = if absent {
+            // A child does not have this memory, and may have something else there.
+            Ok(())
+        } else {
+            // SAFETY: these pages' entries have been cleared, and their owners want them no more; the entries keep
+            // anybody from mapping something there before this returns.
+            unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) }
+        };
         count(&self.counters.release_calls, calls);
         count(&self.counters.pages_released, done);
         count(&self.counters.release_refused, u64::from(released.is_err()));
@@ -418,6 +424,8 @@ impl HostMmu {
     #[must_use]
     pub fn stored(&self, space: SpaceId, vpn: Vpn) -> Stored {
         let Some(index) = self.pages.index(space, vpn) else { return Stored::Gone };
+        // There is nobody in a child whom waiting for would help, and what it writes stays.
+        let forked = self.pages.userfault.is_forked();
         loop {
             // SeqCst fence: as in `entry`.
             fence(Ordering::SeqCst);
@@ -425,9 +433,9 @@ impl HostMmu {
             let bits = self.pages.entries[index].load(Ordering::Acquire);
             let entry = Entry::from_bits(bits);
             return match entry.is_mapped() {
-                true if entry.is_dirty() => Stored::Kept,
+                true if entry.is_dirty() || forked => Stored::Kept,
                 true => Stored::Again,
-                false if bits & (TAKEN | DROPPING) != 0 => {
+                false if bits & (TAKEN | DROPPING) != 0 && !forked => {
                     std::thread::yield_now();
                     continue;
                 }
@@ -520,6 +528,10 @@ impl Mmu for HostMmu {
         for entry in entries {
             // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is mapped here now.
             while let Err(DROPPING) = entry.compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Acquire) {
+                if self.pages.userfault.is_forked() {
+                    // Who was dropping it is not here to end it. Relaxed: a child of a fork begins alone.
+                    entry.store(0, Ordering::Relaxed);
+                }
                 self.relax();
             }
         }

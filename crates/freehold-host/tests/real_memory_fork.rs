@@ -35,6 +35,8 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
             }
             // Nothing sees writes here, so nothing may be dropped: what the child has written since, above all.
             word(5).store(77, Relaxed);
+            // Not "again", which would be so for ever.
+            assert_eq!(vm.mmu().stored(ID, vpn(5)), freehold_host::Stored::Kept);
             assert_eq!(vm.madvise_pageout(&fh, ID, pages(0, 64)), Ok(0));
             let _ = vm.madvise_free(&fh, ID, pages(48, 16));
             word(50).store(78, Relaxed);

@@ -14,14 +14,24 @@
 //! One thing is different. Linux gives the frames back in `vfree`, before the flush, and trusts that nobody uses an area
 //! after freeing it. Here the frames wait, too: **no frame is freed while a CPU may reach it** holds for areas that are
 //! freed lazily. A stale access between the free and the purge reaches the area's own frames, or faults; never somebody
-//! else's. The price is that up to `lazy_max` pages wait with them. Who runs out of frames, addresses or nodes
-//! purges and tries again, so nothing fails that would not have failed otherwise.
+//! else's. The price is that up to `lazy_max` pages wait with them. Whoever runs out of frames, addresses or nodes in
+//! [`Vmalloc::vmalloc`] or [`Vmalloc::unmap_part`] purges and tries again. [`Vmalloc::vmap`] and [`Vmalloc::vm_map_ram`] have
+//! no page allocator to give frames back to: there the caller purges.
 
-use crate::primitive::Plain;
+use crate::primitive::{AtomicBool, Plain};
 use crate::runs::Runs;
 use crate::stats::count;
 use crate::vmalloc::Kind;
 use crate::{BATCH, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vmalloc, VmallocError, Vpn, VpnRange, lock};
+
+/// The right to purge. Given back also where a flush panics: it guards no data, and others would wait for ever.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        lock::release(self.0);
+    }
+}
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// From now on [`Vmalloc::vfree`] leaves areas to a later [`Vmalloc::purge`], until more than `pages` pages wait; 0,
@@ -71,6 +81,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub fn purge(&self, frames: &impl FrameAllocator) -> Result<u64, VmallocError> {
         // One at a time, so that who purges for want of something comes back to find it free.
         lock::acquire(&self.purging, || self.mmu.relax());
+        let turn = Turn(&self.purging);
         let (mut pages, mut result) = (0, Ok(()));
         loop {
             let mut areas = [VpnRange::default(); BATCH];
@@ -104,14 +115,14 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             result = result.and(self.free_runs(frames, runs, None));
         }
         count(&self.counters.purges, u64::from(pages > 0));
-        lock::release(&self.purging);
+        drop(turn);
         result.map(|()| pages).map_err(VmallocError::Free)
     }
 
     /// Somebody has run out of something: whether trying again may help.
     pub(crate) fn purge_for_want(&self, frames: &impl FrameAllocator) -> bool {
         // What others are purging at this moment helps, too.
-        let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0;
+        let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0 || self.purging.get();
         // Frames that cannot be freed have been freed by somebody else: nothing that this caller could do.
         waiting && {
             let _ = self.purge(frames);

@@ -97,6 +97,9 @@ pub struct Vmalloc<'m, M> {
     pub(crate) counters: Counters,
 }
 
+/// Purges for want of something in one call: while others go on freeing lazily what is missing may be taken again.
+const PURGES: usize = 3;
+
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Hands out areas within `range` of `space`. Each area takes one of `areas`, and one of `runs` for every run of
     /// neighbouring frames in it: one or a few where memory is not fragmented, one a page at worst.
@@ -199,15 +202,17 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// See [`VmallocError`]; nothing has changed then.
     pub fn vmalloc(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
-        match self.vmalloc_once(frames, layout) {
+        let mut result = self.vmalloc_once(frames, layout);
+        for _ in 0..PURGES {
+            let wants =
+                matches!(result, Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes | VmallocError::Alloc(_)));
             // What waits for a purge may be just what is missing.
-            Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes | VmallocError::Alloc(_))
-                if self.purge_for_want(frames) =>
-            {
-                self.vmalloc_once(frames, layout)
+            if !wants || !self.purge_for_want(frames) {
+                break;
             }
-            result => result,
+            result = self.vmalloc_once(frames, layout);
         }
+        result
     }
 
     fn vmalloc_once(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
@@ -215,10 +220,16 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         if layout.huge && layout.pages >= huge {
             if let Some(pages) = layout.pages.checked_next_multiple_of(huge) {
                 let aligned = Layout { pages, align: layout.align.max(huge), ..layout };
-                match self.vmalloc_with(frames, aligned, Order::PAGEBLOCK) {
-                    // No whole pageblocks, or no room for the alignment: ordinary entries will do.
-                    Err(VmallocError::Alloc(_) | VmallocError::NoSpace { .. }) => {}
-                    result => return result,
+                let lacks = |made: &Result<Vpn, VmallocError>| {
+                    matches!(made, Err(VmallocError::Alloc(_) | VmallocError::NoSpace { .. }))
+                };
+                let mut made = self.vmalloc_with(frames, aligned, Order::PAGEBLOCK);
+                if lacks(&made) && self.purge_for_want(frames) {
+                    made = self.vmalloc_with(frames, aligned, Order::PAGEBLOCK);
+                }
+                // No whole pageblocks, or no room for the alignment: ordinary entries will do.
+                if !lacks(&made) {
+                    return made;
                 }
             }
         }
@@ -474,7 +485,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
         let out = if inside {
             let (from, to) = (range.start.get() - start.get(), range.end.get() - start.get());
-            self.with(|state| state.runs.punch(&mut runs, from, to)).map_err(|NoNode| VmallocError::NoNodes)
+            let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
+            let mut out = punch(&mut runs);
+            if out.is_err() && self.purge_for_want(frames) {
+                out = punch(&mut runs);
+            }
+            out.map_err(|NoNode| VmallocError::NoNodes)
         } else {
             Err(VmallocError::OutOfArea { range })
         };
@@ -486,6 +502,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     }
 
     /// An area that shows the caller's frames, in the order given, each run of neighbours mapped with one call.
+    ///
+    /// Where areas are freed lazily and there is no room, [purge](Vmalloc::purge) and try again.
     ///
     /// # Errors
     ///
@@ -507,7 +525,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         Ok(())
     }
 
-    /// [`Vmalloc::vmap`] without a guard page, to read and write: for short-lived views of a few frames.
+    /// [`Vmalloc::vmap`] without a guard page, to read and write: for short-lived views of a few frames. The same holds
+    /// for areas that are freed lazily.
     ///
     /// # Errors
     ///

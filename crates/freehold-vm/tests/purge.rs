@@ -5,7 +5,7 @@ mod common;
 use std::sync::Mutex;
 
 use common::*;
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, SingleCpu};
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request, SingleCpu};
 use freehold_vm::{
     Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
     VmallocError, Vpn, VpnRange,
@@ -188,5 +188,48 @@ fn a_purge_reports_a_frame_freed_behind_its_areas_back() {
     fh.free(pfn, Order::ZERO).unwrap();
     assert_eq!(vm.purge(&fh), Err(VmallocError::Free(freehold::FreeError::DoubleFree { pfn })));
     assert_eq!((vm.lazy_pages(), vm.purge(&fh)), (0, Ok(0)));
+    assert_all_free(&fh);
+}
+
+/// A hole in the middle of a run needs a node more; the only one there is waits with a freed area.
+#[test]
+fn taking_a_part_away_purges_for_the_node_it_needs() {
+    let fh = frames(16, 1, SingleCpu);
+    let vm = vmalloc(SoftMmu::<1>::new(), 100, 8, 2);
+    vm.set_lazy_max(u64::MAX);
+    let kept = vm.vmalloc(&fh, Layout::pages(8)).unwrap();
+    let freed = vm.vmalloc(&fh, Layout::pages(8)).unwrap();
+    let middle = VpnRange::new(Vpn::new(kept.get() + 3), 2).unwrap();
+    assert_eq!(vm.unmap_part(&fh, kept, middle), Err(VmallocError::NoNodes), "no node, and nothing waits");
+    vm.vfree(&fh, freed).unwrap();
+    assert_eq!(vm.lazy_pages(), 8);
+    // A punch takes up to two nodes for the pieces; what waited has one.
+    let punched = vm.unmap_part(&fh, kept, middle);
+    assert_eq!(vm.lazy_pages(), 0, "purged for want of a node: {punched:?}");
+    vm.vfree(&fh, kept).unwrap();
+    vm.purge(&fh).unwrap();
+    assert_all_free(&fh);
+}
+
+/// Whole pageblocks that wait for a purge are purged rather than done without.
+#[test]
+fn a_huge_area_purges_for_its_block() {
+    let fh = frames(16, 1, SingleCpu);
+    // All blocks but one are in use.
+    let block = Request::new(Order::PAGEBLOCK, Migratetype::Unmovable);
+    let mut used: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(block).ok()).collect();
+    fh.free(used.pop().unwrap(), Order::PAGEBLOCK).unwrap();
+    let mut layout = Layout::pages(512);
+    layout.huge = true;
+    let vm = vmalloc(SoftMmu::<1>::new(), 4096, 8, 600);
+    vm.set_lazy_max(u64::MAX);
+    let first = vm.vmalloc(&fh, layout).unwrap();
+    vm.vfree(&fh, first).unwrap();
+    let maps = vm.stats().maps;
+    let second = vm.vmalloc(&fh, layout).unwrap();
+    assert_eq!((vm.stats().maps - maps, vm.stats().purges), (1, 1), "one mapping of one block");
+    vm.vfree(&fh, second).unwrap();
+    vm.purge(&fh).unwrap();
+    used.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
     assert_all_free(&fh);
 }

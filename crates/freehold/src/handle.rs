@@ -330,7 +330,8 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
         self.alloc_any(Request::new(order, migratetype).flags(flags))
     }
 
-    /// Frees `2^order` frames: any aligned part of what was allocated. Never waits for a lock.
+    /// Frees `2^order` frames: any aligned part of what was allocated. Takes no lock; where it
+    /// brings the CPU above its high mark it may wait for whoever is inside the CPU's state just then.
     ///
     /// # Errors
     ///
@@ -352,7 +353,8 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
         self.free_any(pfn, order)
     }
 
-    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
+    /// Frees any range of frames that were allocated, whatever the allocations were. Takes no lock; where it
+    /// brings the CPU above its high mark it may wait for whoever is inside the CPU's state just then.
     ///
     /// # Errors
     ///
@@ -386,7 +388,8 @@ impl<'a, 'm, P: Platform> Owned<'a, 'm, P> {
         }
     }
 
-    /// Frees single frames, in any order, each run that shares a word with one step. Never waits for a lock.
+    /// Frees single frames, in any order, each run that shares a word with one step. Takes no lock; where it
+    /// brings the CPU above its high mark it may wait for whoever is inside the CPU's state just then.
     ///
     /// # Errors
     ///
