@@ -173,7 +173,7 @@ fn python_example() {
 fn installed_as_a_distribution_would() {
     let Some(installed) = installed("gcc", "install") else { return };
     let version = env!("CARGO_PKG_VERSION");
-    let library = installed.library_directory();
+    let library = installed.built_libraries();
     let link = |name: &str| std::fs::read_link(library.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let soname = link("libfreehold.so");
     assert_eq!(link(soname.to_str().expect("text")).to_str(), Some(format!("libfreehold.so.{version}").as_str()));

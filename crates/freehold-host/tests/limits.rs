@@ -1,13 +1,11 @@
 //! Attempts at breaking it: frees that race, budgets of nothing, limits of the process, machines made and dropped.
 
-#[path = "common/child.rs"]
-mod child;
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{skipped, space};
+use common::{child, skipped, space};
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError, Vma, Vpn, VpnRange,

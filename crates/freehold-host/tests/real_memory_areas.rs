@@ -108,17 +108,14 @@ struct Area {
 struct Model {
     world: World,
     live: BTreeMap<u64, Area>,
-    rng: u64,
+    rng: Random,
     next: u64,
     seen: BTreeMap<&'static str, u64>,
 }
 
 impl Model {
     fn random(&mut self, below: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        (self.rng >> 11) % below
+        self.rng.below(below)
     }
 
     fn saw(&mut self, what: &'static str) {
@@ -367,13 +364,8 @@ impl Model {
 
 #[test]
 fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
-    let mut model = Model {
-        world: World::new(),
-        live: BTreeMap::new(),
-        rng: 0x9e37_79b9_7f4a_7c15,
-        next: 0,
-        seen: BTreeMap::new(),
-    };
+    let mut model =
+        Model { world: World::new(), live: BTreeMap::new(), rng: Random::new(0), next: 0, seen: BTreeMap::new() };
     for step in 0..STEPS {
         // Up to where there is no more, and down to little.
         model.step(step / 1_000 % 2 == 0);

@@ -72,7 +72,7 @@ struct Actor {
     pins: Vec<Pin>,
     file: File,
     pagemap: Option<File>,
-    rng: u64,
+    rng: Random,
     next: u64,
     /// What has happened, by kind: so that the test can say that everything did.
     seen: BTreeMap<&'static str, u64>,
@@ -95,17 +95,14 @@ impl Actor {
             pins: Vec::new(),
             file: rustix::fs::memfd_create("stamps", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into(),
             pagemap: File::open("/proc/self/pagemap").ok(),
-            rng: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            rng: Random::new(seed),
             next: 0,
             seen: BTreeMap::new(),
         }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        (self.rng >> 11) % below
+        self.rng.below(below)
     }
 
     fn saw(&mut self, what: &'static str) {

@@ -49,7 +49,7 @@ struct Worker<'a> {
     frames: &'a Frames,
     number: u64,
     pages: Vec<Page>,
-    rng: u64,
+    rng: Random,
     next: u64,
     seen: BTreeMap<&'static str, u64>,
 }
@@ -61,17 +61,14 @@ impl<'a> Worker<'a> {
             frames,
             number,
             pages: vec![Page::Empty(Some(0)); PAGES as usize],
-            rng: (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            rng: Random::new(number),
             next: 0,
             seen: BTreeMap::new(),
         }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        (self.rng >> 11) % below
+        self.rng.below(below)
     }
 
     fn saw(&mut self, what: &'static str) {

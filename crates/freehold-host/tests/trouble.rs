@@ -3,13 +3,15 @@
 //! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself again with the name
 //! of one test and `FREEHOLD_CHILD` set.
 
+#[path = "common/child.rs"]
+mod child;
+
 use std::io::Write;
-use std::mem::ManuallyDrop;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use std::{panic, thread};
+use std::thread;
 
+use child::fork;
 use freehold_host::freehold::{Migratetype, Order};
 use freehold_host::{Arena, Backing, Error, Frames, Lock, Numa, OnFork, Topology};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -40,47 +42,6 @@ fn in_a_process_of_its_own(test: &str) -> bool {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     false
-}
-
-/// Forks, runs `child` in the child, and returns its exit status: 0 where it returned true.
-///
-/// What the child's closure owns is the child's; the parent's copy of it is forgotten.
-fn fork(child: impl FnOnce() -> bool) -> i32 {
-    let child = ManuallyDrop::new(child);
-    // SAFETY: the child only runs `child` and leaves by `_exit`, without unwinding or running anybody's destructors.
-    // What it uses of the standard library takes no lock that another thread could have held: no allocation by other
-    // threads runs while it is made (glibc makes `malloc` safe after fork anyway).
-    match unsafe { libc::fork() } {
-        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
-        0 => {
-            let child = ManuallyDrop::into_inner(child);
-            let ok = panic::catch_unwind(panic::AssertUnwindSafe(child)).unwrap_or(false);
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(i32::from(!ok)) }
-        }
-        pid => {
-            // A child that hangs on a lock shall fail the test, not hang it.
-            let start = Instant::now();
-            let mut status = 0;
-            loop {
-                // SAFETY: our own child, and a place for its status.
-                let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
-                if waited == pid {
-                    break;
-                }
-                if start.elapsed() > Duration::from_secs(60) {
-                    // SAFETY: as above.
-                    unsafe {
-                        libc::kill(pid, libc::SIGKILL);
-                        libc::waitpid(pid, &raw mut status, 0);
-                    }
-                    panic!("the child hangs");
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
-            status
-        }
-    }
 }
 
 #[test]

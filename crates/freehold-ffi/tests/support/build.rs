@@ -80,15 +80,15 @@ impl Installed {
         Self { prefix }
     }
 
-    pub(crate) fn library_directory(&self) -> PathBuf {
+    pub(crate) fn built_libraries(&self) -> PathBuf {
         self.prefix.join("usr/lib")
     }
 
     /// A program that runs with the shared library.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", self.library_directory());
-        command.env("FREEHOLD_LIBRARY", self.library_directory().join("libfreehold.so"));
+        command.env("LD_LIBRARY_PATH", self.built_libraries());
+        command.env("FREEHOLD_LIBRARY", self.built_libraries().join("libfreehold.so"));
         command
     }
 
@@ -101,10 +101,10 @@ impl Installed {
         command.arg(root().join(source)).arg("-o").arg(&output);
         match link {
             Link::Shared => {
-                command.arg("-L").arg(self.library_directory()).args(["-lfreehold", "-lpthread"]);
+                command.arg("-L").arg(self.built_libraries()).args(["-lfreehold", "-lpthread"]);
             }
             Link::Static => {
-                command.arg(self.library_directory().join("libfreehold.a")).args(SYSTEM_LIBRARIES);
+                command.arg(self.built_libraries().join("libfreehold.a")).args(SYSTEM_LIBRARIES);
             }
         }
         run(&mut command);

@@ -25,7 +25,8 @@ pub fn fork(child: impl FnOnce() -> bool) -> i32 {
     }
 }
 
-fn wait(pid: i32) -> i32 {
+/// A child's wait status, once it has ended.
+pub fn wait(pid: i32) -> i32 {
     let start = Instant::now();
     let mut status = 0;
     // SAFETY: our own child, and a place for its status.
@@ -42,27 +43,4 @@ fn wait(pid: i32) -> i32 {
         std::thread::sleep(Duration::from_millis(1));
     }
     status
-}
-
-/// Whether using that byte ends a process with `SIGSEGV`. Rust's own handler would print a message and end it the same
-/// way; the child does without.
-pub fn faults(at: *mut u8, write: bool) -> bool {
-    let status = fork(|| {
-        // SAFETY: the child's own affair. The access is the point: it faults, or reads or writes a byte that the child
-        // alone can see or that the caller does not mind.
-        unsafe {
-            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
-            if write {
-                at.write_volatile(at.read_volatile());
-            } else {
-                at.read_volatile();
-            }
-        }
-        true
-    });
-    if status == 0 {
-        return false;
-    }
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
-    true
 }

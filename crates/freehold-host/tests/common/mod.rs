@@ -1,10 +1,11 @@
 //! Small machines on real memory, and processes that may end by a signal.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod child;
+
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
 use freehold_host::freehold_vm::{
@@ -183,6 +184,22 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
     Ok(value)
 }
 
+/// Random numbers, the same for the same seed: Marsaglia's xorshift64.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % below
+    }
+}
+
 /// How a forked child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -220,24 +237,7 @@ pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
         // SAFETY: ends the process.
         unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) }
     }
-    let start = Instant::now();
-    let mut status = 0;
-    loop {
-        // SAFETY: our own child, and a place for its status.
-        let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
-        if waited == pid {
-            break;
-        }
-        if start.elapsed() > Duration::from_secs(60) {
-            // SAFETY: our own child.
-            unsafe {
-                libc::kill(pid, libc::SIGKILL);
-                libc::waitpid(pid, &raw mut status, 0);
-            }
-            panic!("the child hangs");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let status = child::wait(pid);
     // SAFETY: the page made above, used by nobody any more.
     let tried = unsafe { trying.0.read_volatile() } == 1;
     // SAFETY: as above.

@@ -28,8 +28,8 @@ pub trait Machine: Sync {
     /// Where there is no such CPU.
     fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, Refused>;
 
-    /// Gives everything that CPUs hold back, so that each run begins alike.
-    fn drain(&self);
+    /// Gives everything that CPUs hold back, so that each run begins alike; nothing where CPUs hold nothing.
+    fn drain(&self) {}
 
     /// Checks the engine where it can be checked: consistent, and `live` frames in use.
     ///
@@ -39,7 +39,9 @@ pub trait Machine: Sync {
     fn check(&self, live: u64) -> Result<(), String>;
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
-    fn free_blocks(&self) -> Option<u64>;
+    fn free_blocks(&self) -> Option<u64> {
+        None
+    }
 
     /// What has happened under its zone locks since it was made, exact while nobody uses it; `None` where it has none
     /// or does not count.

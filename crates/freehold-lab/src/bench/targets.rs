@@ -22,18 +22,24 @@ enum Goal {
     Elsewhere(&'static str),
 }
 
-struct Target {
+/// What a metric is to reach; the goals of virtual memory are of their own kind.
+pub(super) struct Target<G> {
+    pub(super) work: &'static str,
+    pub(super) benchmark: &'static str,
+    pub(super) metric: &'static str,
+    pub(super) goal: G,
+}
+
+pub(super) const fn target<G: Copy>(
     work: &'static str,
     benchmark: &'static str,
     metric: &'static str,
-    goal: Goal,
-}
-
-const fn target(work: &'static str, benchmark: &'static str, metric: &'static str, goal: Goal) -> Target {
+    goal: G,
+) -> Target<G> {
     Target { work, benchmark, metric, goal }
 }
 
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target<Goal>; 20] = [
     target("order-0 pair, one thread", "pair", "ns_per_pair_order0", Goal::Rmw(0.8)),
     target("order-9 pair", "pair", "ns_per_pair_order9", Goal::Rmw(2.0)),
     target("1 GiB in single frames: allocation", "bulk", "ns_per_alloc", Goal::Rmw(0.6)),
@@ -92,7 +98,7 @@ pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).chain(memory::targets::verdicts(report)).collect()
 }
 
-fn verdict(target: &Target, report: &Report) -> Verdict {
+fn verdict(target: &Target<Goal>, report: &Report) -> Verdict {
     let row = report.row(target.benchmark, target.metric, FREEHOLD);
     let peer = report.row(target.benchmark, target.metric, BUDDY_SYSTEM);
     let (text, figures) = match target.goal {
@@ -144,7 +150,13 @@ fn verdict(target: &Target, report: &Report) -> Verdict {
 }
 
 /// How much more than the metric `other` of the same benchmark.
-fn over(report: &Report, target: &Target, row: Option<&Row>, other: &str, most: f64) -> Option<(String, String, bool)> {
+fn over(
+    report: &Report,
+    target: &Target<Goal>,
+    row: Option<&Row>,
+    other: &str,
+    most: f64,
+) -> Option<(String, String, bool)> {
     let (row, other) = (row?, report.row(target.benchmark, other, FREEHOLD)?);
     let text = |over: f64| format!("{:+.1} %", over * 100.0);
     let over = row.median / other.median - 1.0;

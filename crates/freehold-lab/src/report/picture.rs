@@ -65,9 +65,9 @@ const CHART: f64 = 230.0;
 const AXIS_LEFT: f64 = 44.0;
 const AXIS_RIGHT: f64 = 68.0;
 
-const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
-const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
+pub(crate) const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+pub(crate) const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
+pub(crate) const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 const AREA: RGBColor = RGBColor(0xe3, 0xeb, 0xf3);
 const WARN: RGBColor = RGBColor(0xb3, 0x3c, 0x00);
 

@@ -21,6 +21,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::model::Model;
 use super::output::memory;
 use super::run::Row;
+use crate::report::picture::{INK, QUIET, RULE};
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +32,6 @@ const WIDTH: u32 = 1080;
 const ROW: u32 = 270;
 const HEAD: u32 = 44;
 const FOOT: u32 = 30;
-const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
-const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 /// Okabe and Ito's, as in the pictures of replays.
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0x00, 0x00, 0x00),

@@ -34,15 +34,9 @@ impl Machine for BitmapMachine {
         Ok(BitmapCpu { shared: &self.shared })
     }
 
-    fn drain(&self) {}
-
     /// It offers nothing to check.
     fn check(&self, _: u64) -> Result<(), String> {
         Ok(())
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        None
     }
 }
 

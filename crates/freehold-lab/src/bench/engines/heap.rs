@@ -27,15 +27,9 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
         Ok(HeapCpu { heap: &self.0 })
     }
 
-    fn drain(&self) {}
-
     /// They offer nothing to check.
     fn check(&self, _: u64) -> Result<(), String> {
         Ok(())
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        None
     }
 
     fn is_memory(&self) -> bool {

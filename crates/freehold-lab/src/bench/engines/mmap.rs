@@ -24,15 +24,9 @@ impl Machine for MmapMachine {
         Ok(MmapCpu)
     }
 
-    fn drain(&self) {}
-
     /// It offers nothing to check.
     fn check(&self, _: u64) -> Result<(), String> {
         Ok(())
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        None
     }
 
     fn is_memory(&self) -> bool {

@@ -15,14 +15,8 @@ impl Machine for RingAlone {
         Ok(RingAloneCpu { next: 0 })
     }
 
-    fn drain(&self) {}
-
     fn check(&self, _: u64) -> Result<(), String> {
         Ok(())
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::FREEHOLD;
 use crate::bench::result::{Report, Row};
-use crate::bench::targets::Verdict;
+use crate::bench::targets::{Target, Verdict, target};
 
 /// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
 /// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
@@ -20,18 +20,7 @@ enum Goal {
     AtMost(f64),
 }
 
-struct Target {
-    work: &'static str,
-    benchmark: &'static str,
-    metric: &'static str,
-    goal: Goal,
-}
-
-const fn target(work: &'static str, benchmark: &'static str, metric: &'static str, goal: Goal) -> Target {
-    Target { work, benchmark, metric, goal }
-}
-
-const TARGETS: &[Target] = &[
+const TARGETS: &[Target<Goal>] = &[
     target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
         Goal::Times(4.0)
     }),
@@ -51,7 +40,7 @@ pub(in crate::bench) fn verdicts(report: &Report) -> impl Iterator<Item = Verdic
     TARGETS.iter().map(|target| verdict(target, report))
 }
 
-fn verdict(target: &Target, report: &Report) -> Verdict {
+fn verdict(target: &Target<Goal>, report: &Report) -> Verdict {
     let row = report.row(target.benchmark, target.metric, FREEHOLD);
     let (text, figures) = match target.goal {
         Goal::Times(least) => {
