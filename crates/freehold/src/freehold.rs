@@ -2,21 +2,20 @@
 
 use core::mem::MaybeUninit;
 
-use crate::biased::Barrier;
-use crate::block::{Block, CLASS_DETACHED, FLAG_HOLES, FRAMES, NONE, WORDS};
-use crate::carve::{ALIGN, Carver};
-use crate::config::{Config, ConfigError, Watermarks};
-use crate::holder::Holder;
-use crate::inbox::Inbox;
-use crate::map::{FrameMap, MemoryRange, SECTION_BLOCKS};
-use crate::percpu::{CpuState, Pcp};
+use crate::block::layout::{ALIGN, Carver};
+use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
+use crate::block::tag::{ABSENT, HOLES, ZONE_GROUP};
+use crate::cpu::lease::SLOTS;
+use crate::cpu::state::{CpuState, Cursors};
+use crate::group::Group;
+use crate::group::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
-use crate::remote::Inboxes;
-use crate::shelf::TYPES;
-use crate::wholes::Wholes;
-use crate::zone::{Zone, ZoneGuard, map_blocks};
-use crate::{CpuId, FrameRange, Migratetype, NodeId, Pfn};
+use crate::types::config::{Config, ConfigError, Watermarks};
+use crate::zone::bitmap::WholeBitmap;
+use crate::zone::watermarks::kernel_watermarks;
+use crate::zone::{Zone, ZoneParts, bitmap_blocks};
+use crate::{CpuId, NodeId, Pfn};
 
 /// A page-frame allocator over the caller's metadata memory. See the [crate's documentation](crate).
 ///
@@ -28,27 +27,29 @@ pub struct Freehold<'m, P> {
     pub(crate) zones: &'m [Zone<'m>],
     pub(crate) cpus: &'m [CpuState],
     /// One for each (CPU, zone).
-    pub(crate) pcps: &'m [Pcp],
+    pub(crate) cursors: &'m [Cursors],
     /// For each node the zones to try, in order.
     zonelists: &'m [AtomicU8],
     /// The node of each CPU.
     cpu_nodes: &'m [AtomicU8],
     /// Serialises changes to which CPUs and what memory there are.
-    pub(crate) hotplug: AtomicBool,
+    pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
+    /// Recalls so far, for their numbers.
+    pub(crate) recalls: AtomicU32,
     /// Frees made where the CPU's state was not to be had.
     pub(crate) unattributed_frees: AtomicU64,
+    /// Double frees that no call could see.
+    pub(crate) late_double_frees: AtomicU64,
 }
 
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
-    blocks: &'m [Block],
     cpus: &'m [CpuState],
-    pcps: &'m [Pcp],
+    cursors: &'m [Cursors],
     zones: &'m [Zone<'m>],
-    sections: &'m [AtomicU32],
-    ranges: &'m [MemoryRange],
+    map: FrameMap<'m>,
     zonelists: &'m [AtomicU8],
     cpu_nodes: &'m [AtomicU8],
 }
@@ -62,37 +63,49 @@ fn nodes(config: &Config<'_>) -> usize {
 fn cut<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
+    let (first_section, sections) = config.section_span();
     Parts {
-        blocks: carver.take((config.slots() * SECTION_BLOCKS) as usize, |_| Block::new()),
         cpus: carver.take(cpus, |_| CpuState::new()),
-        pcps: carver.take(cpus * zones, |_| Pcp::new()),
-        sections: carver.take(config.section_span().1 as usize, |_| AtomicU32::new(NONE)),
-        ranges: carver.take(config.memory_ranges(), |_| MemoryRange::new()),
+        cursors: carver.take(cpus * zones, |_| Cursors::new()),
+        zones: cut_zones(config, carver),
         zonelists: carver.take(nodes(config) * zones, |_| AtomicU8::new(0)),
         cpu_nodes: carver.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
-        zones: {
-            // The zones' own slices come first, so that each zone can be written with them.
-            let mut levels = [[&[][..]; 3]; 64];
-            let mut homes = [&[][..]; 64];
-            for (z, zone) in config.zones.iter().enumerate() {
-                let sizes = Wholes::sizes(map_blocks(zone.span));
-                levels[z] = sizes.map(|n| carver.take(n, |_| AtomicU64::new(0)));
-                homes[z] = carver.take(cpus * TYPES, |_| AtomicU32::new(NONE));
-            }
-            carver.take(zones, |z| {
-                let zone = &config.zones[z];
-                let [words, any, any2] = levels[z];
-                Zone::new(z as u8, zone.node, zone.span, Wholes::new(words, any, any2), homes[z])
-            })
+        map: FrameMap {
+            sections: carver.take(sections as usize, |_| AtomicU32::new(NO_SLOT)),
+            first_section,
+            ranges: carver.take(config.memory_ranges(), |_| MemoryRange::new()),
+            blocks: carver.take_blocks((config.slots() * SECTION_BLOCKS) as usize),
+            setting_up: AtomicBool::new(false),
         },
     }
+}
+
+fn cut_zones<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> &'m [Zone<'m>] {
+    // The zones' own slices come first, so that each zone can be written with them.
+    let mut levels = [[&[][..]; 3]; 64];
+    let mut tainted = [&[][..]; 64];
+    let mut groups = [&[][..]; 64];
+    for (z, zone) in config.zones.iter().enumerate() {
+        let blocks = bitmap_blocks(zone.span);
+        levels[z] = WholeBitmap::sizes(blocks).map(|n| carver.take(n, |_| AtomicU64::new(0)));
+        tainted[z] = carver.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
+        let n = config.cpus.div_ceil(config.group_size(zone));
+        groups[z] = carver.take(usize::from(n), |_| Group::new());
+    }
+    carver.take(config.zones.len(), |z| {
+        let zone = &config.zones[z];
+        let [words, any, any2] = levels[z];
+        let bitmap = WholeBitmap::new(words, any, any2);
+        let parts = ZoneParts { bitmap, tainted: tainted[z], groups: groups[z] };
+        Zone::new(z as u8, zone.node, zone.span, config.group_size(zone), parts)
+    })
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the alignment of the region.
     ///
-    /// 256 bytes for each 2 MiB of memory (128 KiB a GiB, 0.0122 %), in whole sections of 128 MiB, and about 2.5 KiB
-    /// for each CPU and zone.
+    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 4 KiB for each group of
+    /// CPUs and about 3 KiB for each CPU.
     ///
     /// # Errors
     ///
@@ -106,7 +119,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration free.
     ///
-    /// Takes time proportional to the memory managed: about 256 bytes are written for each 2 MiB.
+    /// Writes one bit for each 2 MiB and what CPUs and groups need. A block's metadata is written when the first of its
+    /// section of 128 MiB is used: what the region holds until then does not matter, and pages of it that the host backs
+    /// on first use stay unbacked.
     ///
     /// # Errors
     ///
@@ -121,21 +136,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let asymmetric = platform.has_heavy_barrier();
         let this = Self {
             platform,
-            map: FrameMap {
-                sections: parts.sections,
-                first_section: config.section_span().0,
-                blocks: parts.blocks,
-                ranges: parts.ranges,
-                slots: AtomicU32::new(0),
-            },
+            map: parts.map,
             zones: parts.zones,
             cpus: parts.cpus,
-            pcps: parts.pcps,
+            cursors: parts.cursors,
             zonelists: parts.zonelists,
             cpu_nodes: parts.cpu_nodes,
-            hotplug: AtomicBool::new(false),
+            hotplug: Lock::new(),
             asymmetric,
+            recalls: AtomicU32::new(0),
             unattributed_frees: AtomicU64::new(0),
+            late_double_frees: AtomicU64::new(0),
         };
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
@@ -144,14 +155,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         this.compute_watermarks(config);
-        for (cpu, state) in this.cpus.iter().enumerate() {
-            state.first_pcp.set((cpu * this.zones.len() + this.first_zone(cpu)) as u32);
+        for (number, cpu) in this.cpus.iter().enumerate() {
+            cpu.home_zone.set(this.zonelist(number, None).next().unwrap_or(0) as u32);
+            cpu.online.set(number < usize::from(config.online));
         }
-        for cpu in 0..usize::from(config.online) {
-            this.cpus[cpu].inbox.open();
-            this.cpus[cpu].online.set(true);
-        }
-        this.compute_shares();
+        this.compute_limits();
         Ok(this)
     }
 
@@ -168,72 +176,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let place = (0..zones).filter(|&other| rank(other) < rank(z)).count();
                 list[place].set(z as u8);
             }
-        }
-    }
-
-    /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug lock, or before
-    /// anyone else knows this allocator. `false` where a section or a range slot is missing; nothing has changed then.
-    pub(crate) fn populate(&self, zone: &Zone<'m>, range: FrameRange, cma: &[FrameRange]) -> bool {
-        // A piece that continues another one needs no entry of its own.
-        let used = |r: &&MemoryRange| r.start.get() < r.end.get() && zone.span.contains(Pfn::new(r.start.get()));
-        let below = self.map.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
-        let above = self.map.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
-        let free = self.map.ranges.iter().find(|r| r.start.get() == r.end.get());
-        let Some(entry) = below.or(above).or(free) else { return false };
-        let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
-        // All slots at once or none.
-        let sections = || ((first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS)).map(|s| s << crate::map::SECTION_SHIFT);
-        let missing = sections().filter(|&pfn| self.map.locate(pfn).is_none()).count() as u64;
-        if missing > self.map.free_slots() || sections().any(|pfn| self.map.slot_for(pfn).is_none()) {
-            return false;
-        }
-        let start = below.map_or(range.start.get(), |r| r.start.get());
-        let end = above.map_or(range.end.get(), |r| r.end.get());
-        if let (Some(_), Some(above)) = (below, above) {
-            above.end.set(above.start.get());
-        }
-        entry.start.set(start);
-        entry.end.set(end);
-        for number in first..=last {
-            let Some(index) = self.map.locate_block(number) else { continue };
-            let base = number << 9;
-            let start = range.start.get().max(base);
-            let end = range.end.get().min(base + FRAMES as u64);
-            let mut present = [0; WORDS];
-            for (w, m) in crate::bits::spans((start - base) as usize, (end - start) as usize) {
-                present[w] |= m;
-            }
-            self.populate_block(zone, index, &present, cma);
-        }
-        true
-    }
-
-    fn populate_block(&self, zone: &Zone<'m>, index: u32, present: &[u64; WORDS], cma: &[FrameRange]) {
-        let block = &self.map.blocks[index as usize];
-        let frames: u32 = present.iter().map(|m| m.count_ones()).sum();
-        loop {
-            let guard = self.lock_zone_quietly(zone);
-            if block.holder() == Holder::NOBODY {
-                block.set_zone(zone.id);
-                let base = Pfn::new(block.base());
-                let is_cma = cma.iter().any(|r| r.contains(base));
-                block.set_migratetype(if is_cma { Migratetype::Cma } else { Migratetype::Movable } as u8);
-                block.set_class(CLASS_DETACHED);
-            } else if block.holder() == Holder::ZONE {
-                // Two pieces of memory meet in one block.
-                guard.unplace(index);
-            } else {
-                drop(guard);
-                self.pull(index);
-                continue;
-            }
-            block.add_memory(present);
-            block.count.set(block.popcount() as u16);
-            // Written while the zone has the block, so nobody takes a frame of it as present that is not.
-            block.set_flag(FLAG_HOLES, self.map.present_of_ranges(block) != [!0; WORDS]);
-            guard.place(index, block.exact_class());
-            zone.managed.set(zone.managed.get() + u64::from(frames));
-            return;
         }
     }
 
@@ -258,7 +200,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
         for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
             let [min, low, high] = kernel_watermarks(zone.managed.get(), total);
-            let _guard = self.lock_zone_quietly(zone);
+            let _guard = self.hold_quietly(zone);
             zone.min.set(min);
             zone.low.set(low);
             zone.high.set(high);
@@ -275,7 +217,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }
-        let _guard = self.lock_zone(z);
+        let _guard = self.hold(z, ZONE_GROUP);
         z.kernel_marks.set(false);
         z.min.set(min);
         z.low.set(low);
@@ -283,57 +225,40 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Gives each CPU that is online its share of each zone: at most an eighth of it between them all (Linux 6.7's
-    /// `high_max`). A share below one block means that the CPU holds none and is served from the zone's own.
-    pub(crate) fn compute_shares(&self) {
-        let online = self.cpus.iter().filter(|c| c.online.get()).count().max(1) as u64;
-        for (z, zone) in self.zones.iter().enumerate() {
-            let share = zone.managed.get() / 8 / online;
-            let least = (zone.low.get() / online).max(2 * FRAMES as u64).min(share);
-            for cpu in 0..self.cpus.len() {
-                let pcp = self.pcp(cpu, z);
-                pcp.high_max.set(share.min(u64::from(u32::MAX / 2)) as u32);
-                pcp.high_min.set(least.min(u64::from(u32::MAX / 2)) as u32);
-                pcp.high.set(pcp.high.get().clamp(pcp.high_min.get(), pcp.high_max.get()));
-            }
+    /// How many words each CPU may lease, and how many whole blocks each group keeps: all leases together are at most 1 %
+    /// of memory, but for one word a CPU, without which every allocation would be a compare-exchange on a line that all
+    /// CPUs share.
+    pub(crate) fn compute_limits(&self) {
+        let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
+        let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
+        let words = managed / 100 / 64 / online;
+        for cpu in self.cpus {
+            // Relaxed: read by its CPU at its next lease.
+            cpu.leases.set_limit(words.clamp(1, SLOTS as u64) as u32);
+        }
+        for zone in self.zones {
+            let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
+            zone.keep.set((a_group / 64).clamp(1, 8) as u32);
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn pcp(&self, cpu: usize, zone: usize) -> &'m Pcp {
-        &self.pcps[cpu * self.zones.len() + zone]
-    }
-
     /// The zones for requests from that CPU, or of that node, in the order to try them.
-    pub(crate) fn zonelist(&self, cpu: usize, node: Option<NodeId>) -> impl Iterator<Item = usize> + Clone {
+    pub(crate) fn zonelist(&self, cpu: usize, node: Option<NodeId>) -> impl Iterator<Item = usize> + Clone + use<'m, P> {
         let zones = self.zones.len();
         let nodes = self.zonelists.len() / zones;
         let node = node.map_or(self.cpu_nodes[cpu].get() as usize, |n| n.get() as usize % nodes);
         self.zonelists[node * zones..(node + 1) * zones].iter().map(|z| z.get() as usize)
     }
 
-    /// The zone that requests from that CPU go to first.
-    pub(crate) fn first_zone(&self, cpu: usize) -> usize {
-        self.zonelist(cpu, None).next().unwrap_or(0)
-    }
-
-    pub(crate) fn lock_zone<'z>(&'z self, zone: &'z Zone<'m>) -> ZoneGuard<'z, 'm> {
-        zone.lock(&self.map, || self.platform.relax())
-    }
-
-    /// Takes the lock for a look that the statistics shall not show.
-    pub(crate) fn lock_zone_quietly<'z>(&'z self, zone: &'z Zone<'m>) -> ZoneGuard<'z, 'm> {
-        let mut guard = self.lock_zone(zone);
-        guard.counted = false;
-        guard
+    /// Takes a zone's lock for a look that the statistics do not show.
+    pub(crate) fn hold_quietly(&self, zone: &'m Zone<'m>) -> crate::transfer::held::Held<'_, 'm, P> {
+        let held = self.hold(zone, ZONE_GROUP);
+        held.counted.set(false);
+        held
     }
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
         HostBarrier(&self.platform)
-    }
-
-    pub(crate) fn late_double_free(&self, pfn: u64) {
-        self.platform.late_double_free(Pfn::new(pfn));
     }
 
     /// Tells the host about changed pressure. Called at the edge of the API, without locks.
@@ -348,22 +273,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         1 => PressureLevel::Low,
                         _ => PressureLevel::Min,
                     },
-                    free: zone.free.get(),
+                    free: zone.free(),
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
             }
         }
-    }
-
-    /// Runs `f` while nobody else changes which CPUs and what memory there are.
-    pub(crate) fn with_hotplug_lock<T>(&self, f: impl FnOnce() -> T) -> T {
-        // Acquire / Release: an ordinary spin lock.
-        while self.hotplug.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.barrier().relax();
-        }
-        let result = f();
-        self.hotplug.store(false, Ordering::Release);
-        result
     }
 
     /// How many zones there are.
@@ -379,13 +293,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The zone that a frame belongs to, as an index into the configuration; `None` where there is no memory. Constant
-    /// time, but for blocks with holes.
+    /// time, but for blocks with holes and blocks never used.
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
-        let block = &self.map.blocks[self.map.locate(pfn.get())? as usize];
-        let present =
-            block.holder() != Holder::NOBODY && (!block.has_flag(FLAG_HOLES) || self.map.is_present(pfn.get()));
-        present.then(|| block.zone() as usize)
+        let tag = self.map.locate(pfn.get()).map(|index| self.map.head(index).tag.get());
+        match tag.filter(|tag| tag.state() != ABSENT) {
+            Some(tag) if !tag.has(HOLES) => Some(tag.zone()),
+            _ => self.zones.iter().position(|z| z.span.contains(pfn) && self.map.is_present(pfn.get())),
+        }
     }
 
     /// The host that was given to [`Freehold::new`].
@@ -399,27 +314,3 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
-/// min, low and high of a zone, in frames; see [`Watermarks::Kernel`].
-pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
-    if total == 0 {
-        return [0; 3];
-    }
-    let min_kib = (total * 4 * 16).isqrt().clamp(128, 262_144);
-    let min = (u128::from(min_kib / 4) * u128::from(managed) / u128::from(total)) as u64;
-    let gap = (min / 4).max(managed / 1000);
-    [min, min + gap, min + 2 * gap]
-}
-
-impl<P: Platform> Inboxes for Freehold<'_, P> {
-    #[inline]
-    fn inbox(&self, block: &Block, holder: Holder) -> Option<&Inbox> {
-        if holder == Holder::ZONE {
-            return Some(&self.zones[block.zone() as usize].inbox);
-        }
-        self.cpus.get(holder.as_cpu()?.index()).map(|cpu| &cpu.inbox)
-    }
-
-    fn relax(&self) {
-        self.platform.relax();
-    }
-}

@@ -46,72 +46,38 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
-mod alloc;
-mod biased;
-mod bits;
 mod block;
-#[expect(unsafe_code, reason = "cuts the caller's memory into slices; see there")]
-mod carve;
-mod config;
+mod calls;
 mod cpu;
-mod drain;
-mod error;
-mod fast;
-mod flags;
-mod free;
 mod freehold;
-mod handle;
-mod holder;
-mod hotplug;
-mod inbox;
+mod group;
 mod inspect;
-mod isolate;
-mod large;
-mod limits;
-mod map;
-mod migratetype;
-mod order;
-mod owner;
-mod percpu;
-mod pfn;
 mod platform;
 mod primitive;
-mod refill;
-mod remote;
-mod report;
-mod request;
-mod shelf;
-mod stats;
-mod steal;
 #[cfg(feature = "std")]
 mod threads;
-mod validate;
-mod wholes;
+mod transfer;
+mod types;
 mod zone;
 
-#[cfg(all(test, loom))]
-mod loom_locks;
-#[cfg(all(test, loom))]
-mod loom_tests;
-
-pub use config::{Config, ConfigError, Watermarks, ZoneConfig};
-pub use cpu::{CpuId, NodeId};
-pub use error::{AllocError, BulkFreeError, FreeError};
-pub use flags::AllocFlags;
+pub use calls::handles::{On, Owned};
 pub use freehold::Freehold;
-pub use handle::{On, Owned};
-pub use hotplug::HotplugError;
-pub use inspect::PageblockState;
-pub use migratetype::Migratetype;
-pub use order::Order;
-pub use pfn::{FrameRange, Pfn};
+pub use inspect::pageblocks::PageblockState;
+pub use inspect::report::Totals;
+pub use inspect::stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
+pub use inspect::validate::Violation;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
-pub use report::Totals;
-pub use request::Request;
-pub use stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
 #[cfg(feature = "std")]
 pub use threads::Threads;
-pub use validate::Violation;
+pub use transfer::hotplug::HotplugError;
+pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
+pub use types::error::{AllocError, BulkFreeError, FreeError};
+pub use types::flags::AllocFlags;
+pub use types::ids::{CpuId, NodeId};
+pub use types::migratetype::Migratetype;
+pub use types::order::Order;
+pub use types::pfn::{FrameRange, Pfn};
+pub use types::request::Request;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();

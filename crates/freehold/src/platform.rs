@@ -2,7 +2,7 @@
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
-use crate::biased::Barrier;
+use crate::cpu::door::Barrier;
 use crate::{CpuId, Pfn};
 
 /// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.

@@ -61,6 +61,19 @@ macro_rules! count {
 
 count!(AtomicU32: u32, AtomicU64: u64);
 
+/// Counters that several parties may write at once.
+pub(crate) trait SharedCount {
+    /// Adds, wrapping.
+    fn add_shared(&self, n: u64);
+}
+
+impl SharedCount for AtomicU64 {
+    fn add_shared(&self, n: u64) {
+        // Relaxed: a statistic.
+        self.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
 /// Called where a branch is hardly ever taken, so that the compiler lays its code out of the way.
 #[cold]
 #[inline(always)]

@@ -109,17 +109,16 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
             Err(FreeError::Misaligned { pfn: Pfn::new(pfn.get() + 1), order: order(1) })
         );
         assert_eq!(free(9000, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(9000) }));
-        assert_eq!(free(pfn.get() + 4, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(pfn.get() + 4) }));
+        // Something of its block is in use: there a free frame is a free frame.
+        assert_eq!(free(pfn.get() + 4, 0), Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 4) }));
         assert_eq!(on.free_range(range(pfn.get(), 0)), Err(FreeError::ZeroLength));
         let error = on.free_range(range(12000, 1000)).unwrap_err();
         assert_eq!(error, FreeError::PastEnd { pfn: Pfn::new(12288) });
         let error = on.free_range(range(pfn.get(), 5)).unwrap_err();
-        assert_eq!(error, FreeError::NeverAllocated { pfn: Pfn::new(pfn.get() + 4) });
+        assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 4) });
         fh.validate().unwrap();
     }
     on.free(Pfn::new(pfn.get() + 2), Order::ZERO).unwrap();
-    // What waits in a combining buffer only its own CPU can see.
-    on.flush().unwrap();
     for c in 0..2 {
         let twice = fh.on(cpu(c)).free(Pfn::new(pfn.get() + 2), Order::ZERO);
         assert_eq!(twice, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 2) }));
@@ -134,46 +133,35 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_double_free_is_seen_in_the_callers_buffer_and_in_the_holders_hand() {
-    let fh = machine(2, 64);
-    let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
-    // Waits in CPU 1's combining buffer.
-    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
-    assert_eq!(fh.on(cpu(1)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
-    fh.on(cpu(1)).flush().unwrap();
-    // Published, not collected.
-    for c in 0..2 {
-        assert_eq!(fh.on(cpu(c)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
-    }
-    fh.on(cpu(0)).tick().unwrap();
-    for c in 0..2 {
-        assert_eq!(fh.on(cpu(c)).free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }));
-    }
-    assert_all_free(&fh);
-}
-
-#[test]
-fn a_double_free_that_no_call_can_see_is_reported_late_and_frees_once() {
-    use std::sync::Mutex;
-    #[derive(Default)]
-    struct Host(Mutex<Vec<Pfn>>);
-    impl freehold::Platform for Host {
-        fn late_double_free(&self, pfn: Pfn) {
-            self.0.lock().unwrap().push(pfn);
+fn a_double_free_is_seen_by_every_cpu_wherever_the_frame_is() {
+    let fh = machine(3, 64);
+    let refused = |pfn: Pfn, at: &str| {
+        for c in 0..3 {
+            let twice = fh.on(cpu(c)).free(pfn, Order::ZERO);
+            assert_eq!(twice, Err(FreeError::DoubleFree { pfn }), "CPU {c}, {at}");
+            let twice = fh.on(cpu(c)).free_bulk(&[pfn]);
+            assert_eq!(twice.unwrap_err().error, FreeError::DoubleFree { pfn }, "CPU {c}, {at}");
         }
-    }
-    let memory = [range(512, 64 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(3, &[zone]), Host::default());
-    let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
-    // Both wait in buffers that the other cannot read.
-    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
-    fh.on(cpu(2)).free(pfn, Order::ZERO).unwrap();
-    fh.on(cpu(1)).flush().unwrap();
-    fh.on(cpu(2)).flush().unwrap();
-    assert_eq!(*fh.platform().0.lock().unwrap(), [pfn]);
-    assert_eq!(fh.totals().cpus.late_double_frees, 1);
+    };
+    let frames: Vec<Pfn> = (0..8).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap()).collect();
+    // In the word, freed by another CPU while CPU 0 leases it.
+    fh.on(cpu(1)).free(frames[0], Order::ZERO).unwrap();
+    refused(frames[0], "in a word that somebody leases");
+    // In the leaseholder's hand.
+    fh.on(cpu(0)).free(frames[1], Order::ZERO).unwrap();
+    refused(frames[1], "in a hand");
+    // In a lease that a second free has brought about.
+    fh.on(cpu(0)).flush().unwrap();
+    fh.on(cpu(2)).free(frames[2], Order::ZERO).unwrap();
+    fh.on(cpu(2)).free(frames[3], Order::ZERO).unwrap();
+    refused(frames[2], "in the hand of a CPU that only frees");
+    refused(frames[3], "in the hand of a CPU that only frees");
+    fh.on(cpu(2)).tick().unwrap();
+    frames[4..].iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
+    refused(frames[2], "after a tick");
+    assert_eq!(fh.totals().late_double_frees, 0);
     assert_all_free(&fh);
+    refused(frames[0], "in a whole block");
 }
 
 #[test]

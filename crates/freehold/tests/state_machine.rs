@@ -330,7 +330,7 @@ fn run<P: Platform>(fh: &Freehold<'_, P>, managed: u64, reserve: u64, ops: Vec<O
         fh.on(cpu(i as u16 % CPUS)).free_range(FrameRange::new(Pfn::new(s), l).unwrap()).unwrap();
     }
     assert_all_free(fh);
-    assert_eq!(fh.totals().cpus.late_double_frees, 0);
+    assert_eq!(fh.totals().late_double_frees, 0);
 }
 
 /// The biased paths on one thread: there is nobody whose stores a heavy barrier would have to wait for.

@@ -162,8 +162,8 @@ fn stress<P: Platform + Send>(platform: P, threads: u16, steps: u32, mib: u64) {
     }
     assert_all_free(&fh);
     let totals = fh.totals();
-    assert_eq!(totals.cpus.late_double_frees, 0);
-    assert!(totals.cpus.remote_frees > 0 && totals.cpus.collected_frames > 0);
+    assert_eq!(totals.late_double_frees, 0);
+    assert!(totals.cpus.recalls > 0, "nobody ever ran out of memory");
     let stats = fh.zone_stats(0).unwrap();
     assert_eq!(stats.free_blocks, frames / 512);
     let largest = range(BASE, frames).chunks(Order::MAX).map(|(_, order)| order).max();
@@ -279,5 +279,5 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
     }
     assert_all_free(&fh);
     assert_eq!(fh.zone_stats(0).unwrap().managed, frames);
-    assert_eq!(fh.totals().cpus.late_double_frees, 0);
+    assert_eq!(fh.totals().late_double_frees, 0);
 }

@@ -586,7 +586,7 @@ impl<'a, 'm> Player<'a, 'm> {
             assert_eq!(stats.largest_free_order(), self.fh.largest_possible_order(z), "zone {z} at the end");
         }
         assert_eq!(self.host.late.load(Ordering::Relaxed), self.late, "late double frees");
-        assert_eq!(self.fh.totals().cpus.late_double_frees, self.late, "late double frees counted");
+        assert_eq!(self.fh.totals().late_double_frees, self.late, "late double frees counted");
         if !self.reserves {
             if let Some(largest) = self.fh.largest_possible_order(0) {
                 self.fh.on(id).alloc(Request::new(largest, Migratetype::Movable)).unwrap();

@@ -1,0 +1,161 @@
+//! Which block a frame belongs to: constant time, whatever the holes between the zones.
+//!
+//! ```text
+//! sections  one u32 for each 128 MiB of the PFN span: the slot of its 64 blocks, or NONE until first used
+//! blocks    slot * 64 + (block within its section)
+//! ranges    where memory is, at frame granularity: looked at only for blocks with holes and for wrong frees
+//! ```
+//!
+//! A section without a slot is either no memory or memory of which nothing was ever allocated: all its blocks are whole,
+//! and only the zone's bitmap knows them. A section keeps its slot for good, so a lookup can never race with its reuse.
+
+use super::bits;
+use super::layout::{Blocks, Index};
+use super::tag::{ABSENT, HOLES};
+use super::words::{Head, Line, Links};
+use super::{FRAMES, NONE, WORDS};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain};
+
+/// Log2 of the blocks in a section. Small under loom, which looks at every one.
+const SECTION_BLOCKS_LOG: u32 = if cfg!(loom) { 1 } else { 6 };
+/// Blocks in a section.
+pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
+/// Log2 of the frames in a section.
+pub(crate) const SECTION_SHIFT: u32 = 9 + SECTION_BLOCKS_LOG;
+
+/// A piece of memory, at frame granularity; empty entries are free to use.
+pub(crate) struct MemoryRange {
+    pub(crate) start: AtomicU64,
+    pub(crate) end: AtomicU64,
+}
+
+impl MemoryRange {
+    pub(crate) fn new() -> Self {
+        Self { start: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct FrameMap<'m> {
+    pub(crate) sections: &'m [AtomicU32],
+    pub(crate) first_section: u64,
+    pub(crate) blocks: Blocks<'m>,
+    pub(crate) ranges: &'m [MemoryRange],
+    /// Somebody is setting a section up.
+    pub(crate) setting_up: AtomicBool,
+}
+
+impl<'m> FrameMap<'m> {
+    /// The frame's block; `None` where its section is not set up, or outside the span.
+    #[inline(always)]
+    pub(crate) fn locate(&self, pfn: u64) -> Option<Index> {
+        let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
+        // Compared as 64 bits: a 32-bit index would take a frame for another one.
+        if section >= self.sections.len() as u64 {
+            return None;
+        }
+        // Acquire: pairs with `slot_for`. A plain load on x86.
+        let slot = self.sections[section as usize].load(Ordering::Acquire);
+        // Without a slot the sum is above every block that is set up: one comparison for both.
+        let in_section = (pfn >> 9) as u32 & (SECTION_BLOCKS as u32 - 1);
+        self.blocks.index(slot.wrapping_shl(SECTION_BLOCKS_LOG) | in_section)
+    }
+
+    /// A block by its number: its PFN divided by 512.
+    pub(crate) fn locate_block(&self, number: u64) -> Option<Index> {
+        self.locate(number << 9)
+    }
+
+    /// A block by an index that a list or a lease keeps.
+    #[inline(always)]
+    pub(crate) fn index(&self, raw: u32) -> Option<Index> {
+        self.blocks.index(raw)
+    }
+
+    #[inline(always)]
+    pub(crate) fn line(&self, index: Index) -> &'m Line {
+        self.blocks.line(index)
+    }
+    #[inline(always)]
+    pub(crate) fn head(&self, index: Index) -> &'m Head {
+        self.blocks.head(index)
+    }
+    #[inline(always)]
+    pub(crate) fn links(&self, index: Index) -> &'m Links {
+        self.blocks.links(index)
+    }
+
+    /// The PFN of a block's first frame.
+    #[inline(always)]
+    pub(crate) fn base(&self, index: Index) -> u64 {
+        u64::from(self.head(index).number) << 9
+    }
+
+    /// Sets up the section of that frame if it is not; `false` where there is no room for another one, or outside the
+    /// span. Writes some 7 KiB.
+    pub(crate) fn set_up(&self, pfn: u64, relax: impl Fn()) -> bool {
+        let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
+        if section >= self.sections.len() as u64 {
+            return false;
+        }
+        let entry = &self.sections[section as usize];
+        // Acquire / Release: an ordinary spin lock, never taken by a free.
+        while self.setting_up.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            relax();
+        }
+        let mut done = entry.get() != NO_SLOT;
+        if !done {
+            let number = (section + self.first_section) << SECTION_BLOCKS_LOG;
+            if let Some(first) = self.blocks.set_up(SECTION_BLOCKS as u32, |i| number as u32 + i) {
+                // Release: see `locate`.
+                entry.store(first >> SECTION_BLOCKS_LOG, Ordering::Release);
+                done = true;
+            }
+        }
+        self.setting_up.store(false, Ordering::Release);
+        done
+    }
+
+    /// How many more sections can be set up.
+    pub(crate) fn free_slots(&self) -> u64 {
+        u64::from(self.blocks.len() - self.blocks.ready()) / SECTION_BLOCKS
+    }
+
+    /// All blocks that are set up, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
+        (0..self.blocks.ready()).filter_map(|raw| self.index(raw))
+    }
+
+    /// Whether there is memory at that frame. Looks at every range: for the rare cases only.
+    pub(crate) fn is_present(&self, pfn: u64) -> bool {
+        self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get())
+    }
+
+    /// Which frames of a block exist.
+    pub(crate) fn present(&self, index: Index) -> [u64; WORDS] {
+        let tag = self.head(index).tag.get();
+        match tag.state() {
+            ABSENT => [0; WORDS],
+            _ if !tag.has(HOLES) => [!0; WORDS],
+            _ => self.present_of_ranges(self.base(index)),
+        }
+    }
+
+    /// Which frames of the block that starts at `base` exist, by the ranges alone.
+    pub(crate) fn present_of_ranges(&self, base: u64) -> [u64; WORDS] {
+        let mut present = [0; WORDS];
+        for r in self.ranges {
+            let start = r.start.get().max(base);
+            let end = r.end.get().min(base + FRAMES as u64);
+            if start < end {
+                for (w, m) in bits::spans((start - base) as usize, (end - start) as usize) {
+                    present[w] |= m;
+                }
+            }
+        }
+        present
+    }
+}
+
+/// No section has that slot.
+pub(crate) const NO_SLOT: u32 = NONE >> 6;

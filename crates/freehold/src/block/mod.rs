@@ -1,0 +1,31 @@
+//! A pageblock's metadata: which of its 512 frames are free, in what state it is, which CPU leases which of its words.
+//!
+//! ```text
+//! PFN ──map──> index ──> Line   words[8]                    1 bit a frame, 1 = free and in nobody's hand   64 bytes
+//!                        Head   tag, class, leases[8]       read by every free                             32 bytes
+//!                        Links  of its holder's lists       under the holder's lock                        16 bytes
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`bits`] | runs of set bits: what a buddy system keeps lists for |
+//! | [`tag`] | state, type, zone and group in one word; the class |
+//! | [`map`] | from a PFN to its block, set up section by section when first used |
+//! | [`words`] | the only two ways in which frames move between a word and a hand: `take` and `put` |
+//! | [`layout`] | how the caller's metadata memory is cut |
+
+pub(crate) mod bits;
+#[expect(unsafe_code, reason = "cuts the caller's memory into slices; see there")]
+pub(crate) mod layout;
+pub(crate) mod map;
+pub(crate) mod tag;
+pub(crate) mod words;
+
+/// Words of 64 frames in a block.
+pub(crate) const WORDS: usize = 8;
+/// Frames in a block.
+pub(crate) const FRAMES: usize = WORDS * 64;
+/// No block: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+/// The order of a block.
+pub(crate) const BLOCK_ORDER: u32 = 9;

@@ -1,0 +1,306 @@
+//! The words of a block, and the only two ways in which frames move between a word and somebody's hand.
+//!
+//! ```text
+//!            put: fetch_or, by anybody at any time
+//!   hand  ------------------------------------------>  word
+//!         <------------------------------------------
+//!            take: swap(0) by who has leased the word; compare-exchange by anybody, where nobody has
+//! ```
+//!
+//! A frame is in exactly one place: allocated, in its word, in the mask of the one CPU that leases the word, or in a block
+//! whose tag says that all of it is free. `fetch_or` shows whether a frame was in its word already: a double free changes
+//! nothing and is seen at once.
+//!
+//! **Leases.** `leases[w]` names the CPU whose hand the frames of word `w` may be in. It is set, by a compare-exchange,
+//! before the word is emptied, and cleared after the frames are back. [`EMPTY`] beside the name says that the hand had
+//! nothing left: anybody else may take the lease over.
+//!
+//! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It may be too high, since
+//! frames are taken without telling, but when all is quiet it is not too low: a put that completes a larger run announces
+//! the block to its group. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the
+//! bit and then reads the class. Both are sequentially consistent, so one of them sees the other.
+
+use super::tag::TagCell;
+use super::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, Plain};
+
+/// Nothing is known to be free.
+pub(crate) const CLASS_NONE: u8 = 0;
+/// Every frame is free.
+pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
+/// Classes that lists are kept for.
+pub(crate) const CLASSES: usize = CLASS_WHOLE as usize + 1;
+/// Announced: in its group's inbox, or between two groups. Puts need not announce it again.
+pub(crate) const CLASS_QUEUED: u8 = u8::MAX;
+
+/// In a lease: the CPU has nothing of the word in hand.
+pub(crate) const EMPTY: u16 = 1 << 15;
+/// CPUs that a lease can name.
+pub(crate) const MAX_CPUS: u16 = EMPTY - 2;
+
+/// The words of one block: a cache line that all who free into it write.
+#[repr(C, align(64))]
+pub(crate) struct Line([AtomicU64; WORDS]);
+
+/// What a free reads of a block before it touches the words, and who leases each word.
+#[repr(C, align(32))]
+pub(crate) struct Head {
+    pub(crate) tag: TagCell,
+    /// The pageblock's number: PFN divided by 512.
+    pub(crate) number: u32,
+    leases: [AtomicU16; WORDS],
+    class: AtomicU8,
+}
+
+/// What the holder of the block's lock keeps about it.
+pub(crate) struct Links {
+    pub(crate) next: AtomicU32,
+    pub(crate) prev: AtomicU32,
+    /// The link of the inbox it waits in.
+    pub(crate) inbox_next: AtomicU32,
+    /// Which list it is on; see [`crate::group::lists`].
+    pub(crate) list: AtomicU16,
+    /// Free frames when it was listed.
+    pub(crate) count: AtomicU16,
+}
+
+impl Links {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: AtomicU32::new(NONE),
+            prev: AtomicU32::new(NONE),
+            inbox_next: AtomicU32::new(NONE),
+            list: AtomicU16::new(crate::group::lists::NO_LIST),
+            count: AtomicU16::new(0),
+        }
+    }
+}
+
+impl Head {
+    pub(crate) fn new(number: u32) -> Self {
+        Self {
+            tag: TagCell::new(),
+            number,
+            leases: core::array::from_fn(|_| AtomicU16::new(0)),
+            class: AtomicU8::new(CLASS_NONE),
+        }
+    }
+
+    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing in hand.
+    #[inline(always)]
+    pub(crate) fn lease(&self, w: usize) -> u16 {
+        // SeqCst: the lister's side of the class protocol reads it after it has set the class to 0. Acquire is part of
+        // it: what the leaseholder's hand shows was written before.
+        self.leases[w % WORDS].load(Ordering::SeqCst)
+    }
+
+    /// Changes who leases a word; `false` where it is not `from` any more.
+    #[inline(always)]
+    pub(crate) fn change_lease(&self, w: usize, from: u16, to: u16) -> bool {
+        // AcqRel: whoever had it before is done with the word, and whoever looks next sees the new one's hand.
+        self.leases[w % WORDS].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The leaseholder says that its hand is empty, or gives the lease up.
+    #[inline(always)]
+    pub(crate) fn set_lease(&self, w: usize, to: u16) {
+        // SeqCst: the class is read next; see the module's documentation.
+        self.leases[w % WORDS].store(to, Ordering::SeqCst);
+    }
+
+    /// Whether somebody may have frames of the word in hand.
+    #[inline(always)]
+    pub(crate) fn is_leased(&self, w: usize) -> bool {
+        let lease = self.lease(w);
+        lease != 0 && lease & EMPTY == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn class(&self) -> u8 {
+        // SeqCst: see the module's documentation.
+        self.class.load(Ordering::SeqCst)
+    }
+
+    /// Marks the block as announced; returns the class that it had.
+    pub(crate) fn queue(&self) -> u8 {
+        // SeqCst: see the module's documentation.
+        self.class.swap(CLASS_QUEUED, Ordering::SeqCst)
+    }
+
+    /// The lister's first step for a block that may be in an inbox; `false` where it is, so that it is looked at once more.
+    pub(crate) fn begin_listing_unless_queued(&self) -> bool {
+        let class = self.class();
+        // SeqCst: the words are read next. Relaxed on failure: it was announced.
+        class != CLASS_QUEUED
+            && self.class.compare_exchange(class, CLASS_NONE, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// The first step of who has just popped it from an inbox: from now on every put announces it again.
+    pub(crate) fn begin_listing(&self) {
+        // SeqCst: the words are read next.
+        self.class.store(CLASS_NONE, Ordering::SeqCst);
+    }
+
+    /// The lister's last step; `false` where a put has announced the block meanwhile, which leaves it announced.
+    pub(crate) fn end_listing(&self, class: u8) -> bool {
+        // SeqCst: see the module's documentation. Relaxed on failure: nothing was learnt.
+        self.class.compare_exchange(CLASS_NONE, class, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether a put that left a word as `now` completed a run larger than the lists know of. `bits` are the frames put.
+    #[inline(always)]
+    pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
+        // From order 6 on the runs are whole words: who lists the block looks at the others. An announced block has the
+        // highest class, so only a word that is full takes the long way in vain.
+        let order = u32::from(self.class()).min(6);
+        if bits & (bits - 1) == 0 {
+            let start = bits.trailing_zeros() & !((1 << order) - 1);
+            let run = bits::mask(start, 1 << order);
+            return now & run == run;
+        }
+        bits::runs(now, order) != 0
+    }
+}
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// A glance at a word.
+    #[inline(always)]
+    pub(crate) fn word(&self, w: usize) -> u64 {
+        // Relaxed: a glance. What depends on it is checked by the exchange that follows.
+        self.0[w % WORDS].load(Ordering::Relaxed)
+    }
+
+    /// A word as the lister reads it.
+    pub(crate) fn word_after_class(&self, w: usize) -> u64 {
+        // SeqCst: see the module's documentation.
+        self.0[w % WORDS].load(Ordering::SeqCst)
+    }
+
+    /// Puts frames into their word. Returns what the word is now.
+    ///
+    /// # Errors
+    ///
+    /// Those of the frames that were there already; nothing has changed then.
+    #[inline(always)]
+    pub(crate) fn put(&self, w: usize, bits: u64) -> Result<u64, u64> {
+        let word = &self.0[w % WORDS];
+        if bits & (bits - 1) == 0 {
+            // SeqCst: the class is read next; see the module's documentation. Release is part of it: what the freer did
+            // to the frames comes before their next owner's use.
+            let old = word.fetch_or(bits, Ordering::SeqCst);
+            return if old & bits == 0 { Ok(old | bits) } else { Err(old & bits) };
+        }
+        let mut old = self.word(w);
+        loop {
+            if old & bits != 0 {
+                return Err(old & bits);
+            }
+            // SeqCst: as above. Each failure is another CPU's success on the same word.
+            match word.compare_exchange_weak(old, old | bits, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Ok(old | bits),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Puts frames that this CPU had in hand. Returns what the word is now, and which frames were there already: frees
+    /// that went wrong unseen, which leave the frame free once.
+    #[inline]
+    pub(crate) fn put_back(&self, w: usize, bits: u64) -> (u64, u64) {
+        // SeqCst: as `put`.
+        let old = self.0[w % WORDS].fetch_or(bits, Ordering::SeqCst);
+        (old | bits, old & bits)
+    }
+
+    /// Takes all of a word: for who has just leased it, or has it leased.
+    #[inline(always)]
+    pub(crate) fn take_word(&self, w: usize) -> u64 {
+        // Acquire: pairs with the puts. SeqCst, since the tag is read next: see `words::Line::take_word`'s callers.
+        self.0[w % WORDS].swap(0, Ordering::SeqCst)
+    }
+
+    /// Takes just these frames if all of them are there; for words that nobody leases.
+    pub(crate) fn take_bits(&self, w: usize, bits: u64) -> bool {
+        let word = &self.0[w % WORDS];
+        let mut old = self.word(w);
+        while old & bits == bits {
+            // Acquire: pairs with the puts.
+            match word.compare_exchange_weak(old, old & !bits, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
+    }
+
+    /// Makes every frame free: for a block that only this CPU can reach.
+    pub(crate) fn fill(&self) {
+        // Relaxed: the tag's store publishes it.
+        self.0.iter().for_each(|word| word.set(!0));
+    }
+
+    /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees that went wrong unseen.
+    #[inline(always)]
+    pub(crate) fn has_strays(&self) -> bool {
+        self.0.iter().fold(0, |any, word| any | word.get()) != 0
+    }
+
+    /// A stray word; see [`has_strays`](Self::has_strays).
+    #[cold]
+    pub(crate) fn take_stray(&self, w: usize) -> u64 {
+        // Acquire: pairs with the put.
+        self.0[w % WORDS].swap(0, Ordering::Acquire)
+    }
+
+    /// Free frames in the words.
+    pub(crate) fn count(&self) -> u32 {
+        (0..WORDS).map(|w| self.word(w).count_ones()).sum()
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        (0..WORDS).all(|w| self.word(w) == !0)
+    }
+}
+
+/// Where the first aligned run of that order (0 to 9) starts in the words given.
+pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
+    if order <= 6 {
+        return (0..WORDS).find_map(|w| {
+            let starts = bits::runs(words[w], order);
+            (starts != 0).then(|| w * 64 + starts.trailing_zeros() as usize)
+        });
+    }
+    let len = 1usize << (order - 6);
+    (0..WORDS).step_by(len).find(|&w| words[w..w + len].iter().all(|&word| word == !0)).map(|w| w * 64)
+}
+
+/// The class of a block with these free frames.
+pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
+    let mut full_words = 0u32;
+    let mut largest = None;
+    for (w, &word) in words.iter().enumerate() {
+        if word == !0 {
+            full_words |= 1 << w;
+        } else {
+            largest = largest.max(bits::largest_run(word));
+        }
+    }
+    match full_words {
+        0xff => CLASS_WHOLE,
+        0 => largest.map_or(CLASS_NONE, |order| order as u8 + 1),
+        _ if full_words & 0x0f == 0x0f || full_words & 0xf0 == 0xf0 => 9,
+        _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
+        _ => 7,
+    }
+}
+
+/// Free frames in these words.
+pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
+    words.iter().map(|word| word.count_ones()).sum()
+}
+
+const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(loom));

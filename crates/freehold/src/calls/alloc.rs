@@ -1,0 +1,436 @@
+//! Allocating: from the hand in a few instructions, otherwise step by step further away.
+//!
+//! ```text
+//! 1 current lease        4 next word of the block in use    7 the zone's own frames, at its min mark
+//! 2 other leases         5 next block: group, zone          8 what other CPUs have in hand comes back
+//! 3 hints                6 other groups                     9 blocks of another type, mixing, reserves
+//! ```
+//!
+//! A request fails only after all of these came to nothing on every zone it may use.
+//!
+//! **A single frame from the hand**, what holds at each step:
+//!
+//! | step | holds |
+//! |---|---|
+//! | entered | nobody else changes this CPU's leases |
+//! | `mask != 0` | the word's lease names this CPU; the lowest frame of `mask` is free and in nobody else's sight |
+//! | the word does not have the frame too | it was not freed twice unseen, so nobody else can come by it |
+//! | `mask` without it is stored | it is the caller's |
+//!
+//! Reading the word costs one load of a line that freers write; it is what makes a frame that two CPUs free at the same
+//! moment come out once.
+
+use crate::block::layout::Index;
+use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
+use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Purpose, SLOTS};
+use crate::primitive::{Count, Plain, SharedCount};
+use crate::transfer::refill::Want;
+use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
+
+/// How far a request has got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// What the CPU has, and blocks that its group comes by.
+    Normal,
+    /// The zone's own frames, down to its min mark.
+    Reserve,
+    /// Blocks of another type, if enough of them is free.
+    Fallback,
+    /// Frames inside blocks of another type.
+    Mix,
+    /// HIGHATOMIC blocks.
+    LastResort,
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// Which short way a request may take: where there is no CMA, whether that would do makes no difference.
+    #[inline(always)]
+    pub(crate) fn short_way(&self, plain: u8) -> u8 {
+        if plain & Request::OR_CMA == 0 || plain == Request::SPECIAL {
+            return plain;
+        }
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        if zone.cma_blocks.get() == 0 { plain & !Request::OR_CMA } else { Request::SPECIAL }
+    }
+
+    /// A single frame of that type from the current lease. The hottest code there is: see the table above.
+    #[inline(always)]
+    pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
+        let lease = self.cpu.leases.current(migratetype);
+        let mask = lease.mask();
+        let (raw, w) = lease.place();
+        let index = self.fh.map.index(raw)?;
+        let frame = mask & mask.wrapping_neg();
+        // Nothing in hand, or a frame that was freed twice: the long way knows.
+        if frame & !self.fh.map.line(index).word(w) == 0 {
+            return None;
+        }
+        lease.set_mask(mask ^ frame);
+        self.cpu.counters.allocs[migratetype % 3][0].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
+    }
+
+    /// A run of order 1 to 5 of that type from the current lease for runs.
+    #[inline(always)]
+    pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let lease = self.cpu.leases.current_run(migratetype);
+        let (raw, w) = lease.place();
+        let index = self.fh.map.index(raw)?;
+        let mask = lease.mask();
+        let starts = bits::runs(mask & !self.fh.map.line(index).word(w), order);
+        if starts == 0 {
+            return None;
+        }
+        let start = starts.trailing_zeros();
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        self.cpu.counters.allocs[migratetype % 3][order as usize].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
+    /// A whole block that this CPU keeps.
+    #[inline(always)]
+    pub(crate) fn block_in_hand(&self, migratetype: usize) -> Option<Pfn> {
+        let kept = self.cpu.kept.iter().find(|kept| kept.get() != NONE)?;
+        let index = self.fh.map.index(kept.get())?;
+        kept.set(NONE);
+        let zone = &self.fh.zones[self.fh.map.head(index).tag.get().zone()];
+        self.cpu.counters.allocs[migratetype % 3][BLOCK_ORDER as usize].add(1);
+        Some(Pfn::new(self.fh.take_block(index, migratetype, zone.group_of(self.id.index()))))
+    }
+
+    /// The long way of any request; leaves the CPU.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn alloc_slow(self, request: &Request) -> Result<Pfn, AllocError> {
+        let result = self.alloc_checked(request);
+        match result {
+            Ok(_) => self.cpu.counters.allocs[request.migratetype as usize][request.order.index()].add(1),
+            Err(_) => self.cpu.counters.failed.add(1),
+        }
+        let fh = self.fh;
+        drop(self);
+        fh.tell_pressure();
+        if let Ok(pfn) = result {
+            fh.handed_out(pfn, request.order);
+        }
+        result
+    }
+
+    pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {
+        if !Migratetype::PCP.contains(&request.migratetype) {
+            return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
+        }
+        if !self.cpu.online.get() {
+            return Err(AllocError::CpuOffline { cpu: self.id });
+        }
+        if request.align > request.order {
+            // A larger chunk starts where the smaller one has to; what is behind it goes back at once.
+            let larger = Request { order: request.align, align: Order::ZERO, ..*request };
+            let pfn = self.alloc_checked(&larger)?;
+            let rest = FrameRange {
+                start: Pfn::new(pfn.get() + request.order.frames()),
+                end: Pfn::new(pfn.get() + larger.order.frames()),
+            };
+            let freed = self.fh.commit_range(Some(self), rest);
+            debug_assert!(freed.is_ok());
+            return Ok(pfn);
+        }
+        if request.is_limited() {
+            return self.alloc_limited(request);
+        }
+        if request.order > Order::PAGEBLOCK {
+            return self.alloc_run_of_blocks(request);
+        }
+        self.alloc_stages(request)
+    }
+
+    /// All stages of an allocation of up to one block.
+    fn alloc_stages(&self, request: &Request) -> Result<Pfn, AllocError> {
+        if let Some(pfn) = self.take_in_hand(request) {
+            return Ok(pfn);
+        }
+        self.cpu.counters.slow.add(1);
+        // Stage by stage, over all zones before the next stage: a further zone is better than a last resort.
+        if let Some(pfn) = self.try_stages(request, &[Stage::Normal, Stage::Reserve]) {
+            return Ok(pfn);
+        }
+        if request.flags.contains(AllocFlags::NO_LOCK) {
+            return Err(AllocError::WouldBlock);
+        }
+        // What is in hand for other purposes, here and elsewhere.
+        self.give_back_all();
+        let asked = self.outside(|| self.fh.recall(Some(self.id)));
+        self.cpu.counters.recalls.add(u64::from(asked != 0));
+        if !self.cpu.online.get() {
+            // It went offline meanwhile: it may not lease anything.
+            return Err(AllocError::CpuOffline { cpu: self.id });
+        }
+        let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
+        self.try_stages(request, &all).ok_or(AllocError::NoMemory { order: request.order })
+    }
+
+    fn try_stages(&self, request: &Request, stages: &[Stage]) -> Option<Pfn> {
+        stages.iter().find_map(|&stage| {
+            self.fh.zonelist(self.id.index(), request.node).find_map(|z| self.alloc_in_zone(z, request, stage))
+        })
+    }
+
+    /// What this CPU has in hand already, of whichever zone; not where a node was asked for.
+    pub(crate) fn take_in_hand(&self, request: &Request) -> Option<Pfn> {
+        if request.node.is_some() {
+            return None;
+        }
+        let (order, types) = (u32::from(request.order.get()), self.types(self.cpu.home_zone.get() as usize, request));
+        if order == BLOCK_ORDER {
+            let pfn = self.block_in_hand(request.migratetype as usize)?;
+            // The caller counts.
+            self.cpu.counters.allocs[request.migratetype as usize][BLOCK_ORDER as usize].sub(1);
+            return Some(pfn);
+        }
+        types.into_iter().flatten().find_map(|migratetype| {
+            let found = if order == 0 {
+                self.next_frame(migratetype).or_else(|| self.hinted_frame(migratetype))
+            } else if order < 6 {
+                self.next_run(migratetype, order)
+            } else {
+                None
+            };
+            found.map(Pfn::new)
+        })
+    }
+
+    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's free frames are CMA)
+    /// or after it, where there is CMA and it will do.
+    fn types(&self, z: usize, request: &Request) -> [Option<usize>; 2] {
+        let (own, zone) = (request.migratetype as usize, &self.fh.zones[z]);
+        if !request.cma() || zone.cma_blocks.get() == 0 {
+            [Some(own), None]
+        } else if zone.cma_comes_first() {
+            [Some(CMA), Some(own)]
+        } else {
+            [Some(own), Some(CMA)]
+        }
+    }
+
+    /// From another lease of that type.
+    fn next_frame(&self, migratetype: usize) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        loop {
+            let ready = leases.ready(Purpose::Frames, migratetype);
+            if ready == 0 {
+                leases.set_current(migratetype, SLOTS);
+                return None;
+            }
+            let slot = ready.trailing_zeros() as usize;
+            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                leases.set_empty(slot);
+                continue;
+            }
+            leases.set_current(migratetype, slot);
+            if let Some(pfn) = self.take(slot, 0) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// A frame that this CPU has freed lately, if it is in its word still and nobody leases that.
+    fn hinted_frame(&self, migratetype: usize) -> Option<u64> {
+        let map = &self.fh.map;
+        while let Some(pfn) = self.cpu.hints.pop() {
+            let Some(index) = map.locate(pfn) else { continue };
+            let (w, frame) = ((pfn / 64) as usize % WORDS, 1 << (pfn % 64));
+            let (head, line) = (map.head(index), map.line(index));
+            let tag = head.tag.get();
+            let fits = tag.is_plain_split() && tag.migratetype() == migratetype && line.word(w) & frame != 0;
+            if fits && !head.is_leased(w) && line.take_bits(w, frame) {
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// From a lease for runs of that type.
+    fn next_run(&self, migratetype: usize, order: u32) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
+            let slot = slot as usize;
+            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                continue;
+            }
+            if let Some(pfn) = self.take(slot, order) {
+                leases.set_current_run(migratetype, slot);
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// One stage on one zone.
+    fn alloc_in_zone(&self, z: usize, request: &Request, stage: Stage) -> Option<Pfn> {
+        let order = u32::from(request.order.get());
+        let own = request.migratetype as usize;
+        let want = |migratetype| Want { order, migratetype, flags: request.flags };
+        let pfn = match stage {
+            Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
+            Stage::Normal => {
+                let types = self.types(z, request);
+                types.into_iter().flatten().find_map(|migratetype| self.split_block(z, want(migratetype)))
+            }
+            Stage::Reserve => self.types(z, request).into_iter().flatten().find_map(|migratetype| {
+                let held = self.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
+                let pfn = held.take_in_zone(want(migratetype))?;
+                held.reserve_high_atomic(want(migratetype), pfn);
+                Some(pfn)
+            }),
+            Stage::Fallback => {
+                let index = self.claim_fallback(z, want(own))?;
+                self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
+            }
+            Stage::Mix => self.mix(z, want(own)),
+            Stage::LastResort => {
+                let held = self.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
+                held.take_high_atomic(want(own))
+            }
+        };
+        pfn.map(Pfn::new)
+    }
+
+    /// From the block in use, then from the next ones.
+    fn split_block(&self, z: usize, want: Want) -> Option<u64> {
+        let in_use = self.cursors(z).get(want.purpose(), want.migratetype);
+        if let Some(index) = self.fh.map.index(in_use) {
+            let tag = self.fh.map.head(index).tag.get();
+            let mine = self.fh.zones[z].group_of(self.id.index());
+            if tag.group() == mine && tag.zone() == z && tag.migratetype() == want.migratetype {
+                if let Some(pfn) = self.take_of(index, want) {
+                    return Some(pfn);
+                }
+            }
+        }
+        // Others may be faster, but not for ever.
+        for _ in 0..WORDS {
+            let index = self.refill(z, want)?;
+            if let Some(pfn) = self.take_of(index, want) {
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// A run out of a split block of that type: by leasing a word that has it, or straight from the words.
+    fn take_of(&self, index: Index, want: Want) -> Option<u64> {
+        let head = self.fh.map.head(index);
+        let tag = head.tag.get();
+        if tag.state() != SPLIT || !self.fh.is_usable(index) {
+            return None;
+        }
+        // Leases are for ordinary blocks of the home zone: a free into one need not look whether the frame exists, and an
+        // allocation from one need not look where it is.
+        let leasable = tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
+        if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
+            let offset = self.fh.claim(index, want.order)?;
+            return Some(self.fh.map.base(index) + offset as u64);
+        }
+        let words = self.fh.open_words(index);
+        // CPUs that share a block begin at different words.
+        for step in 0..WORDS {
+            let w = (step + self.id.index()) % WORDS;
+            if bits::runs(words[w], want.order) == 0 {
+                continue;
+            }
+            let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
+            let Some(pfn) = self.take(slot, want.order) else { continue };
+            match want.purpose() {
+                Purpose::Frames => self.cpu.leases.set_current(want.migratetype, slot),
+                Purpose::Runs => self.cpu.leases.set_current_run(want.migratetype, slot),
+            }
+            return Some(pfn);
+        }
+        None
+    }
+
+    /// A whole block of a zone: from the group, from the zone, from other groups; or a CMA block's words.
+    fn whole_block(&self, z: usize, request: &Request) -> Option<u64> {
+        let (zone, own) = (&self.fh.zones[z], request.migratetype as usize);
+        let mine = zone.group_of(self.id.index());
+        let types = self.types(z, request);
+        let cma = |first: bool| {
+            let wanted = if first { types[0] == Some(CMA) } else { types[1] == Some(CMA) };
+            let want = Want { order: BLOCK_ORDER, migratetype: CMA, flags: request.flags };
+            wanted.then(|| self.split_block(z, want)).flatten()
+        };
+        if let Some(pfn) = cma(true) {
+            return Some(pfn);
+        }
+        let groups = zone.groups.len() as u16;
+        for step in 0..=groups {
+            // The own group, the zone, the others.
+            let from = if step == 1 { 0 } else { (mine - 1 + step.saturating_sub(1)) % groups + 1 };
+            if step > 1 && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
+                continue;
+            }
+            let Some(held) = self.hold_collected(zone, from, request.flags) else { continue };
+            let index = match from {
+                0 if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(own),
+                0 => None,
+                _ => held.stock().lists.whole(&self.fh.map).inspect(|&index| held.unlist(index)),
+            };
+            if let Some(index) = index {
+                return Some(self.fh.take_block(index, own, mine));
+            }
+        }
+        cma(false)
+    }
+
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run of any holder.
+    fn mix(&self, z: usize, want: Want) -> Option<u64> {
+        let zone = &self.fh.zones[z];
+        if want.order >= BLOCK_ORDER {
+            return None;
+        }
+        let mine = zone.group_of(self.id.index());
+        let groups = zone.groups.len() as u16;
+        for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
+            for step in 0..=groups {
+                let from = if step == groups { 0 } else { (mine - 1 + step) % groups + 1 };
+                let Some(held) = self.hold_collected(zone, from, want.flags) else { continue };
+                if from == 0 && !zone.allows(1 << want.order, want.flags, false) {
+                    continue;
+                }
+                if let Some(pfn) = held.take_listed(fallback as usize, want.order) {
+                    zone.counters.fallbacks.add_shared(1);
+                    zone.counters.mixed.add_shared(1);
+                    return Some(pfn);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
+    /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
+    #[inline]
+    pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {
+        let head = self.map.head(index);
+        debug_assert_eq!(head.tag.get().state(), WHOLE);
+        self.report_strays(index);
+        let tag = head.tag.get();
+        let tag = if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
+        head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
+        self.map.base(index)
+    }
+
+    /// Tells the host's poison check about frames on their way out.
+    #[inline(always)]
+    pub(crate) fn handed_out(&self, pfn: Pfn, order: Order) {
+        #[cfg(feature = "debug-poison")]
+        if let Some(frames) = FrameRange::new(pfn, order.frames()) {
+            self.platform.check_poison(frames);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (pfn, order);
+    }
+}

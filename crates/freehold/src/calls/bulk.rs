@@ -1,0 +1,143 @@
+//! Many single frames in one call: whole words of 64 at a time.
+
+use crate::block::bits;
+use crate::cpu::inside::Inside;
+use crate::primitive::{Count, Plain};
+use crate::{AllocError, BulkFreeError, Freehold, Migratetype, Order, Pfn, Platform, Request};
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
+    pub(crate) fn alloc_bulk(self, request: &Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        if request.order != Order::ZERO {
+            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+        }
+        let plain = request.is_plain_frame();
+        let mut done = 0;
+        let mut failure = None;
+        while done < out.len() {
+            if plain {
+                done += self.frames_in_hand(request.migratetype as usize, &mut out[done..]);
+                if done == out.len() {
+                    break;
+                }
+            }
+            // One frame through all stages; it leaves a new current lease behind.
+            match self.alloc_checked(request) {
+                Ok(pfn) => {
+                    self.cpu.counters.allocs[request.migratetype as usize][0].add(1);
+                    out[done] = pfn;
+                    done += 1;
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        if let (0, Some(error)) = (done, failure) {
+            self.cpu.counters.failed.add(1);
+            return self.left(Err(error));
+        }
+        for pfn in &out[..done] {
+            self.fh.handed_out(*pfn, Order::ZERO);
+        }
+        self.left(Ok(done))
+    }
+
+    fn left(self, result: Result<usize, AllocError>) -> Result<usize, AllocError> {
+        let fh = self.fh;
+        drop(self);
+        fh.tell_pressure();
+        result
+    }
+
+    /// What the current lease has, as far as `out` goes.
+    #[inline]
+    fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
+        let lease = self.cpu.leases.current(migratetype);
+        let (raw, w) = lease.place();
+        let mask = lease.mask();
+        let Some(index) = self.fh.map.index(raw).filter(|_| mask != 0) else { return 0 };
+        if mask & self.fh.map.line(index).word(w) != 0 {
+            // Freed twice: the long way knows.
+            return 0;
+        }
+        let base = lease.key() * 64;
+        let mut left = mask;
+        let mut done = 0;
+        while left != 0 && done < out.len() {
+            // A run at a time: most words are one.
+            let start = left.trailing_zeros();
+            let len = (left >> start).trailing_ones().min((out.len() - done) as u32);
+            for (i, pfn) in out[done..done + len as usize].iter_mut().enumerate() {
+                *pfn = Pfn::new(base + u64::from(start) + i as u64);
+            }
+            done += len as usize;
+            left &= !bits::mask(start, len);
+        }
+        lease.set_mask(left);
+        self.cpu.counters.allocs[migratetype % Migratetype::PCP.len()][0].add(done as u64);
+        done
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Single frames in any order: neighbours in the slice that share a word go together.
+    pub(crate) fn free_frames(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        frames: &[Pfn],
+    ) -> Result<(), BulkFreeError> {
+        let mut at = 0;
+        while at < frames.len() {
+            let (mask, run) = same_word(&frames[at..]);
+            let key = frames[at].get() / 64;
+            if let Some(inside) = inside {
+                if inside.free_in_hand(key, mask) {
+                    inside.cpu.counters.local_frees.add(run as u64 - 1);
+                    at += run;
+                    continue;
+                }
+                if run > 1 {
+                    // Worth a lease at once.
+                    inside.cpu.last_key.set(key);
+                }
+            }
+            if let Err(error) = self.free_word(inside, key, mask, run as u64) {
+                // The word as a whole was refused; frame by frame finds the first that is to blame.
+                for (i, &pfn) in frames[at..at + run].iter().enumerate() {
+                    if let Err(error) = self.free_word(inside, key, 1 << (pfn.get() % 64), 1) {
+                        return Err(BulkFreeError { freed: at + i, error });
+                    }
+                }
+                // Somebody else's free was in the way for a moment: all of it is free now, but part not by us.
+                return Err(BulkFreeError { freed: at + run, error });
+            }
+            at += run;
+        }
+        Ok(())
+    }
+}
+
+/// The frames at the start of the slice that share a word, none twice: as a mask, and how many.
+#[inline]
+fn same_word(frames: &[Pfn]) -> (u64, usize) {
+    let first = frames[0].get();
+    let key = first / 64;
+    // Ascending neighbours first: they are common, and cheap to recognise.
+    let most = frames.len().min(64 - (first % 64) as usize);
+    let mut run = 1;
+    while run < most && frames[run].get() == first + run as u64 {
+        run += 1;
+    }
+    let mut mask = bits::mask((first % 64) as u32, run as u32);
+    while run < frames.len() && frames[run].get() / 64 == key {
+        let frame = 1 << (frames[run].get() % 64);
+        if mask & frame != 0 {
+            break;
+        }
+        mask |= frame;
+        run += 1;
+    }
+    (mask, run)
+}

@@ -1,0 +1,344 @@
+//! On which CPU a call works, and how it gets at that CPU's state: three doors to the same code.
+//!
+//! | | who | cost of getting in |
+//! |---|---|---|
+//! | [`Owned`] | a thread, or a kernel's CPU, that has taken the CPU for good | a store and a load, with a heavy barrier on the platform; one compare-exchange without |
+//! | [`On`] | anyone: tests, replays, a host that pins now and then | one compare-exchange, and a heavy barrier where the CPU is owned |
+//! | the methods of [`Freehold`] | the CPU that the platform names | as [`On`] |
+//!
+//! A free enters only where that takes neither waiting nor a barrier; otherwise it goes straight into the block's word.
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+
+use crate::cpu::inside::Inside;
+use crate::cpu::state::CpuState;
+use crate::primitive::Plain;
+use crate::{
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
+};
+
+/// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`].
+pub struct On<'a, 'm, P: Platform> {
+    fh: &'a Freehold<'m, P>,
+    id: CpuId,
+}
+
+/// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it. Made by
+/// [`Freehold::own`]. May be sent to another thread but not used by two at once.
+pub struct Owned<'a, 'm, P: Platform> {
+    fh: &'a Freehold<'m, P>,
+    state: &'m CpuState,
+    id: CpuId,
+    /// The CPU's door is biased to this handle.
+    biased: bool,
+    /// Not to be used by two threads at once: `Cell` is Send but not Sync.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+/// The calls of a handle, which knows how to find its CPU's state: `self.state()`.
+macro_rules! calls {
+    () => {
+        /// Enters for a call that may wait, unless the request forbids it.
+        #[inline(always)]
+        fn enter(&self, flags: AllocFlags) -> Result<Inside<'_, 'm, P>, AllocError> {
+            let (state, owner) = self.state()?;
+            if flags.contains(AllocFlags::NO_LOCK) {
+                return Inside::try_enter(self.fh, state, self.id, owner).ok_or(AllocError::WouldBlock);
+            }
+            Ok(Inside::enter(self.fh, state, self.id, owner))
+        }
+
+        /// Enters for a free, where that takes no waiting.
+        #[inline(always)]
+        fn enter_to_free(&self) -> Result<Option<Inside<'_, 'm, P>>, FreeError> {
+            match self.state() {
+                Ok((state, owner)) => Ok(Inside::try_enter(self.fh, state, self.id, owner)),
+                Err(_) => Err(FreeError::CpuOffline { cpu: self.id }),
+            }
+        }
+
+        /// Allocates one chunk.
+        ///
+        /// From what the CPU has in hand in some 20 instructions, for orders up to 5 and order 9; otherwise the next word
+        /// or block, which takes its group's lock for a bounded amount of work; before failing, every CPU is asked.
+        ///
+        /// # Errors
+        ///
+        /// See [`AllocError`]; nothing has changed then.
+        #[inline(always)]
+        pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+            let inside = self.enter(request.flags)?;
+            let migratetype = request.migratetype as usize;
+            let found = match inside.short_way(request.plain) {
+                Request::PLAIN_FRAME => inside.frame_in_hand(migratetype),
+                Request::PLAIN_RUN => inside.run_in_hand(migratetype, u32::from(request.order.get())),
+                Request::PLAIN_BLOCK => inside.block_in_hand(migratetype),
+                _ => None,
+            };
+            match found {
+                Some(pfn) => {
+                    drop(inside);
+                    self.fh.handed_out(pfn, request.order);
+                    Ok(pfn)
+                }
+                None => inside.alloc_slow(&request),
+            }
+        }
+
+        /// Frees `2^order` frames: any aligned part of what was allocated. Never waits.
+        ///
+        /// # Errors
+        ///
+        /// See [`FreeError`]; nothing has changed then.
+        #[inline(always)]
+        pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+            let inside = self.enter_to_free()?;
+            if let Some(inside) = &inside {
+                let done = if order.get() < 6 {
+                    let frames = crate::block::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
+                    pfn.is_aligned(order) && inside.free_in_hand(pfn.get() / 64, frames)
+                } else {
+                    order == Order::PAGEBLOCK && self.fh.free_whole_block(inside, pfn)
+                };
+                if done {
+                    return Ok(());
+                }
+            }
+            free_slow(self.fh, inside, pfn, order)
+        }
+
+        /// Frees any range of frames that were allocated, whatever the allocations were. Never waits.
+        ///
+        /// # Errors
+        ///
+        /// See [`FreeError`]; nothing has changed then, but where another call frees some of the same frames at the same
+        /// moment.
+        pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+            let inside = self.enter_to_free()?;
+            self.fh.free_checked_range(inside.as_ref(), range)
+        }
+
+        /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns how many were
+        /// kept. Each frame is asked about once, in rising order.
+        ///
+        /// # Errors
+        ///
+        /// See [`FreeError`], for the first run that cannot be freed; runs before it have been freed.
+        pub fn free_range_with(
+            &self,
+            range: FrameRange,
+            mut last_reference: impl FnMut(Pfn) -> bool,
+        ) -> Result<u64, FreeError> {
+            if range.is_empty() {
+                return Err(FreeError::ZeroLength);
+            }
+            let mut kept = 0;
+            let mut start = range.start;
+            for pfn in range.start.get()..range.end.get() {
+                if last_reference(Pfn::new(pfn)) {
+                    continue;
+                }
+                kept += 1;
+                if start.get() < pfn {
+                    self.free_range(FrameRange { start, end: Pfn::new(pfn) })?;
+                }
+                start = Pfn::new(pfn + 1);
+            }
+            if start < range.end {
+                self.free_range(FrameRange { start, end: range.end })?;
+            }
+            Ok(kept)
+        }
+
+        /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+        ///
+        /// Takes whole words of 64 frames from a block at a time. `request` must be of order 0.
+        ///
+        /// # Errors
+        ///
+        /// See [`AllocError`]; only where not a single frame was allocated.
+        #[inline]
+        pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+            self.enter(request.flags)?.alloc_bulk(&request, out)
+        }
+
+        /// Frees single frames, in any order, each run that shares a word with one step. Never waits.
+        ///
+        /// # Errors
+        ///
+        /// The first frame that cannot be freed, and how many before it in the slice have been freed; those behind it
+        /// have not.
+        #[inline]
+        pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+            match self.enter_to_free() {
+                Ok(inside) => self.fh.free_frames(inside.as_ref(), frames),
+                Err(error) => Err(BulkFreeError { freed: 0, error }),
+            }
+        }
+
+        /// The periodic work of this CPU, about once a second: leases that were not used go back, what frees have
+        /// announced is looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
+        ///
+        /// # Errors
+        ///
+        /// [`AllocError::CpuOffline`].
+        pub fn tick(&self) -> Result<(), AllocError> {
+            let inside = self.enter(AllocFlags::empty())?;
+            inside.tick();
+            drop(inside);
+            self.fh.tell_pressure();
+            Ok(())
+        }
+
+        /// Ends this CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+        ///
+        /// # Errors
+        ///
+        /// [`AllocError::CpuOffline`].
+        pub fn flush(&self) -> Result<(), AllocError> {
+            self.enter(AllocFlags::empty())?.give_back_all();
+            Ok(())
+        }
+
+        /// Which CPU this is.
+        #[must_use]
+        pub fn cpu(&self) -> CpuId {
+            self.id
+        }
+    };
+}
+
+/// The long way of any free.
+#[inline(never)]
+fn free_slow<'m, P: Platform>(
+    fh: &Freehold<'m, P>,
+    inside: Option<Inside<'_, 'm, P>>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), FreeError> {
+    fh.free_chunk(inside.as_ref(), pfn, order)
+}
+
+impl<'m, P: Platform> On<'_, 'm, P> {
+    #[inline(always)]
+    fn state(&self) -> Result<(&'m CpuState, bool), AllocError> {
+        match self.fh.cpu_state(self.id) {
+            Some(state) if state.online.get() => Ok((state, false)),
+            _ => Err(AllocError::CpuOffline { cpu: self.id }),
+        }
+    }
+
+    calls!();
+}
+
+impl<'m, P: Platform> Owned<'_, 'm, P> {
+    #[inline(always)]
+    fn state(&self) -> Result<(&'m CpuState, bool), AllocError> {
+        Ok((self.state, self.biased))
+    }
+
+    calls!();
+}
+
+impl<P: Platform> Drop for Owned<'_, '_, P> {
+    fn drop(&mut self) {
+        let inside = Inside::enter(self.fh, self.state, self.id, false);
+        self.state.door.set_biased(false);
+        self.state.owned.set(false);
+        drop(inside);
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by each call.
+    #[inline]
+    #[must_use]
+    pub fn on(&self, cpu: CpuId) -> On<'_, 'm, P> {
+        On { fh: self, id: cpu }
+    }
+
+    /// Takes a CPU for the handle's lifetime, so that its own calls need no read-modify-write on the way in, where the
+    /// platform has a heavy barrier.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`], and [`AllocError::CpuOwned`] where another handle has it.
+    pub fn own(&self, cpu: CpuId) -> Result<Owned<'_, 'm, P>, AllocError> {
+        let Some(state) = self.cpu_state(cpu).filter(|c| c.online.get()) else {
+            return Err(AllocError::CpuOffline { cpu });
+        };
+        let _inside = Inside::enter(self, state, cpu, false);
+        if !state.online.get() {
+            return Err(AllocError::CpuOffline { cpu });
+        }
+        if state.owned.get() {
+            return Err(AllocError::CpuOwned { cpu });
+        }
+        state.owned.set(true);
+        state.door.set_biased(self.asymmetric);
+        Ok(Owned { fh: self, state, id: cpu, biased: self.asymmetric, not_sync: PhantomData })
+    }
+
+    fn here(&self) -> On<'_, 'm, P> {
+        self.on(self.platform.current_cpu())
+    }
+
+    /// [`On::alloc`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.here().alloc(request)
+    }
+
+    /// [`On::alloc_bulk`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.here().alloc_bulk(request, out)
+    }
+
+    /// [`On::free`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.here().free(pfn, order)
+    }
+
+    /// [`On::free_range`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        self.here().free_range(range)
+    }
+
+    /// [`On::free_range_with`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free_range_with(
+        &self,
+        range: FrameRange,
+        last_reference: impl FnMut(Pfn) -> bool,
+    ) -> Result<u64, FreeError> {
+        self.here().free_range_with(range, last_reference)
+    }
+
+    /// [`On::free_bulk`] on the current CPU.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.here().free_bulk(frames)
+    }
+}

@@ -1,0 +1,160 @@
+//! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked before anything changes.
+
+use crate::block::layout::Index;
+use crate::block::tag::{FRESH, IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
+use crate::block::{FRAMES, NONE, WORDS, bits};
+use crate::cpu::inside::Inside;
+use crate::primitive::{Plain, SharedCount};
+use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
+
+/// The number of the word of frame `pfn`, among all words.
+fn key_of(pfn: u64) -> u64 {
+    pfn / 64
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// An aligned chunk.
+    pub(crate) fn free_chunk(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(), FreeError> {
+        if !pfn.is_aligned(order) {
+            return Err(FreeError::Misaligned { pfn, order });
+        }
+        if order.get() <= 6 {
+            let frames = bits::mask((pfn.get() % 64) as u32, 1 << order.get());
+            return self.free_word(inside, key_of(pfn.get()), frames, 1);
+        }
+        match FrameRange::new(pfn, order.frames()) {
+            Some(range) => self.free_checked_range(inside, range),
+            None => Err(FreeError::OutOfZone { pfn }),
+        }
+    }
+
+    /// Any range; checks all of it before it changes anything.
+    pub(crate) fn free_checked_range(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        range: FrameRange,
+    ) -> Result<(), FreeError> {
+        self.check_range(inside, range)?;
+        self.commit_range(inside, range)
+    }
+
+    fn check_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
+        if range.is_empty() {
+            return Err(FreeError::ZeroLength);
+        }
+        let Some(zone) = self.zones.iter().find(|z| z.span.contains(range.start)) else {
+            return Err(FreeError::OutOfZone { pfn: range.start });
+        };
+        if range.end > zone.span.end {
+            return Err(FreeError::PastEnd { pfn: zone.span.end });
+        }
+        for (base, offset, len) in pieces(range) {
+            let first = Pfn::new(base + offset as u64);
+            let Some(index) = self.map.locate(base) else { return Err(self.nowhere(first)) };
+            if len == FRAMES && self.map.head(index).tag.get().state() == TAKEN {
+                continue;
+            }
+            for (w, m) in bits::spans(offset, len) {
+                self.check_word(inside, index, w, m)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a range that has been checked. Of several calls that free the same frames at the same moment the first to
+    /// free a word wins it; the others stop there.
+    pub(crate) fn commit_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
+        let mut freed = Ok(());
+        let mut counted = false;
+        for (base, offset, len) in pieces(range) {
+            let Some(index) = self.map.locate(base) else { continue };
+            let tag = self.map.head(index).tag.get();
+            if len == FRAMES && tag.state() == TAKEN {
+                self.poisoned(Pfn::new(base), FRAMES as u64);
+                freed = self.free_block(inside, index, tag);
+            } else {
+                for (w, m) in bits::spans(offset, len) {
+                    freed = self.free_word(inside, key_of(base) + w as u64, m, 0);
+                    if freed.is_err() {
+                        break;
+                    }
+                }
+            }
+            freed?;
+            if !counted {
+                counted = true;
+                match inside {
+                    Some(inside) => self.count_frees(inside, tag, 1),
+                    None => self.unattributed_frees.add_shared(1),
+                }
+            }
+        }
+        freed
+    }
+
+    /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or its group's.
+    #[inline]
+    pub(crate) fn free_block(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        index: Index,
+        tag: Tag,
+    ) -> Result<(), FreeError> {
+        let head = self.map.head(index);
+        let kept = inside.filter(|inside| inside.is_home(tag.zone()));
+        let kept = kept.and_then(|inside| inside.cpu.kept.iter().find(|kept| kept.get() == NONE));
+        let to = tag.with_state(WHOLE);
+        let to = if kept.is_some() { to.with_group(IN_HAND) } else { to };
+        if !head.tag.exchange(tag, to) {
+            // Somebody else frees it, or a part of it, at this moment.
+            let now = head.tag.get();
+            return match now.state() {
+                SPLIT => (0..WORDS).try_for_each(|w| {
+                    self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)
+                }),
+                _ => Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
+            };
+        }
+        match kept {
+            Some(kept) => kept.set(index.get()),
+            None => self.announce(index),
+        }
+        Ok(())
+    }
+
+    /// A whole block by its owner: the short way of an order-9 pair. `false` where it is anything else.
+    #[inline]
+    pub(crate) fn free_whole_block(&self, inside: &Inside<'_, 'm, P>, pfn: Pfn) -> bool {
+        let Some(index) = self.map.locate(pfn.get()) else { return false };
+        let tag = self.map.head(index).tag.get();
+        if tag.state() != TAKEN || pfn.get() % FRAMES as u64 != 0 || tag.has(FRESH) {
+            return false;
+        }
+        self.poisoned(pfn, FRAMES as u64);
+        if self.free_block(Some(inside), index, tag).is_err() {
+            return false;
+        }
+        self.count_frees(inside, tag, 1);
+        true
+    }
+}
+
+/// The part of a range in each block: (first frame of the block, offset in it, length).
+pub(crate) fn pieces(range: FrameRange) -> impl Iterator<Item = (u64, usize, usize)> {
+    let (mut at, end) = (range.start.get(), range.end.get());
+    core::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let offset = at % FRAMES as u64;
+        let len = (FRAMES as u64 - offset).min(end - at);
+        let item = (at - offset, offset as usize, len as usize);
+        at += len;
+        Some(item)
+    })
+}

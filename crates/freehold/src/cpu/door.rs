@@ -1,0 +1,134 @@
+//! The door to a CPU's state: nearly free for its owner, costly for the rare intruder.
+//!
+//! ```text
+//! owner                            intruder (recall, drain, isolation, validation)
+//!   busy = 1                         take the intruders' own lock word
+//!   -- light barrier --              -- heavy barrier: one for all CPUs that are asked --
+//!   intruder == 0 ?  in : back off   wait until busy == 0; in
+//! ```
+//!
+//! Either the owner's load sees the intruder, or the heavy barrier makes the owner's store visible to the intruder:
+//! both missing each other is what the pair of barriers excludes. The heavy barrier is the host's (`membarrier`, an
+//! inter-processor interrupt). Where there is none, or nobody owns the CPU for good, the intruders' word alone is an
+//! ordinary spin lock and everyone takes that.
+
+use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
+
+/// In the intruders' word: one of them is inside.
+const LOCKED: u32 = 1;
+/// In the intruders' word: there is no owner that uses `busy`. One load tells an owner both that it is one and that
+/// nobody else is inside.
+const OWNERLESS: u32 = 2;
+
+/// See the module's documentation.
+pub(crate) struct Door {
+    busy: AtomicU32,
+    /// [`LOCKED`] and [`OWNERLESS`]; whoever locked it writes it.
+    intruder: AtomicU32,
+}
+
+/// What a lock needs of the host.
+pub(crate) trait Barrier {
+    /// Makes every CPU pass a full memory barrier.
+    fn heavy_barrier(&self);
+    /// Called in every turn of a wait.
+    fn relax(&self);
+}
+
+impl Door {
+    pub(crate) fn new() -> Self {
+        Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(OWNERLESS) }
+    }
+
+    /// The owner's entry; `false` where an intruder is inside or the lock is not biased. There is one owner, which cannot be inside already: its
+    /// handle is not to be shared, and an interrupt of its path comes as an intruder.
+    #[inline(always)]
+    pub(crate) fn try_enter_owner(&self) -> bool {
+        debug_assert_eq!(self.busy.get(), 0, "the owner of a CPU is inside already");
+        self.busy.set(1);
+        light_barrier();
+        // Acquire: pairs with the intruder's release on leaving, so that the owner sees what it did.
+        if self.intruder.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        rarely();
+        self.leave_owner();
+        false
+    }
+
+    /// The owner's entry, waiting for intruders. Must not be called where the owner may have been interrupted inside.
+    #[inline(always)]
+    pub(crate) fn enter_owner(&self, barrier: &impl Barrier) {
+        if !self.try_enter_owner() {
+            self.enter_owner_slow(barrier);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_owner_slow(&self, barrier: &impl Barrier) {
+        while !self.try_enter_owner() {
+            barrier.relax();
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave_owner(&self) {
+        // Release: an intruder that sees 0 must see all the owner did.
+        self.busy.store(0, Ordering::Release);
+    }
+
+    /// An intruder's first step, without waiting: keeps the owner and other intruders out from now on. `None` where
+    /// another intruder is there; otherwise whether the owner may still be inside, for which a heavy barrier and
+    /// [`await_owner`](Self::await_owner) must follow.
+    pub(crate) fn knock(&self) -> Option<bool> {
+        // Relaxed: a guess, which the exchange checks.
+        let free = self.intruder.get() & !LOCKED;
+        // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
+        let taken = self.intruder.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(free & OWNERLESS == 0)
+    }
+
+    /// Waits until the owner has left; after the heavy barrier.
+    pub(crate) fn await_owner(&self, relax: impl Fn()) {
+        // Acquire: pairs with `leave_owner`.
+        while self.busy.load(Ordering::Acquire) != 0 {
+            relax();
+        }
+    }
+
+    /// An intruder's entry, waiting for others and for the owner, each of which leaves within a bounded number of steps.
+    #[inline]
+    pub(crate) fn enter_intruder(&self, barrier: &impl Barrier) {
+        loop {
+            match self.knock() {
+                Some(false) => return,
+                Some(true) => {
+                    barrier.heavy_barrier();
+                    return self.await_owner(|| barrier.relax());
+                }
+                None => barrier.relax(),
+            }
+        }
+    }
+
+    /// The entry of who may not wait: only where nobody owns the CPU and nobody is inside. An owned CPU is not even asked,
+    /// which would take a heavy barrier.
+    #[inline]
+    pub(crate) fn try_enter_unowned(&self) -> bool {
+        // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
+        self.intruder.compare_exchange(OWNERLESS, OWNERLESS | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave_intruder(&self) {
+        // Release: the next one in, owner or intruder, must see what was done.
+        self.intruder.store(self.intruder.get() & !LOCKED, Ordering::Release);
+    }
+
+    /// Sets whether there is an owner. The caller is inside as an intruder.
+    pub(crate) fn set_biased(&self, biased: bool) {
+        debug_assert_ne!(self.intruder.get() & LOCKED, 0, "the bias changes under the intruders' lock");
+        self.intruder.set(if biased { LOCKED } else { LOCKED | OWNERLESS });
+    }
+}

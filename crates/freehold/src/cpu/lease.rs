@@ -1,0 +1,229 @@
+//! The words that a CPU leases: a small table, found by the word's number, of what of each is in hand.
+//!
+//! ```text
+//! key = PFN / 64      slot = key % 16     (the eight words of a block never collide)
+//!
+//! slot  key  mask  at  kind         mask: frames of that word that are free and in this CPU's hand
+//!                                   at:   the word itself: block * 8 + word
+//!                                   kind: migratetype, and whether it serves single frames or runs
+//! ```
+//!
+//! | what holds | who relies on it |
+//! |---|---|
+//! | `mask != 0` only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
+//! | a frame in `mask` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
+//! | single frames and runs come from different slots | an order-0 request does not break up a run |
+//! | slot 16 is never used: its mask is 0 and its key no word's | "no current lease" needs no branch |
+//!
+//! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
+
+use crate::block::tag::TYPES;
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+
+/// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
+pub(crate) const SLOTS: usize = 16;
+/// The key of a slot not in use.
+pub(crate) const NO_KEY: u64 = u64::MAX;
+
+/// Serves runs of orders 1 to 5.
+const RUNS: u8 = 1 << 7;
+
+/// What a lease is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Single frames.
+    Frames = 0,
+    /// Runs of orders 1 to 5.
+    Runs = 1,
+}
+
+/// One leased word.
+#[repr(C, align(32))]
+pub(crate) struct Lease {
+    key: AtomicU64,
+    mask: AtomicU64,
+    at: AtomicU32,
+    kind: AtomicU8,
+}
+
+impl Lease {
+    fn new() -> Self {
+        Self {
+            key: AtomicU64::new(NO_KEY),
+            mask: AtomicU64::new(0),
+            at: AtomicU32::new(0),
+            kind: AtomicU8::new(0),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(&self) -> u64 {
+        self.key.get()
+    }
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask.get()
+    }
+    /// Changes what is in hand; another CPU that looks for a double free may see it late, never wrong.
+    #[inline(always)]
+    pub(crate) fn set_mask(&self, mask: u64) {
+        self.mask.set(mask);
+    }
+    /// The block's index and the word within it.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> (u32, usize) {
+        let at = self.at.get();
+        (at / 8, at as usize % 8)
+    }
+    #[inline(always)]
+    pub(crate) fn migratetype(&self) -> usize {
+        usize::from(self.kind.get() & !RUNS) % TYPES
+    }
+    #[inline(always)]
+    pub(crate) fn purpose(&self) -> Purpose {
+        if self.kind.get() & RUNS == 0 { Purpose::Frames } else { Purpose::Runs }
+    }
+
+    /// Whether a frame of that word is in this hand, as another CPU sees it.
+    pub(crate) fn shows(&self, key: u64, bits: u64) -> bool {
+        // Acquire: the key belongs to the mask read between its two reads.
+        self.key.load(Ordering::Acquire) == key
+            && self.mask.load(Ordering::Acquire) & bits != 0
+            && self.key.load(Ordering::Acquire) == key
+    }
+}
+
+/// All leases of one CPU.
+pub(crate) struct Leases {
+    slots: [Lease; SLOTS + 1],
+    /// The slot that single frames come from, by migratetype; `SLOTS` for none.
+    current: [AtomicU32; TYPES],
+    /// The same for runs.
+    current_run: [AtomicU32; TYPES],
+    /// Bit s: slot s may have frames in hand, by purpose and migratetype.
+    ready: [[AtomicU32; TYPES]; 2],
+    /// Bit s: slot s is in use.
+    held: AtomicU32,
+    /// How many may be in use.
+    limit: AtomicU32,
+}
+
+impl Leases {
+    pub(crate) fn new() -> Self {
+        let none = || AtomicU32::new(SLOTS as u32);
+        Self {
+            slots: core::array::from_fn(|_| Lease::new()),
+            current: core::array::from_fn(|_| none()),
+            current_run: core::array::from_fn(|_| none()),
+            ready: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
+            held: AtomicU32::new(0),
+            limit: AtomicU32::new(SLOTS as u32),
+        }
+    }
+
+    /// The slot where the word of that key is, if it is leased.
+    #[inline(always)]
+    pub(crate) fn slot_of(key: u64) -> usize {
+        key as usize % SLOTS
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self, slot: usize) -> &Lease {
+        &self.slots[slot.min(SLOTS)]
+    }
+
+    /// The lease that single frames of that type come from; the one never used where there is none.
+    #[inline(always)]
+    pub(crate) fn current(&self, migratetype: usize) -> &Lease {
+        &self.slots[(self.current[migratetype].get() as usize).min(SLOTS)]
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_current(&self, migratetype: usize, slot: usize) {
+        self.current[migratetype].set(slot as u32);
+    }
+
+    /// The same for runs.
+    #[inline(always)]
+    pub(crate) fn current_run(&self, migratetype: usize) -> &Lease {
+        &self.slots[(self.current_run[migratetype].get() as usize).min(SLOTS)]
+    }
+
+    pub(crate) fn set_current_run(&self, migratetype: usize, slot: usize) {
+        self.current_run[migratetype].set(slot as u32);
+    }
+
+    /// Slots that may have frames in hand.
+    #[inline(always)]
+    pub(crate) fn ready(&self, purpose: Purpose, migratetype: usize) -> u32 {
+        self.ready[purpose as usize][migratetype].get()
+    }
+
+    /// Notes that a slot has frames in hand again.
+    #[inline(always)]
+    pub(crate) fn set_ready(&self, slot: usize) {
+        let lease = &self.slots[slot];
+        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        ready.set(ready.get() | 1 << slot);
+    }
+
+    /// Notes that a slot has nothing in hand.
+    pub(crate) fn set_empty(&self, slot: usize) {
+        let lease = &self.slots[slot];
+        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        ready.set(ready.get() & !(1 << slot));
+    }
+
+    /// Fills a free slot. The word's lease must name this CPU already.
+    pub(crate) fn open(&self, slot: usize, key: u64, place: (u32, usize), kind: (Purpose, usize), mask: u64) {
+        let lease = &self.slots[slot];
+        debug_assert_eq!(lease.key(), NO_KEY);
+        lease.at.set(place.0 * 8 + place.1 as u32);
+        lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
+        lease.key.set(key);
+        // Release: who sees frames in hand sees whose they are.
+        lease.mask.store(mask, Ordering::Release);
+        self.held.set(self.held.get() | 1 << slot);
+        self.set_ready(slot);
+    }
+
+    /// Frees a slot. What was in hand is in its word again.
+    pub(crate) fn close(&self, slot: usize) {
+        self.set_empty(slot);
+        let lease = &self.slots[slot];
+        lease.mask.set(0);
+        // Release: who no longer finds the key finds the frames in the word.
+        lease.key.store(NO_KEY, Ordering::Release);
+        self.held.set(self.held.get() & !(1 << slot));
+        for current in self.current.iter().chain(&self.current_run) {
+            if current.get() == slot as u32 {
+                current.set(SLOTS as u32);
+            }
+        }
+    }
+
+    /// The slots that single frames and runs come from now; `SLOTS` for none.
+    pub(crate) fn currents(&self) -> impl Iterator<Item = u32> + '_ {
+        self.current.iter().chain(&self.current_run).map(Plain::get)
+    }
+
+    /// Slots in use.
+    pub(crate) fn held(&self) -> u32 {
+        self.held.get()
+    }
+
+    /// How many words may be leased at a time.
+    #[inline(always)]
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.get()
+    }
+
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.limit.set(limit.min(SLOTS as u32));
+    }
+
+    /// Whether one more lease would be one too many.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held.get().count_ones() >= self.limit.get()
+    }
+}

@@ -1,0 +1,15 @@
+//! What one CPU has: the words it leases, hints of what it freed lately, a whole block or two, and the door to it all.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
+//! | [`lease`] | the leased words and what of them is in hand |
+//! | [`hints`] | frames freed lately, to be looked for in their words |
+//! | [`state`] | all of it together, counters included |
+//! | [`inside`] | the proof that somebody is inside |
+
+pub(crate) mod door;
+pub(crate) mod hints;
+pub(crate) mod inside;
+pub(crate) mod lease;
+pub(crate) mod state;

@@ -1,0 +1,82 @@
+//! What each CPU has, and what it has of each zone.
+//!
+//! ```text
+//! CpuState   door, leases           the lines that every call writes
+//!            hints, whole blocks    their own lines
+//!            counters               their own lines
+//! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
+//! ```
+
+use super::door::Door;
+use super::hints::Hints;
+use super::lease::{Leases, Purpose};
+use crate::block::NONE;
+use crate::block::tag::TYPES;
+use crate::inspect::stats::CpuCounters;
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
+
+/// Whole blocks that a CPU keeps, so that an order-9 pair takes no lock.
+pub(crate) const KEPT: usize = 2;
+
+/// See the module's documentation. 128 bytes apart, since adjacent lines are fetched in pairs.
+#[repr(C, align(128))]
+pub(crate) struct CpuState {
+    pub(crate) door: Door,
+    /// Somebody has taken it for good with `own`.
+    pub(crate) owned: AtomicBool,
+    pub(crate) online: AtomicBool,
+    /// The zone that this CPU's requests go to first.
+    pub(crate) home_zone: AtomicU32,
+    /// The word of the last free that went into a word that is not leased: a second one leases it.
+    pub(crate) last_key: AtomicU64,
+    pub(crate) leases: Leases,
+    pub(crate) counters: CpuCounters,
+    pub(crate) hints: Hints,
+    /// Wholly free blocks of the home zone, or NONE.
+    pub(crate) kept: [AtomicU32; KEPT],
+    /// Allocations when the last tick came.
+    pub(crate) allocs_at_tick: AtomicU64,
+    /// The number of the recall that has knocked and is about to come in.
+    pub(crate) asked_by: AtomicU32,
+}
+
+impl CpuState {
+    pub(crate) fn new() -> Self {
+        Self {
+            door: Door::new(),
+            owned: AtomicBool::new(false),
+            online: AtomicBool::new(false),
+            home_zone: AtomicU32::new(0),
+            last_key: AtomicU64::new(super::lease::NO_KEY),
+            leases: Leases::new(),
+            counters: CpuCounters::new(),
+            hints: Hints::new(),
+            kept: core::array::from_fn(|_| AtomicU32::new(NONE)),
+            allocs_at_tick: AtomicU64::new(0),
+            asked_by: AtomicU32::new(0),
+        }
+    }
+}
+
+/// Where a CPU leases its next words in one zone. Hints: the block's tag says whether it still may.
+pub(crate) struct Cursors {
+    blocks: [[AtomicU32; TYPES]; 2],
+}
+
+impl Cursors {
+    pub(crate) fn new() -> Self {
+        Self { blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))) }
+    }
+
+    pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> u32 {
+        self.blocks[purpose as usize][migratetype].get()
+    }
+
+    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: u32) {
+        self.blocks[purpose as usize][migratetype].set(block);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.blocks.iter().flatten().for_each(|block| block.set(NONE));
+    }
+}

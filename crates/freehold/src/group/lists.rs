@@ -1,0 +1,157 @@
+//! The free lists of one holder: its partly free blocks by migratetype, fullness and largest free run.
+//!
+//! ```text
+//! list = (migratetype, bucket, class)     bucket: free frames / 64, 0 = the fullest     class: see `block::words`
+//! WHOLE                                   wholly free blocks, of no type
+//! ```
+//!
+//! A request takes the fullest block that has a large enough run: what is nearly free stays so and becomes whole. Circular
+//! lists through the blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every
+//! operation takes constant time. Under the holder's lock.
+
+use crate::block::layout::Index;
+use crate::block::map::FrameMap;
+use crate::block::tag::TYPES;
+use crate::block::words::CLASSES;
+use crate::block::{FRAMES, NONE};
+use crate::primitive::{AtomicU16, AtomicU32, Plain};
+
+/// Buckets of fullness.
+const BUCKETS: usize = 8;
+/// Lists of partly free blocks.
+const PARTLY: usize = TYPES * BUCKETS * CLASSES;
+/// The list of wholly free blocks.
+pub(crate) const WHOLE_LIST: u16 = PARTLY as u16;
+/// In [`Links::list`](crate::block::words::Links): in the zone's bitmap.
+pub(crate) const IN_BITMAP: u16 = PARTLY as u16 + 1;
+/// In [`Links::list`](crate::block::words::Links): on no list.
+pub(crate) const NO_LIST: u16 = u16::MAX;
+
+/// See the module's documentation.
+pub(crate) struct Lists {
+    heads: [AtomicU32; PARTLY + 1],
+    /// Bit `class` set: that list has a block.
+    filled: [[AtomicU16; BUCKETS]; TYPES],
+    /// Wholly free blocks.
+    wholes: AtomicU32,
+}
+
+/// The list for a block of that type, with so many free frames and that class.
+pub(crate) fn list_for(migratetype: usize, frames: u32, class: u8) -> u16 {
+    let bucket = (frames.clamp(1, FRAMES as u32) as usize - 1) / 64;
+    ((migratetype * BUCKETS + bucket) * CLASSES + usize::from(class)) as u16
+}
+
+impl Lists {
+    pub(crate) fn new() -> Self {
+        Self {
+            heads: core::array::from_fn(|_| AtomicU32::new(NONE)),
+            filled: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU16::new(0))),
+            wholes: AtomicU32::new(0),
+        }
+    }
+
+    /// Puts a block at the head of a list.
+    pub(crate) fn link(&self, map: &FrameMap<'_>, index: Index, list: u16) {
+        let links = map.links(index);
+        debug_assert_eq!(links.list.get(), NO_LIST);
+        links.list.set(list);
+        let head = &self.heads[usize::from(list)];
+        match map.index(head.get()) {
+            None => {
+                links.next.set(index.get());
+                links.prev.set(index.get());
+                self.note(list, true);
+            }
+            Some(first) => {
+                let last = map.links(first).prev.get();
+                links.next.set(first.get());
+                links.prev.set(last);
+                map.links(first).prev.set(index.get());
+                if let Some(last) = map.index(last) {
+                    map.links(last).next.set(index.get());
+                }
+            }
+        }
+        head.set(index.get());
+        if list == WHOLE_LIST {
+            self.wholes.set(self.wholes.get() + 1);
+        }
+    }
+
+    /// Takes a block off its list.
+    pub(crate) fn unlink(&self, map: &FrameMap<'_>, index: Index) {
+        let links = map.links(index);
+        let list = links.list.get();
+        links.list.set(NO_LIST);
+        if list == WHOLE_LIST {
+            self.wholes.set(self.wholes.get() - 1);
+        }
+        let head = &self.heads[usize::from(list)];
+        let (next, prev) = (links.next.get(), links.prev.get());
+        if next == index.get() {
+            head.set(NONE);
+            self.note(list, false);
+            return;
+        }
+        if let (Some(next), Some(prev)) = (map.index(next), map.index(prev)) {
+            map.links(next).prev.set(prev.get());
+            map.links(prev).next.set(next.get());
+        }
+        if head.get() == index.get() {
+            head.set(next);
+        }
+    }
+
+    fn note(&self, list: u16, filled: bool) {
+        let list = usize::from(list);
+        if list < PARTLY {
+            let (bucket, class) = (list / CLASSES, list % CLASSES);
+            let word = &self.filled[bucket / BUCKETS][bucket % BUCKETS];
+            word.set(if filled { word.get() | 1 << class } else { word.get() & !(1 << class) });
+        }
+    }
+
+    /// The head of a list.
+    pub(crate) fn first(&self, list: u16) -> Option<u32> {
+        let index = self.heads[usize::from(list)].get();
+        (index != NONE).then_some(index)
+    }
+
+    /// The next block of that type to take a run of `class` from: the fullest that has one, and among those of a list the
+    /// one whose turn it is. The smallest class of a bucket, so that larger runs stay.
+    pub(crate) fn fullest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
+        (0..BUCKETS).find_map(|bucket| self.turn(map, migratetype, bucket, class))
+    }
+
+    /// The same, but the emptiest.
+    pub(crate) fn emptiest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
+        (0..BUCKETS).rev().find_map(|bucket| self.turn(map, migratetype, bucket, class))
+    }
+
+    fn turn(&self, map: &FrameMap<'_>, migratetype: usize, bucket: usize, class: u8) -> Option<Index> {
+        let filled = u32::from(self.filled[migratetype][bucket].get()) & (!0 << class);
+        if filled == 0 {
+            return None;
+        }
+        let list = (migratetype * BUCKETS + bucket) * CLASSES + filled.trailing_zeros() as usize;
+        let index = map.index(self.heads[list].get())?;
+        self.heads[list].set(map.links(index).next.get());
+        Some(index)
+    }
+
+    /// Any partly free block.
+    pub(crate) fn any(&self, map: &FrameMap<'_>) -> Option<Index> {
+        (0..TYPES).find_map(|migratetype| self.fullest(map, migratetype, 0))
+    }
+
+    /// A wholly free block: the newest.
+    pub(crate) fn whole(&self, map: &FrameMap<'_>) -> Option<Index> {
+        map.index(self.first(WHOLE_LIST)?)
+    }
+
+    /// Wholly free blocks there are.
+    pub(crate) fn wholes(&self) -> u32 {
+        self.wholes.get()
+    }
+}

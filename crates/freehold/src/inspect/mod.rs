@@ -1,0 +1,6 @@
+//! Looking in from outside: statistics, pageblocks one by one, and the walk that proves the invariants.
+
+pub(crate) mod pageblocks;
+pub(crate) mod report;
+pub(crate) mod stats;
+pub(crate) mod validate;

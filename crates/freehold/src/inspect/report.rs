@@ -1,0 +1,274 @@
+//! Reading the statistics: counters as they are, and one walk over a zone's blocks.
+
+use crate::block::layout::Index;
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE, ZONE_GROUP};
+use crate::block::words::{CLASS_NONE, count_of};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::inspect::stats::{CpuStats, ZoneStats};
+use crate::primitive::Plain;
+use crate::zone::Zone;
+use crate::{CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform};
+
+/// Sums over all CPUs and zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Sums over all CPUs.
+    pub cpus: CpuStats,
+    /// Frees made while the CPU's own state was in use by somebody else; no CPU counts them.
+    pub unattributed_frees: u64,
+    /// Double frees that no call could see; each was told to [`Platform::late_double_free`].
+    pub late_double_frees: u64,
+    /// Zone-lock acquisitions over all zones.
+    pub lock_acquisitions: u64,
+    /// Acquisitions of groups' locks.
+    pub group_lock_acquisitions: u64,
+    /// Steps of work under zone locks.
+    pub lock_work: u64,
+    /// The most steps in one hold.
+    pub lock_work_max: u64,
+}
+
+fn groups_locked(zone: &Zone<'_>) -> u64 {
+    zone.groups.iter().map(|group| group.acquisitions.get()).sum()
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// What a CPU has done; `None` where there is no such CPU. Takes no lock.
+    #[must_use]
+    pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
+        Some(self.cpu_state(cpu)?.counters.read())
+    }
+
+    /// Free frames that a CPU has in hand, and the most that it may lease. Takes no lock.
+    #[must_use]
+    pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
+        let state = self.cpu_state(cpu)?;
+        let leased: u64 = (0..crate::cpu::lease::SLOTS)
+            .map(|slot| u64::from(state.leases.slot(slot).mask().count_ones()))
+            .sum();
+        let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
+        Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
+    }
+
+    /// The first CPU of the group that has the block of a frame; `None` where the zone has it, where it is in a CPU's hand,
+    /// or where there is no frame. Takes no lock.
+    #[must_use]
+    pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
+        self.holder(self.map.head(self.map.locate(pfn.get())?).tag.get())
+    }
+
+    /// The first CPU of the group that a tag names.
+    pub(crate) fn holder(&self, tag: Tag) -> Option<CpuId> {
+        if tag.state() == ABSENT || tag.group() == ZONE_GROUP || tag.group() == IN_HAND {
+            return None;
+        }
+        let first = self.zones[tag.zone()].cpus_of(tag.group(), self.cpus.len()).start;
+        Some(CpuId::new(first as u16))
+    }
+
+    /// How many blocks the group of a CPU has; the zones where `cpu` is `None`. Takes no lock; walks all blocks.
+    #[must_use]
+    pub fn blocks_held(&self, cpu: Option<CpuId>) -> u64 {
+        let never_used: u64 = self.zones.iter().map(|zone| zone.whole_blocks.get()).sum();
+        let wanted = |index: &Index| {
+            let tag = self.map.head(*index).tag.get();
+            let in_bitmap = self.map.links(*index).list.get() == crate::group::lists::IN_BITMAP;
+            tag.state() != ABSENT
+                && !in_bitmap
+                && match cpu {
+                    None => tag.group() == ZONE_GROUP,
+                    Some(cpu) => tag.group() == self.zones[tag.zone()].group_of(cpu.index()),
+                }
+        };
+        self.map.all().filter(wanted).count() as u64 + if cpu.is_none() { never_used } else { 0 }
+    }
+
+    /// Sums over all CPUs and zones. Takes no lock; does not walk.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            unattributed_frees: self.unattributed_frees.get(),
+            late_double_frees: self.late_double_frees.get(),
+            ..Totals::default()
+        };
+        let sum = &mut totals.cpus;
+        for cpu in 0..self.cpus.len() {
+            let Some(cpu) = self.cpu_stats(CpuId::new(cpu as u16)) else { continue };
+            for (into, from) in sum.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten()) {
+                *into += from;
+            }
+            for (into, from) in sum.refills_by_phase.iter_mut().zip(cpu.refills_by_phase) {
+                *into += from;
+            }
+            sum.local_frees += cpu.local_frees;
+            sum.remote_frees += cpu.remote_frees;
+            sum.failed += cpu.failed;
+            sum.slow += cpu.slow;
+            sum.refills += cpu.refills;
+            sum.refilled_frames += cpu.refilled_frames;
+            sum.drains += cpu.drains;
+            sum.drained_frames += cpu.drained_frames;
+            sum.recalls += cpu.recalls;
+        }
+        for zone in self.zones {
+            totals.lock_acquisitions += zone.counters.acquisitions.get();
+            totals.lock_work += zone.counters.work.get();
+            totals.lock_work_max = totals.lock_work_max.max(zone.counters.work_max.get());
+            totals.group_lock_acquisitions += groups_locked(zone);
+        }
+        totals
+    }
+
+    /// Times a zone's lock was taken, and the steps done under it; `None` where there is no such zone. Takes no lock and
+    /// does not walk: to be compared before and after a call. Exact while nothing runs.
+    #[must_use]
+    pub fn zone_lock_counts(&self, zone: usize) -> Option<(u64, u64)> {
+        let counters = &self.zones.get(zone)?.counters;
+        Some((counters.acquisitions.get(), counters.work.get()))
+    }
+
+    /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks all of its blocks that
+    /// were ever used, and the bitmap of the others. Exact while nothing runs.
+    #[must_use]
+    pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
+        let z = self.zones.get(zone)?;
+        let mut stats = self.zone_history(z);
+        // A run of wholly free blocks that is still growing: its first frame and its end.
+        let mut run = FrameRange::default();
+        let count_run = |run: FrameRange, chunks: &mut [u64]| {
+            for (_, order) in run.chunks(Order::MAX) {
+                chunks[order.index()] += 1;
+            }
+        };
+        self.each_block(z, |base, tag, words| {
+            let free = u64::from(count_of(words));
+            let isolated = tag.has(ISOLATED);
+            let migratetype = if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
+            stats.blocks_by_type[migratetype] += 1;
+            let leased = self.leased_in(base);
+            match tag.group() {
+                ZONE_GROUP => (stats.blocks_in_zone, stats.free_in_zone) =
+                    (stats.blocks_in_zone + 1, stats.free_in_zone + free - leased),
+                IN_HAND => (stats.blocks_in_cpus, stats.free_in_cpus) = (stats.blocks_in_cpus + 1, stats.free_in_cpus + free),
+                _ => (stats.blocks_in_groups, stats.free_in_groups) =
+                    (stats.blocks_in_groups + 1, stats.free_in_groups + free - leased),
+            }
+            stats.free_in_cpus += leased;
+            match migratetype {
+                CMA => stats.free_cma += free,
+                HIGH_ATOMIC => stats.free_high_atomic += free,
+                _ => {}
+            }
+            if free == FRAMES as u64 {
+                stats.free_blocks += 1;
+                stats.blocks_by_largest_order[10] += 1;
+                if run.end != base {
+                    count_run(run, &mut stats.free_chunks);
+                    run = FrameRange { start: base, end: base };
+                }
+                run.end = Pfn::new(base.get() + FRAMES as u64);
+            } else {
+                let class = count_chunks(words, &mut stats.free_chunks);
+                stats.blocks_by_largest_order[class as usize] += 1;
+            }
+        });
+        count_run(run, &mut stats.free_chunks);
+        stats.free = stats.free_in_zone + stats.free_in_groups + stats.free_in_cpus;
+        Some(stats)
+    }
+
+    fn zone_history(&self, z: &Zone<'m>) -> ZoneStats {
+        let c = &z.counters;
+        ZoneStats {
+            managed: z.managed.get(),
+            watermarks: [z.min.get(), z.low.get(), z.high.get()],
+            lock_acquisitions: c.acquisitions.get(),
+            group_lock_acquisitions: groups_locked(z),
+            lock_work: c.work.get(),
+            lock_work_max: c.work_max.get(),
+            lock_work_histogram: core::array::from_fn(|b| c.work_histogram[b].get()),
+            fallbacks: c.fallbacks.get(),
+            mixed: c.mixed.get(),
+            splits: c.splits.get(),
+            ..ZoneStats::default()
+        }
+    }
+
+    /// Frames of a block that are in CPUs' hands.
+    fn leased_in(&self, base: Pfn) -> u64 {
+        let Some(index) = self.map.locate(base.get()) else { return 0 };
+        let head = self.map.head(index);
+        if head.tag.get().state() != SPLIT {
+            return 0;
+        }
+        (0..WORDS).map(|w| u64::from(self.leased_frames(index, w).count_ones())).sum()
+    }
+
+    /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free frames wherever they
+    /// are. Blocks never used are found by the bitmap.
+    pub(crate) fn each_block(&self, zone: &Zone<'m>, mut see: impl FnMut(Pfn, Tag, &[u64; WORDS])) {
+        let (first, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+        let mut number = first;
+        while number < end {
+            let found = self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
+            let (tag, words) = match found {
+                Some((index, tag)) if tag.state() != ABSENT => (tag, self.free_words(index, tag)),
+                _ if zone.bitmap.contains(number - zone.first_block) => {
+                    (Tag::new(WHOLE, Migratetype::Movable as usize, zone.id, ZONE_GROUP), [!0; WORDS])
+                }
+                Some(_) => {
+                    number += 1;
+                    continue;
+                }
+                // Nothing is set up here: on to the next whole block or the next section.
+                None => {
+                    let section = (number | (crate::block::map::SECTION_BLOCKS - 1)) + 1;
+                    let bit = zone.bitmap.next(number - zone.first_block).0;
+                    number = bit.map_or(section, |bit| (zone.first_block + bit).min(section)).max(number + 1);
+                    continue;
+                }
+            };
+            if tag.zone() == usize::from(zone.id) {
+                see(Pfn::new(number << 9), tag, &words);
+            }
+            number += 1;
+        }
+    }
+
+    /// The free frames of a block, in its words, in hands, or all of it.
+    pub(crate) fn free_words(&self, index: Index, tag: Tag) -> [u64; WORDS] {
+        match tag.state() {
+            WHOLE => [!0; WORDS],
+            SPLIT => core::array::from_fn(|w| self.map.line(index).word(w) | self.leased_frames(index, w)),
+            _ => [0; WORDS],
+        }
+    }
+}
+
+/// Adds the largest aligned chunks of a partly free block to the counts; returns its class.
+fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) -> u8 {
+    let mut class = CLASS_NONE;
+    let mut left = *words;
+    // Words in fours, pairs and alone, then runs within a word, each taken out once counted.
+    for (len, order) in [(4usize, 8usize), (2, 7), (1, 6)] {
+        for start in (0..WORDS).step_by(len) {
+            if left[start..start + len].iter().all(|&w| w == !0) {
+                left[start..start + len].fill(0);
+                chunks[order] += 1;
+                class = class.max(order as u8 + 1);
+            }
+        }
+    }
+    for mut word in left {
+        for order in (0..6u32).rev() {
+            let starts = bits::runs(word, order);
+            for start in bits::each(starts) {
+                word &= !bits::mask(start, 1 << order);
+                chunks[order as usize] += 1;
+                class = class.max(order as u8 + 1);
+            }
+        }
+    }
+    class
+}

@@ -1,0 +1,58 @@
+//! Frames taken straight from a block's words, past the leases: runs of a word and more, requests within address limits,
+//! single frames near the watermarks, and CPUs that may lease nothing because there is too little memory.
+
+use crate::block::layout::Index;
+use crate::block::words::find_run;
+use crate::block::{FRAMES, WORDS, bits};
+use crate::{Freehold, Platform};
+
+impl<P: Platform> Freehold<'_, P> {
+    /// The words of a block that nobody leases, by a glance.
+    pub(crate) fn open_words(&self, index: Index) -> [u64; WORDS] {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        core::array::from_fn(|w| match line.word(w) {
+            0 => 0,
+            _ if head.is_leased(w) => 0,
+            word => word,
+        })
+    }
+
+    /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
+    pub(crate) fn claim(&self, index: Index, order: u32) -> Option<usize> {
+        // Somebody else may be faster, but each time that is one chance less.
+        for _ in 0..WORDS {
+            let offset = find_run(&self.open_words(index), order)?;
+            if self.claim_at(index, offset, 1 << order) {
+                return Some(offset);
+            }
+        }
+        None
+    }
+
+    /// The same for a run whose frames lie in `low..high` of the block.
+    pub(crate) fn claim_within(&self, index: Index, order: u32, low: usize, high: usize) -> Option<usize> {
+        if low == 0 && high == FRAMES {
+            return self.claim(index, order);
+        }
+        let words = self.open_words(index);
+        let len = 1usize << order;
+        let is_free = |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
+        (low.next_multiple_of(len)..high)
+            .step_by(len)
+            .find(|&start| start + len <= high && is_free(start) && self.claim_at(index, start, len))
+    }
+
+    /// Takes exactly these frames; all or none.
+    pub(crate) fn claim_at(&self, index: Index, offset: usize, len: usize) -> bool {
+        let line = self.map.line(index);
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            if !line.take_bits(w, m) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(index, w, m);
+                }
+                return false;
+            }
+        }
+        true
+    }
+}

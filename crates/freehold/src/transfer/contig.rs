@@ -1,0 +1,218 @@
+//! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
+
+use crate::block::tag::{ABSENT, CMA, FRESH, HOLES, ISOLATED, WHOLE};
+use crate::block::{FRAMES, bits};
+use crate::primitive::Plain;
+use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
+
+/// Times that a range's users are asked to move before it is given up (Linux retries migration five times).
+const MIGRATE_ROUNDS: u32 = 5;
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// The zone that a range lies in, all of it existing memory.
+    pub(crate) fn zone_of_range(&self, range: FrameRange) -> Result<usize, AllocError> {
+        if range.is_empty() {
+            return Err(AllocError::ZeroLength);
+        }
+        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
+            return Err(AllocError::BadRange { pfn: range.start });
+        };
+        let span = self.zones[z].span;
+        if range.end > span.end {
+            return Err(AllocError::BadRange { pfn: span.end });
+        }
+        match self.first_absent(range) {
+            None => Ok(z),
+            Some(pfn) => Err(AllocError::BadRange { pfn }),
+        }
+    }
+
+    /// The first frame of a range that does not exist.
+    pub(crate) fn first_absent(&self, range: FrameRange) -> Option<Pfn> {
+        let mut at = range.start.get();
+        while at < range.end.get() {
+            // Pieces of memory do not overlap.
+            let piece = self.map.ranges.iter().find(|r| r.start.get() <= at && at < r.end.get());
+            match piece {
+                None => return Some(Pfn::new(at)),
+                Some(piece) => at = piece.end.get(),
+            }
+        }
+        None
+    }
+
+    /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
+    ///
+    /// Every pageblock that the range touches is isolated, whoever holds it. `migrate` is then called, with no lock
+    /// held, for each run of frames in use: it moves their contents elsewhere and frees them (on any CPU), and returns
+    /// whether trying was of use. Frames of the blocks outside the range are not touched. The allocation is of type
+    /// `migratetype` only in name: blocks keep the type they have.
+    ///
+    /// Takes time proportional to the range, times the rounds of migration (5 at most).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::BadRange`], [`AllocError::Busy`] with the first frame that is still in use or whose block somebody
+    /// else is isolating. Every block is as it was then, but for what `migrate` has moved.
+    pub fn alloc_contig_range(
+        &self,
+        range: FrameRange,
+        mut migrate: impl FnMut(FrameRange) -> bool,
+    ) -> Result<(), AllocError> {
+        self.zone_of_range(range)?;
+        let isolated = self.isolate_range(range)?;
+        self.empty_range(range, &mut migrate)?;
+        let taken = self.take_range(range);
+        drop(isolated);
+        self.tell_pressure();
+        #[cfg(feature = "debug-poison")]
+        if taken.is_ok() {
+            self.platform.check_poison(range);
+        }
+        taken
+    }
+
+    /// Takes every frame of a range of isolated blocks; all or none.
+    fn take_range(&self, range: FrameRange) -> Result<(), AllocError> {
+        let mut taken = FrameRange { start: range.start, end: range.start };
+        for (base, offset, len) in crate::calls::range::pieces(range) {
+            let index = self.map.locate(base).filter(|&index| self.claim_at(index, offset, len));
+            let Some(index) = index else {
+                // Freed twice meanwhile, or not at all.
+                for (base, offset, len) in crate::calls::range::pieces(taken) {
+                    let Some(index) = self.map.locate(base) else { continue };
+                    bits::spans(offset, len).for_each(|(w, m)| self.put_back(index, w, m));
+                }
+                return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
+            };
+            let tag = &self.map.head(index).tag;
+            tag.set(tag.get().with_flag(FRESH, false));
+            taken.end = Pfn::new(base + (offset + len) as u64);
+        }
+        Ok(())
+    }
+
+    /// Has every frame of an isolated range freed.
+    pub(crate) fn empty_range(
+        &self,
+        range: FrameRange,
+        migrate: &mut impl FnMut(FrameRange) -> bool,
+    ) -> Result<(), AllocError> {
+        for _ in 0..MIGRATE_ROUNDS {
+            let mut rest = range;
+            let mut asked = false;
+            while let Some(used) = self.first_used(rest) {
+                asked = true;
+                if !migrate(used) {
+                    return Err(AllocError::Busy { pfn: used.start });
+                }
+                rest.start = used.end;
+            }
+            if !asked {
+                return Ok(());
+            }
+        }
+        match self.first_used(range) {
+            None => Ok(()),
+            Some(used) => Err(AllocError::Busy { pfn: used.start }),
+        }
+    }
+
+    /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and lie within
+    /// `limits`: any number, in any zone (those of node 0 first).
+    ///
+    /// First where nothing has to be moved; then, if `migrate` is more than `|_| false`, where only movable and CMA
+    /// blocks are in the way. Looks at each candidate once and tries at most 32 of them, so it may fail where a longer
+    /// search would not.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so aligned;
+    /// [`AllocError::ZeroLength`].
+    pub fn alloc_contig(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+        mut migrate: impl FnMut(FrameRange) -> bool,
+    ) -> Result<FrameRange, AllocError> {
+        if count == 0 {
+            return Err(AllocError::ZeroLength);
+        }
+        // What CPUs have in hand may be all that is missing.
+        self.recall(None);
+        for moving in [false, true] {
+            let mut tries = 0;
+            for z in self.zonelist(0, None) {
+                let zone = &self.zones[z];
+                let step = align.frames();
+                let low = zone.span.start.max(limits.start).get();
+                let end = zone.span.end.min(limits.end).get();
+                let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
+                while start.checked_add(count).is_some_and(|last| last <= end) && tries < 32 {
+                    let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
+                    match self.obstacle(range, moving) {
+                        Some(behind) => {
+                            // Nothing that contains the obstacle can work.
+                            start = (behind + 1).next_multiple_of(step);
+                            continue;
+                        }
+                        None => tries += 1,
+                    }
+                    if self.alloc_contig_range(range, |used| moving && migrate(used)).is_ok() {
+                        return Ok(range);
+                    }
+                    let next = (start + count).next_multiple_of(step);
+                    start = next;
+                }
+            }
+        }
+        Err(AllocError::NoMemory { order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX) })
+    }
+
+    /// The last frame that keeps a range from being allocated, by a glance without locks: one that does not exist or is
+    /// isolated; one in use, or where `moving` one in use in a block whose frames cannot be moved.
+    fn obstacle(&self, range: FrameRange, moving: bool) -> Option<u64> {
+        let mut number = (range.end.get() - 1) >> 9;
+        loop {
+            let base = number << 9;
+            let start = range.start.get().max(base);
+            let end = range.end.get().min(base + FRAMES as u64);
+            if let Some(last) = self.obstacle_in(number, start, end, moving) {
+                return Some(last);
+            }
+            if base <= range.start.get() {
+                return None;
+            }
+            number -= 1;
+        }
+    }
+
+    /// The same for the part `start..end` of one block.
+    fn obstacle_in(&self, number: u64, start: u64, end: u64, moving: bool) -> Option<u64> {
+        let base = number << 9;
+        let there = self.map.locate_block(number).filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
+        let Some(index) = there else {
+            // Never used: there if the ranges say so.
+            return (start..end).rev().find(|&pfn| !self.map.is_present(pfn));
+        };
+        let tag = self.map.head(index).tag.get();
+        if tag.has(ISOLATED) {
+            return Some(end - 1);
+        }
+        let movable = tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
+        if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
+            return None;
+        }
+        let present = self.map.present(index);
+        let mut blocked = None;
+        for (w, m) in bits::spans((start - base) as usize, (end - start) as usize) {
+            let free = self.map.line(index).word(w) | self.leased_frames(index, w);
+            let bad = m & if moving && movable { !present[w] } else { !free | !present[w] };
+            if bad != 0 {
+                blocked = Some(base + w as u64 * 64 + 63 - u64::from(bad.leading_zeros()));
+            }
+        }
+        blocked
+    }
+}

@@ -1,0 +1,278 @@
+//! CPUs and memory that come and go while everything runs.
+
+use core::fmt;
+
+use crate::block::FRAMES;
+use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag, ZONE_GROUP};
+use crate::cpu::inside::Inside;
+use crate::primitive::{Count, Ordering, Plain};
+use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
+
+/// Why memory was not added or removed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HotplugError {
+    /// A range of no frames.
+    ZeroLength,
+    /// No zone's span covers the range.
+    OutOfZone {
+        /// The first frame outside.
+        pfn: Pfn,
+    },
+    /// Some of the frames to add are there already.
+    Present {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Some of the frames to remove are not there.
+    Absent {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Memory is removed by whole pageblocks: the range must start and end at one, or at the end of a piece of memory.
+    Misaligned {
+        /// The end of the range that does not.
+        pfn: Pfn,
+    },
+    /// A frame is in use, or its block is being isolated by somebody else.
+    Busy {
+        /// The first such frame.
+        pfn: Pfn,
+    },
+    /// The configuration left no room for another section or another piece of memory.
+    NoRoom,
+}
+
+impl fmt::Display for HotplugError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLength => f.write_str("a range of no frames"),
+            Self::OutOfZone { pfn } => write!(f, "no zone's span covers {pfn}"),
+            Self::Present { pfn } => write!(f, "{pfn} is there already"),
+            Self::Absent { pfn } => write!(f, "{pfn} is not there"),
+            Self::Misaligned { pfn } => write!(f, "memory is removed by whole pageblocks; {pfn} is inside one"),
+            Self::Busy { pfn } => write!(f, "{pfn} is in use"),
+            Self::NoRoom => f.write_str("no room: set ZoneConfig::spare_sections and Config::extra_ranges higher"),
+        }
+    }
+}
+
+impl core::error::Error for HotplugError {}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Runs `f` while nobody else changes which CPUs and what memory there are.
+    pub(crate) fn with_hotplug_lock<T>(&self, f: impl FnOnce() -> T) -> T {
+        /// Unlocks, also where `f` panics.
+        struct Unlock<'a>(&'a crate::group::lock::Lock);
+        impl Drop for Unlock<'_> {
+            fn drop(&mut self) {
+                self.0.unlock();
+            }
+        }
+        self.hotplug.lock(|| self.platform.relax());
+        let _unlock = Unlock(&self.hotplug);
+        f()
+    }
+
+    /// A CPU comes online; nothing where it is already.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU.
+    pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let inside = Inside::enter(self, state, cpu, false);
+            state.online.set(true);
+            drop(inside);
+            self.compute_limits();
+        });
+        Ok(())
+    }
+
+    /// A CPU goes offline: its leases end, and what it keeps goes to its group; with the last CPU of a group all that the
+    /// group has goes to the zone. Frees into its blocks may go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline, [`AllocError::CpuOwned`].
+    pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let inside = Inside::enter(self, state, cpu, false);
+            if !state.online.get() {
+                return Err(AllocError::CpuOffline { cpu });
+            }
+            if state.owned.get() {
+                return Err(AllocError::CpuOwned { cpu });
+            }
+            // Whoever enters after this leases nothing: every way in looks.
+            state.online.set(false);
+            inside.give_back_all();
+            drop(inside);
+            for zone in self.zones {
+                let group = zone.group_of(cpu.index());
+                if zone.cpus_of(group, self.cpus.len()).all(|cpu| !self.cpus[cpu].online.get()) {
+                    self.give_all(zone, group);
+                }
+            }
+            self.compute_limits();
+            Ok(())
+        })?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    /// Whether a CPU is online.
+    #[must_use]
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpu_state(cpu).is_some_and(|state| state.online.get())
+    }
+
+    /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that follow the kernel's
+    /// formulae are computed again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn add_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| {
+            for r in self.map.ranges {
+                let start = r.start.get().max(range.start.get());
+                if start < r.end.get().min(range.end.get()) {
+                    return Err(HotplugError::Present { pfn: Pfn::new(start) });
+                }
+            }
+            if !self.populate(&self.zones[z], range, &[]) {
+                return Err(HotplugError::NoRoom);
+            }
+            self.refresh_watermarks();
+            self.compute_limits();
+            Ok(())
+        })
+    }
+
+    /// Removes memory, all of it free.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn remove_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| self.remove_locked(z, range))?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    fn zone_spanning(&self, range: FrameRange) -> Result<usize, HotplugError> {
+        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
+            return Err(HotplugError::OutOfZone { pfn: range.start });
+        };
+        if range.end > self.zones[z].span.end {
+            return Err(HotplugError::OutOfZone { pfn: self.zones[z].span.end });
+        }
+        Ok(z)
+    }
+
+    fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
+        // The whole range must be there, and its blocks must hold nothing else.
+        if let Some(pfn) = self.first_absent(range) {
+            return Err(HotplugError::Absent { pfn });
+        }
+        let (start, end) = (range.start.get(), range.end.get());
+        if (range.start.pageblock().get()..start).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.start });
+        }
+        if (end..end.next_multiple_of(FRAMES as u64)).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.end });
+        }
+        // Cutting the middle out of a piece of memory makes two of it.
+        let splits = self.map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
+        if splits && !self.map.ranges.iter().any(|r| r.start.get() == r.end.get()) {
+            return Err(HotplugError::NoRoom);
+        }
+        let isolated = self.isolate_range(range).map_err(busy)?;
+        self.empty_range(range, &mut |_| false).map_err(busy)?;
+        self.forget_range(range);
+        for number in Self::blocks_of(range) {
+            self.remove_block(z, number);
+        }
+        // What is absent is not restored.
+        drop(isolated);
+        self.refresh_watermarks();
+        self.compute_limits();
+        Ok(())
+    }
+
+    /// An isolated block, all of it free, is no memory from now on.
+    fn remove_block(&self, z: usize, number: u64) {
+        let zone = &self.zones[z];
+        let Some(index) = self.map.locate_block(number) else { return };
+        let held = self.hold(zone, ZONE_GROUP);
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let tag = self.retyped(index, crate::Migratetype::Movable as usize);
+        match head.tag.get().migratetype() {
+            HIGH_ATOMIC => zone.high_atomic_blocks.sub(1),
+            crate::block::tag::CMA => zone.cma_blocks.sub(1),
+            _ => {}
+        }
+        debug_assert_eq!(tag.zone(), z);
+        head.tag.set(Tag::new(ABSENT, 0, 0, ZONE_GROUP));
+        let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
+        held.step(16);
+        zone.managed.set(zone.managed.get() - u64::from(frames));
+    }
+
+    /// Takes a range out of what is known to be memory.
+    fn forget_range(&self, range: FrameRange) {
+        let (start, end) = (range.start.get(), range.end.get());
+        for r in self.map.ranges {
+            let (s, e) = (r.start.get(), r.end.get());
+            if s >= end || e <= start {
+                continue;
+            }
+            if s < start && end < e {
+                if let Some(free) = self.map.ranges.iter().find(|r| r.start.get() == r.end.get()) {
+                    free.start.set(end);
+                    // Release: who sees the end sees the start.
+                    free.end.store(e, Ordering::Release);
+                }
+                r.end.set(start);
+            } else if s < start {
+                r.end.set(start);
+            } else if end < e {
+                r.start.set(end);
+            } else {
+                r.end.set(s);
+            }
+        }
+    }
+
+    /// The largest order that memory of a zone could serve if all of it were free.
+    #[must_use]
+    pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
+        let span = self.zones.get(zone)?.span;
+        let within = |r: &&crate::block::map::MemoryRange| {
+            span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get()
+        };
+        let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
+            let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
+            range.chunks(Order::MAX).map(|(_, order)| order)
+        });
+        orders.max()
+    }
+}
+
+fn busy(error: AllocError) -> HotplugError {
+    match error {
+        AllocError::Busy { pfn } | AllocError::BadRange { pfn } => HotplugError::Busy { pfn },
+        _ => HotplugError::NoRoom,
+    }
+}

@@ -1,0 +1,163 @@
+//! Isolation: blocks from which nothing is allocated while they are emptied.
+//!
+//! An isolated block is split, the zone's, on no list, and its frames do not count as free. It is taken from whoever has
+//! it; frames freed into it go to its words as ever, and stay there. Its migratetype stays what it was, so that undoing an
+//! isolation loses nothing.
+//!
+//! ```text
+//! 1 recall: no CPU keeps the block as a whole (only where it is whole)
+//! 2 under its holder's lock: split, flag ISOLATED, off the lists    from now on no word of it is leased
+//! 3 recall: the leases that there were end
+//! ```
+
+use crate::block::layout::Index;
+use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
+use crate::block::{FRAMES, WORDS};
+use crate::cpu::lease::SLOTS;
+use crate::group::lists::{IN_BITMAP, NO_LIST};
+use crate::primitive::Plain;
+use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Isolates one block, but for the leases that there are; `false` where it is isolated already, or is no memory.
+    fn isolate_block(&self, number: u64) -> bool {
+        let Some(index) = self.set_up_block(number) else { return false };
+        let head = self.map.head(index);
+        loop {
+            let tag = head.tag.get();
+            if tag.state() == ABSENT || tag.has(ISOLATED) {
+                return false;
+            }
+            if tag.group() == IN_HAND {
+                self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.get() == index.get()));
+                self.platform.relax();
+                continue;
+            }
+            let Some(held) = self.hold_of(index) else { continue };
+            let tag = head.tag.get();
+            // A block of the bitmap may be on its way out, as part of a run.
+            let listed = match self.map.links(index).list.get() {
+                NO_LIST => false,
+                IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
+                _ => true,
+            };
+            match tag.state() {
+                WHOLE if listed => {
+                    held.unlist(index);
+                    held.split(index, tag.migratetype());
+                    held.unlist(index);
+                }
+                // On its way to a holder, or into an inbox.
+                WHOLE => {
+                    held.collect(u32::MAX);
+                    drop(held);
+                    self.platform.relax();
+                    continue;
+                }
+                SPLIT => held.unlist(index),
+                _ => {}
+            }
+            // A block in use becomes a split one, by an exchange, since it may be freed at this moment.
+            let tag = head.tag.get();
+            let isolated = tag.with_state(SPLIT).with_flag(ISOLATED, true).with_group(ZONE_GROUP);
+            if tag.state() == TAKEN {
+                self.report_strays(index);
+            }
+            if (tag.state() == SPLIT || tag.state() == TAKEN) && head.tag.exchange(tag, isolated) {
+                return true;
+            }
+        }
+    }
+
+    /// A block of that number, its metadata set up where it is memory.
+    pub(crate) fn set_up_block(&self, number: u64) -> Option<Index> {
+        let zone = self.zones.iter().find(|zone| zone.span.contains(Pfn::new(number << 9)))?;
+        let there = self.map.locate_block(number).filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
+        if there.is_none() {
+            let held = self.hold(zone, ZONE_GROUP);
+            let bit = number - zone.first_block;
+            if zone.bitmap.contains(bit) {
+                return held.set_up(bit);
+            }
+        }
+        there.or_else(|| self.map.locate_block(number))
+    }
+
+    /// Ends every lease of blocks that are isolated. The caller is inside no CPU's state.
+    fn end_leases_of_isolated(&self) {
+        let is_isolated = |raw: u32| {
+            self.map.index(raw).is_some_and(|index| self.map.head(index).tag.get().has(ISOLATED))
+        };
+        self.recall_where(None, |cpu| {
+            (0..SLOTS).any(|slot| {
+                let lease = cpu.leases.slot(slot);
+                lease.key() != crate::cpu::lease::NO_KEY && is_isolated(lease.place().0)
+            })
+        });
+        // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
+        for index in self.map.all().filter(|&index| self.map.head(index).tag.get().has(ISOLATED)) {
+            for w in 0..WORDS {
+                while self.map.head(index).is_leased(w) {
+                    let lease = usize::from(self.map.head(index).lease(w));
+                    self.recall_where(None, |cpu| lease > 0 && core::ptr::eq(cpu, &self.cpus[lease - 1]));
+                }
+            }
+        }
+    }
+
+    /// Makes an isolated block ordinary again.
+    fn restore_block(&self, number: u64) {
+        let Some(index) = self.map.locate_block(number) else { return };
+        let Some(held) = self.hold_of(index) else { return };
+        let head = self.map.head(index);
+        if head.tag.get().has(ISOLATED) {
+            head.tag.set(head.tag.get().with_flag(ISOLATED, false));
+            held.file(index);
+        }
+    }
+
+    /// The numbers of the blocks that a range touches.
+    pub(crate) fn blocks_of(range: FrameRange) -> impl Iterator<Item = u64> {
+        range.start.get() >> 9..range.end.get().div_ceil(FRAMES as u64)
+    }
+
+    /// Isolates every block that a range touches, or none. They are ordinary again when what it returns is dropped, be
+    /// it by a panic.
+    pub(crate) fn isolate_range(&self, range: FrameRange) -> Result<Isolated<'_, 'm, P>, AllocError> {
+        let mut isolated = Isolated { fh: self, range: FrameRange { start: range.start, end: range.start } };
+        for number in Self::blocks_of(range) {
+            if !self.isolate_block(number) {
+                return Err(AllocError::Busy { pfn: Pfn::new((number << 9).max(range.start.get())) });
+            }
+            isolated.range.end = Pfn::new((number + 1) << 9);
+        }
+        self.end_leases_of_isolated();
+        Ok(isolated)
+    }
+
+    /// The first maximal run of frames in use within a range of isolated blocks.
+    pub(crate) fn first_used(&self, range: FrameRange) -> Option<FrameRange> {
+        let is_free = |pfn: u64| {
+            let index = self.map.locate(pfn)?;
+            let offset = (pfn % FRAMES as u64) as usize;
+            Some(self.map.line(index).word(offset / 64) >> (offset % 64) & 1 == 1)
+        };
+        let start = (range.start.get()..range.end.get()).find(|&pfn| is_free(pfn) == Some(false))?;
+        let end = (start..range.end.get()).find(|&pfn| is_free(pfn) != Some(false)).unwrap_or(range.end.get());
+        Some(FrameRange { start: Pfn::new(start), end: Pfn::new(end) })
+    }
+}
+
+/// Blocks that are isolated.
+pub(crate) struct Isolated<'a, 'm, P: Platform> {
+    fh: &'a Freehold<'m, P>,
+    range: FrameRange,
+}
+
+impl<P: Platform> Drop for Isolated<'_, '_, P> {
+    fn drop(&mut self) {
+        if !self.range.is_empty() {
+            Freehold::<P>::blocks_of(self.range).for_each(|number| self.fh.restore_block(number));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Words go to a CPU and come back.
+//!
+//! ```text
+//! lease     the lease names this CPU (compare-exchange)      end     put what is in hand into the word
+//!           take the word (swap)                                     the slot is free
+//!           the tag is still what it was? else put it back            the lease names nobody
+//! ```
+//!
+//! | where | what holds |
+//! |---|---|
+//! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
+//! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
+//! | after the look at the tag | the block is split, of the type and group it was chosen for, and cannot become whole |
+//! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
+
+use crate::block::layout::Index;
+use crate::block::tag::Tag;
+use crate::block::words::EMPTY;
+use crate::block::{WORDS, bits};
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::{Freehold, Platform};
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// Leases word `w` of a block whose tag was `tag`; returns the slot, where there is at least a frame in hand.
+    /// `freed` are frames of that word that this CPU is freeing: they go into the hand.
+    ///
+    /// # Errors
+    ///
+    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was; nothing is freed then.
+    pub(crate) fn lease(&self, index: Index, w: usize, tag: Tag, purpose: Purpose, freed: u64) -> Option<usize> {
+        let (fh, leases) = (self.fh, &self.cpu.leases);
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let (slot, me) = (Leases::slot_of(key), self.lease_name());
+        if leases.slot(slot).key() == key {
+            debug_assert_eq!(freed, 0);
+            return self.revive(slot, index, w);
+        }
+        let lease = head.lease(w);
+        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
+            return None;
+        }
+        if !head.change_lease(w, lease, me) {
+            return None;
+        }
+        let got = line.take_word(w);
+        if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
+            // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is freed was free.
+            head.set_lease(w, 0);
+            let (now, strays) = line.put_back(w, got);
+            fh.report_late(index, w, strays);
+            fh.told(index, now, now);
+            return None;
+        }
+        leases.open(slot, key, (index.get(), w), (purpose, tag.migratetype()), got | freed);
+        Some(slot)
+    }
+
+    /// A word that this CPU has a slot for already: what others freed into it comes into the hand as well.
+    pub(crate) fn revive(&self, slot: usize, index: Index, w: usize) -> Option<usize> {
+        if !self.claim_slot(slot, index, w) {
+            return None;
+        }
+        let lease = self.cpu.leases.slot(slot);
+        let got = self.fh.map.line(index).take_word(w);
+        let strays = lease.mask() & got;
+        self.fh.report_late(index, w, strays);
+        lease.set_mask(lease.mask() | got);
+        self.cpu.leases.set_ready(slot);
+        (lease.mask() != 0).then_some(slot)
+    }
+
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed, which had nothing in hand.
+    pub(crate) fn claim_slot(&self, slot: usize, index: Index, w: usize) -> bool {
+        let (head, me) = (self.fh.map.head(index), self.lease_name());
+        let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
+        if !ours {
+            // Taken over while it was empty, or the block has become whole meanwhile.
+            debug_assert_eq!(self.cpu.leases.slot(slot).mask(), 0);
+            self.cpu.leases.close(slot);
+        }
+        ours
+    }
+
+    /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no lease is allowed.
+    fn make_room(&self, slot: usize) -> bool {
+        let leases = &self.cpu.leases;
+        if leases.limit() == 0 {
+            return false;
+        }
+        if leases.slot(slot).key() != NO_KEY {
+            self.end_lease(slot);
+        } else if leases.is_full() {
+            // The next one behind it, going round.
+            let held = leases.held();
+            let behind = held & (!0 << slot);
+            let victim = if behind != 0 { behind } else { held };
+            self.end_lease(victim.trailing_zeros() as usize);
+        }
+        true
+    }
+
+    /// Puts what is in hand of a slot back and frees it.
+    pub(crate) fn end_lease(&self, slot: usize) {
+        let (fh, leases, me) = (self.fh, &self.cpu.leases, self.lease_name());
+        let lease = leases.slot(slot);
+        let (raw, w) = lease.place();
+        let Some(index) = fh.map.index(raw) else { return };
+        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.mask());
+        if mask != 0 {
+            let (_, strays) = line.put_back(w, mask);
+            fh.report_late(index, w, strays);
+        }
+        leases.close(slot);
+        match head.lease(w) {
+            now if now == me => head.set_lease(w, 0),
+            // Whoever takes it over meanwhile has it.
+            _ => {
+                head.change_lease(w, me | EMPTY, 0);
+            }
+        }
+        // Not only what was in hand: nothing of a leased word counts for the lists.
+        let now = line.word_after_class(w);
+        fh.told(index, now, now);
+    }
+
+    /// Ends all leases but those in `keep`.
+    pub(crate) fn end_leases(&self, keep: u32) {
+        for slot in bits::each(u64::from(self.cpu.leases.held() & !keep)) {
+            self.end_lease(slot as usize);
+        }
+    }
+
+    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take the word over.
+    /// Whether there is something in hand now.
+    pub(crate) fn replenish(&self, slot: usize) -> bool {
+        let fh = self.fh;
+        let lease = self.cpu.leases.slot(slot);
+        let (raw, w) = lease.place();
+        let Some(index) = fh.map.index(raw) else { return false };
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        if line.word(w) != 0 {
+            return self.revive(slot, index, w).is_some();
+        }
+        self.cpu.leases.set_empty(slot);
+        if head.lease(w) == self.lease_name() {
+            head.set_lease(w, self.lease_name() | EMPTY);
+            // A free that came in between has not counted for the lists.
+            let now = line.word_after_class(w);
+            fh.told(index, now, now);
+        }
+        false
+    }
+
+    /// Takes a run of that order (0 to 5) out of a slot's hand.
+    #[inline(always)]
+    pub(crate) fn take(&self, slot: usize, order: u32) -> Option<u64> {
+        let lease = self.cpu.leases.slot(slot);
+        let (raw, w) = lease.place();
+        let index = self.fh.map.index(raw)?;
+        let mut mask = lease.mask();
+        let strays = mask & self.fh.map.line(index).word(w);
+        if strays != 0 {
+            // Freed twice: they stay where they are, in the word.
+            mask &= !strays;
+            lease.set_mask(mask);
+            self.fh.report_late(index, w, strays);
+        }
+        let starts = bits::runs(mask, order);
+        if starts == 0 {
+            return None;
+        }
+        let start = starts.trailing_zeros();
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        Some(lease.key() * 64 + u64::from(start))
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
+    /// Whether frames of a word are in another CPU's hand, as far as that can be seen.
+    #[inline]
+    pub(crate) fn in_other_hand(&self, index: Index, w: usize, bits: u64) -> bool {
+        let head = self.map.head(index);
+        let lease = head.lease(w);
+        if lease == 0 || lease & EMPTY != 0 {
+            return false;
+        }
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        self.cpus
+            .get(usize::from(lease) - 1)
+            .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
+    }
+
+    /// The frames of a word that are in some CPU's hand, as far as that can be seen.
+    pub(crate) fn leased_frames(&self, index: Index, w: usize) -> u64 {
+        let head = self.map.head(index);
+        let lease = head.lease(w);
+        if lease == 0 || lease & EMPTY != 0 {
+            return 0;
+        }
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let hand = self.cpus.get(usize::from(lease) - 1).map(|cpu| cpu.leases.slot(Leases::slot_of(key)));
+        hand.filter(|lease| lease.key() == key).map_or(0, |lease| lease.mask())
+    }
+}

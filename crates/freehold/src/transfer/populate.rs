@@ -1,0 +1,153 @@
+//! Memory becomes the zone's.
+//!
+//! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set up when the first of
+//! their section is used. Blocks with holes and CMA blocks are set up at once.
+
+use crate::block::layout::Index;
+use crate::block::map::{MemoryRange, SECTION_BLOCKS, SECTION_SHIFT};
+use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag, ZONE_GROUP};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::primitive::{Count, Plain};
+use crate::zone::Zone;
+use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug lock, or before
+    /// anyone else knows this allocator. `false` where a section or a range slot is missing; nothing has changed then.
+    pub(crate) fn populate(&self, zone: &'m Zone<'m>, range: FrameRange, cma: &[FrameRange]) -> bool {
+        let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
+        let sections = || (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
+        // Room for every section, whether it is set up now or when it is used.
+        let planned = self.planned_sections();
+        let missing = sections().filter(|&s| !self.has_memory(s)).count() as u64;
+        let room = u64::from(self.map.blocks.len()) / SECTION_BLOCKS;
+        if planned + missing > room || !self.note_range(zone, range) {
+            return false;
+        }
+        let mut number = first;
+        while number <= last {
+            let base = number << 9;
+            let whole = range.start.get() <= base && base + FRAMES as u64 <= range.end.get();
+            let is_cma = cma.iter().any(|r| r.contains(Pfn::new(base)));
+            if whole && !is_cma {
+                // As many as there are in a row.
+                let next_cma = cma.iter().map(|r| r.start.get() >> 9).filter(|&at| at > number).min();
+                let end = (range.end.get() >> 9).min(next_cma.unwrap_or(u64::MAX));
+                self.populate_wholes(zone, number, end);
+                number = end;
+                continue;
+            }
+            let start = range.start.get().max(base);
+            let end = range.end.get().min(base + FRAMES as u64);
+            self.populate_block(zone, number, ((start - base) as usize, (end - start) as usize), is_cma);
+            number += 1;
+        }
+        true
+    }
+
+    /// Sections that have memory, set up or not.
+    fn planned_sections(&self) -> u64 {
+        let ranges = || self.map.ranges.iter().filter(|r| r.start.get() < r.end.get());
+        let sections = |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
+        let mut planned = 0;
+        for (i, range) in ranges().enumerate() {
+            let (first, last) = sections(range);
+            planned += last - first + 1;
+            // Ranges do not overlap, so only their ends can be counted already.
+            let counted = |s: u64| ranges().take(i).any(|r| (sections(r).0..=sections(r).1).contains(&s));
+            planned -= u64::from(counted(first));
+            planned -= u64::from(last != first && counted(last));
+        }
+        // A section keeps its metadata when its memory goes.
+        let orphans = (0..self.map.blocks.ready())
+            .step_by(SECTION_BLOCKS as usize)
+            .filter_map(|raw| self.map.index(raw))
+            .filter(|&index| !self.has_memory(self.map.base(index) >> SECTION_SHIFT));
+        planned + orphans.count() as u64
+    }
+
+    /// Whether a section has memory, or metadata that is set up.
+    fn has_memory(&self, section: u64) -> bool {
+        let (start, end) = (section << SECTION_SHIFT, (section + 1) << SECTION_SHIFT);
+        self.map.ranges.iter().any(|r| r.start.get().max(start) < r.end.get().min(end))
+    }
+
+    /// Notes where memory is. A piece that continues another one needs no entry of its own.
+    fn note_range(&self, zone: &Zone<'m>, range: FrameRange) -> bool {
+        let used = |r: &&MemoryRange| r.start.get() < r.end.get() && zone.span.contains(Pfn::new(r.start.get()));
+        let below = self.map.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
+        let above = self.map.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
+        let free = self.map.ranges.iter().find(|r| r.start.get() == r.end.get());
+        let Some(entry) = below.or(above).or(free) else { return false };
+        let start = below.map_or(range.start.get(), |r| r.start.get());
+        let end = above.map_or(range.end.get(), |r| r.end.get());
+        // The entry covers all of it before the one above is given up: a right free in between finds its frame.
+        entry.start.set(start);
+        entry.end.set(end);
+        if let (Some(_), Some(above)) = (below, above) {
+            above.end.set(above.start.get());
+        }
+        true
+    }
+
+    /// Whole blocks: bits of the bitmap.
+    fn populate_wholes(&self, zone: &'m Zone<'m>, first: u64, end: u64) {
+        let held = self.hold(zone, ZONE_GROUP);
+        held.counted.set(false);
+        let (from, to) = (first - zone.first_block, end - zone.first_block);
+        zone.bitmap.insert_range(from, to);
+        zone.whole_blocks.add(to - from);
+        zone.managed.set(zone.managed.get() + (to - from) * FRAMES as u64);
+        // What is set up already says so; the rest will when it is used.
+        for index in self.map.all() {
+            let number = u64::from(self.map.head(index).number);
+            if (first..end).contains(&number) {
+                held.set_up(number - zone.first_block);
+            }
+        }
+    }
+
+    /// One block of which only some frames exist, or a CMA block.
+    fn populate_block(&self, zone: &'m Zone<'m>, number: u64, span: (usize, usize), is_cma: bool) {
+        self.map.set_up(number << 9, || self.platform.relax());
+        let Some(index) = self.map.locate_block(number) else { return };
+        let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
+        let head = self.map.head(index);
+        loop {
+            if head.tag.get().state() != ABSENT {
+                // Two pieces of memory meet in one block, which may be anybody's.
+                self.pull_partial(index);
+            }
+            let held = self.hold(zone, ZONE_GROUP);
+            held.counted.set(false);
+            let tag = head.tag.get();
+            if tag.state() == ABSENT {
+                // Listed below: until then its class tells every free to announce it.
+                head.begin_listing_unless_queued();
+                head.tag.set(Tag::new(SPLIT, migratetype, zone.id, ZONE_GROUP).with_flag(HOLES, true));
+                zone.cma_blocks.add(u64::from(is_cma));
+            } else if tag.state() != SPLIT || tag.group() != ZONE_GROUP {
+                continue;
+            }
+            for (w, m) in bits::spans(span.0, span.1) {
+                self.map.line(index).put_back(w, m);
+            }
+            zone.managed.set(zone.managed.get() + span.1 as u64);
+            let holes = self.map.present_of_ranges(self.map.base(index)) != [!0; WORDS];
+            head.tag.set(head.tag.get().with_flag(HOLES, holes));
+            held.file(index);
+            return;
+        }
+    }
+
+    /// Brings a block to the zone from whatever group has it.
+    fn pull_partial(&self, index: Index) {
+        while let Some(held) = self.hold_of(index).filter(|held| held.group != ZONE_GROUP) {
+            held.unlist(index);
+            held.hand_over(index, ZONE_GROUP);
+            let zone = held.zone;
+            drop(held);
+            self.hold(zone, ZONE_GROUP).file(index);
+        }
+    }
+}

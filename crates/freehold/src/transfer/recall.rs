@@ -1,0 +1,65 @@
+//! Every CPU's leases end, so that whoever needs the memory finds it: before a request fails, before a range is isolated.
+//!
+//! ```text
+//! knock at every CPU that has something   (its owner stays out from now on, or is inside still)
+//! one heavy barrier for all of them
+//! for each: wait until its owner has left, end its leases, let it in again
+//! ```
+
+use crate::block::NONE;
+use crate::cpu::inside::Inside;
+use crate::cpu::state::CpuState;
+use crate::primitive::{Ordering, Plain};
+use crate::{CpuId, Freehold, Platform};
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as a glance shows that
+    /// there are any; returns how many CPUs were asked. Costs one heavy barrier, or none. The caller is inside no CPU's
+    /// state and holds no lock.
+    pub(crate) fn recall(&self, but: Option<CpuId>) -> u32 {
+        self.recall_where(but, |cpu| cpu.leases.held() != 0 || cpu.kept.iter().any(|kept| kept.get() != NONE))
+    }
+
+    /// The same for the CPUs that `wanted` picks.
+    pub(crate) fn recall_where(&self, but: Option<CpuId>, wanted: impl Fn(&CpuState) -> bool) -> u32 {
+        // Relaxed: only that no two of us have the same number matters. 0 is nobody.
+        let us = self.recalls.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+        let (mut asked, mut owned) = (0, false);
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if but.is_some_and(|but| but.index() == number) || !wanted(cpu) {
+                continue;
+            }
+            // By rising number, so that two of us cannot wait for each other.
+            loop {
+                if let Some(has_owner) = cpu.door.knock() {
+                    owned |= has_owner;
+                    break;
+                }
+                self.platform.relax();
+            }
+            cpu.asked_by.set(us);
+            asked += 1;
+        }
+        if owned {
+            self.platform.heavy_barrier();
+        }
+        if asked == 0 {
+            return 0;
+        }
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if cpu.asked_by.get() == us {
+                cpu.door.await_owner(|| self.platform.relax());
+                let inside = Inside::already(self, cpu, CpuId::new(number as u16));
+                cpu.asked_by.set(0);
+                inside.give_back_all();
+            }
+        }
+        asked
+    }
+
+    /// Runs `f` inside that CPU's state, entered as an intruder.
+    pub(crate) fn with_cpu<T>(&self, cpu: CpuId, f: impl FnOnce(&Inside<'_, 'm, P>) -> T) -> T {
+        let inside = Inside::enter(self, &self.cpus[cpu.index()], cpu, false);
+        f(&inside)
+    }
+}

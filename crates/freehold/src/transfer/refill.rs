@@ -1,0 +1,340 @@
+//! A CPU chooses the next block to lease words of.
+//!
+//! | | where | when |
+//! |---|---|---|
+//! | recover | a partly free block of its own group: the fullest that has the run | always |
+//! | fragment | one that no group holds; one of another group: the emptiest | before whole blocks where these are few, and for requests that cannot be moved |
+//! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
+//! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
+//! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
+//!
+//! One hold of a lock looks at 16 announced blocks at most and moves one block, or as many as had been forgotten at the
+//! wrong place of the lists: each of those is looked at in vain at most once between two frees.
+
+use super::held::Held;
+use crate::block::FRAMES;
+use crate::block::layout::Index;
+use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag, ZONE_GROUP};
+use crate::block::words::count_of;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::Purpose;
+use crate::inspect::stats::RefillPhase;
+use crate::primitive::{Count, Ordering, Plain, SharedCount};
+use crate::zone::Zone;
+use crate::{AllocFlags, Freehold, Migratetype, Platform};
+
+/// Announced blocks looked at before one is chosen.
+pub(crate) const COLLECT: u32 = 16;
+/// Whole blocks are few where there are fewer than one in so many.
+const FEW: u64 = 16;
+
+/// What is looked for: a run of `order` (0 to 9) in a block of that type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) order: u32,
+    pub(crate) migratetype: usize,
+    pub(crate) flags: AllocFlags,
+}
+
+impl Want {
+    pub(crate) fn purpose(self) -> Purpose {
+        if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
+    }
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// Finds a split block with the run that is wanted and makes it this CPU's next one. `None` where the zone has
+    /// nothing of that type, or must keep it.
+    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Index> {
+        let zone = &self.fh.zones[z];
+        self.cpu.counters.refills.add(1);
+        let (index, phase) = self.choose(zone, want)?;
+        self.cpu.counters.by_phase[phase as usize].add(1);
+        self.cpu.counters.refilled_frames.add(u64::from(self.fh.map.links(index).count.get()));
+        self.cursors(z).set(want.purpose(), want.migratetype, index.get());
+        Some(index)
+    }
+
+    /// Takes a lock, or only tries to.
+    pub(crate) fn hold_for(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+        if flags.contains(AllocFlags::NO_LOCK) {
+            return self.fh.try_hold(zone, group);
+        }
+        Some(self.fh.hold(zone, group))
+    }
+
+    /// The same after everything that was announced has been looked at, a few blocks a hold.
+    pub(crate) fn hold_collected(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+        loop {
+            let held = self.hold_for(zone, group, flags)?;
+            if !held.collect(COLLECT) || flags.contains(AllocFlags::NO_LOCK) {
+                return Some(held);
+            }
+        }
+    }
+
+    fn choose(&self, zone: &'m Zone<'m>, want: Want) -> Option<(Index, RefillPhase)> {
+        let mine = zone.group_of(self.id.index());
+        let whole_in_group = {
+            let held = self.hold_for(zone, mine, want.flags)?;
+            held.collect(COLLECT);
+            if let Some(index) = held.pick(want.migratetype, want.order, false) {
+                return Some((index, RefillPhase::Recover));
+            }
+            held.stock().lists.wholes() != 0
+        };
+        // Blocks that nobody has begun are spared where they are few, and by requests that stay where they are.
+        let few = zone.whole_blocks.get() * FEW < zone.blocks();
+        let spare = few || want.migratetype != Migratetype::Movable as usize;
+        let zones_own = self.adopt_partial(zone, ZONE_GROUP, mine, want);
+        let partial = zones_own.or_else(|| spare.then(|| self.adopt_of_others(zone, mine, want)).flatten());
+        if let Some(index) = partial {
+            return Some((index, RefillPhase::Fragment));
+        }
+        // CMA and HIGHATOMIC blocks are what they are.
+        if want.migratetype < HIGH_ATOMIC {
+            if let Some(index) = self.split_whole(zone, mine, want, whole_in_group) {
+                return Some((index, RefillPhase::Claim));
+            }
+        }
+        if !spare {
+            if let Some(index) = self.adopt_of_others(zone, mine, want) {
+                return Some((index, RefillPhase::Fragment));
+            }
+        }
+        None
+    }
+
+    /// A partly free block of any other group, whose turn it is: the emptiest, so that the fullest may become full there.
+    fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want) -> Option<Index> {
+        let groups = zone.groups.len() as u16;
+        (1..groups).find_map(|step| {
+            let other = (mine - 1 + step) % groups + 1;
+            let stock = zone.stock(other);
+            // A glance first: most groups have none.
+            if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
+                return None;
+            }
+            self.adopt_partial(zone, other, mine, want)
+        })
+    }
+
+    /// A partly free block of group `from` becomes one of group `mine`.
+    fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want) -> Option<Index> {
+        let index = {
+            let held = self.hold_for(zone, from, want.flags)?;
+            held.collect(COLLECT);
+            let index = held.pick(want.migratetype, want.order, from != ZONE_GROUP)?;
+            let cma = want.migratetype == CMA;
+            let count = u64::from(self.fh.map.links(index).count.get());
+            if from == ZONE_GROUP && !zone.allows(count, want.flags & AllocFlags::NO_WATERMARKS, cma) {
+                return None;
+            }
+            held.unlist(index);
+            held.hand_over(index, mine);
+            index
+        };
+        // Frees announce it to this group from now on. Nobody else can reach it by a list.
+        let held = self.fh.hold(zone, mine);
+        held.file(index);
+        (self.fh.map.head(index).tag.get().state() == SPLIT).then_some(index)
+    }
+
+    /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
+    fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
+        let mut index = None;
+        if !in_group {
+            let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
+            held.collect(COLLECT);
+            // Near the min mark the zone keeps its blocks and serves one request at a time, whatever marks that one has.
+            if zone.allows(FRAMES as u64, want.flags & AllocFlags::NO_WATERMARKS, false) {
+                index = held.take_whole(want.migratetype);
+                index.inspect(|&index| held.hand_over(index, mine));
+            }
+            index?;
+        }
+        let held = self.fh.hold(zone, mine);
+        let index = index.or_else(|| {
+            let index = held.stock().lists.whole(&self.fh.map)?;
+            held.unlist(index);
+            Some(index)
+        })?;
+        held.split(index, want.migratetype);
+        Some(index)
+    }
+
+    /// A block of another type that is at least half free becomes one of the wanted type (Linux 6.12 and later). Movable
+    /// requests claim only what has a large run, since they can be moved out of the way later; with NO_FRAGMENT nothing is.
+    pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Index> {
+        if want.flags.contains(AllocFlags::NO_FRAGMENT) || want.order >= 9 || want.migratetype >= HIGH_ATOMIC {
+            return None;
+        }
+        let zone = &self.fh.zones[z];
+        let mine = zone.group_of(self.id.index());
+        let smallest = if want.migratetype == Migratetype::Movable as usize { want.order.max(4) } else { want.order };
+        let groups = zone.groups.len() as u16;
+        for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
+            for step in 0..=groups {
+                let from = if step == groups { ZONE_GROUP } else { (mine - 1 + step) % groups + 1 };
+                let Some(held) = self.hold_for(zone, from, want.flags) else { continue };
+                let Some(index) = held.pick(fallback as usize, smallest, true) else { continue };
+                let count = u64::from(self.fh.map.links(index).count.get());
+                let enough = count >= FRAMES as u64 / 2;
+                if !enough || from == ZONE_GROUP && !zone.allows(count, want.flags, false) {
+                    continue;
+                }
+                held.unlist(index);
+                let tag = self.fh.retyped(index, want.migratetype);
+                self.fh.map.head(index).tag.set(tag.with_group(mine));
+                drop(held);
+                zone.counters.fallbacks.add_shared(1);
+                self.fh.hold(zone, mine).file(index);
+                self.cursors(z).set(want.purpose(), want.migratetype, index.get());
+                return Some(index);
+            }
+        }
+        None
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// A block's tag with another type, noted in what the zone knows of its 1 GiB region.
+    pub(crate) fn retyped(&self, index: Index, migratetype: usize) -> Tag {
+        let head = self.map.head(index);
+        let tag = head.tag.get();
+        let zone = &self.zones[tag.zone()];
+        let confined = |migratetype: usize| migratetype < HIGH_ATOMIC && migratetype != Migratetype::Movable as usize;
+        let region = &zone.tainted[(zone.bit(head.number) / 512) as usize];
+        // Relaxed: which region comes first is a preference.
+        match (confined(tag.migratetype()), confined(migratetype)) {
+            (false, true) => {
+                region.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                region.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        tag.with_type(migratetype)
+    }
+}
+
+impl<P: Platform> Held<'_, '_, P> {
+    /// Serves one request out of what the zone has in its own hand, as far as its watermarks allow: a run of order 0 to 9
+    /// of the wanted type, breaking a whole block if need be. The block stays the zone's. For the zone's own hold.
+    pub(crate) fn take_in_zone(&self, want: Want) -> Option<u64> {
+        if want.flags.contains(AllocFlags::HIGH_ATOMIC) {
+            if let Some(pfn) = self.take_listed(HIGH_ATOMIC, want.order) {
+                return Some(pfn);
+            }
+        }
+        // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
+        let flags = want.flags - (AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK);
+        let marks = want.flags;
+        let cma = want.migratetype == CMA;
+        let frames = 1u64 << want.order;
+        let fits = |held: &Self| {
+            let usable = held.zone.usable(flags, cma);
+            let mark = held.zone.min_mark(marks).unwrap_or(0);
+            usable >= frames && usable - frames >= mark
+        };
+        if !fits(self) {
+            // Frees into listed blocks have not been counted yet.
+            self.recount();
+            if !fits(self) {
+                return None;
+            }
+        }
+        if let Some(pfn) = self.take_listed(want.migratetype, want.order) {
+            return Some(pfn);
+        }
+        if want.migratetype >= HIGH_ATOMIC {
+            return None;
+        }
+        let index = self.take_whole(want.migratetype)?;
+        if want.order == 9 {
+            return Some(self.fh.take_block(index, want.migratetype, ZONE_GROUP));
+        }
+        self.split(index, want.migratetype);
+        self.claim_listed(index, want.order)
+    }
+
+    /// A run out of a listed block of that type, which stays where it is.
+    pub(crate) fn take_listed(&self, migratetype: usize, order: u32) -> Option<u64> {
+        while let Some(index) = self.pick(migratetype, order, false) {
+            if let Some(pfn) = self.claim_listed(index, order) {
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    fn claim_listed(&self, index: Index, order: u32) -> Option<u64> {
+        let offset = self.fh.claim(index, order);
+        self.zone.counters.splits.add_shared(1);
+        self.file(index);
+        Some(self.fh.map.base(index) + offset? as u64)
+    }
+
+    /// Counts the frames that were freed into listed blocks since they were listed.
+    pub(crate) fn recount(&self) {
+        for list in 0..crate::group::lists::WHOLE_LIST {
+            let Some(first) = self.stock().lists.first(list).and_then(|raw| self.fh.map.index(raw)) else { continue };
+            let (mut start, mut at) = (first, first);
+            loop {
+                let links = self.fh.map.links(at);
+                let Some(next) = self.fh.map.index(links.next.get()) else { break };
+                let (last, moved) = (next == start, count_of(&self.words(at)) != u32::from(links.count.get()));
+                if moved {
+                    // It may go to another list; the circle starts behind it then.
+                    self.file(at);
+                    start = if at == start { next } else { start };
+                }
+                if last {
+                    break;
+                }
+                at = next;
+            }
+        }
+    }
+
+    /// Keeps the rest of a block for HIGHATOMIC requests after one of them had to be served at the min mark: at most 1 %
+    /// of the zone, and only in zones of which 1 % is a block (Linux 7.3).
+    pub(crate) fn reserve_high_atomic(&self, want: Want, pfn: u64) {
+        let cap = self.zone.managed.get() / 100;
+        let reserved = self.zone.high_atomic_blocks.get();
+        if !want.flags.contains(AllocFlags::HIGH_ATOMIC)
+            || want.order == 0
+            || want.order >= 9
+            || cap < FRAMES as u64
+            || reserved >= cap.div_ceil(FRAMES as u64)
+        {
+            return;
+        }
+        let Some(index) = self.fh.map.locate(pfn) else { return };
+        let tag = self.fh.map.head(index).tag.get();
+        if tag.migratetype() < HIGH_ATOMIC && tag.state() == SPLIT && tag.group() == self.group {
+            self.unlist(index);
+            self.fh.map.head(index).tag.set(self.fh.retyped(index, HIGH_ATOMIC));
+            self.zone.high_atomic_blocks.add(1);
+            self.file(index);
+        }
+    }
+
+    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for all others a HIGHATOMIC
+    /// block becomes ordinary again before they fail, as long as one is left.
+    pub(crate) fn take_high_atomic(&self, want: Want) -> Option<u64> {
+        if want.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC) {
+            return self.take_listed(HIGH_ATOMIC, want.order);
+        }
+        if self.zone.high_atomic_blocks.get() <= 1 {
+            return None;
+        }
+        let index = self.pick(HIGH_ATOMIC, want.order, false)?;
+        self.unlist(index);
+        self.fh.map.head(index).tag.set(self.fh.retyped(index, want.migratetype));
+        self.zone.high_atomic_blocks.sub(1);
+        self.file(index);
+        self.take_in_zone(want)
+    }
+}

@@ -1,0 +1,124 @@
+//! What a caller wants.
+
+use crate::{AllocFlags, Migratetype, NodeId, Order, Pfn};
+
+/// A request for one chunk of frames: how much, of which kind, and where it may lie.
+///
+/// ```
+/// use freehold::{AllocFlags, Migratetype, Order, Pfn, Request};
+///
+/// // 16 KiB below 16 MiB for an old device, from interrupt context.
+/// let request = Request::new(Order::new(2).unwrap(), Migratetype::Unmovable)
+///     .flags(AllocFlags::NON_BLOCK)
+///     .below(Pfn::new(4096));
+/// # let _ = request;
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub(crate) order: Order,
+    pub(crate) migratetype: Migratetype,
+    /// Which short way may serve it: one of the constants below.
+    pub(crate) plain: u8,
+    pub(crate) flags: AllocFlags,
+    pub(crate) align: Order,
+    pub(crate) from: Pfn,
+    pub(crate) below: Pfn,
+    pub(crate) node: Option<NodeId>,
+}
+
+impl Request {
+    /// Any frame of an ordinary block of its type will do.
+    pub(crate) const PLAIN_FRAME: u8 = 0;
+    /// Any run of order 1 to 5.
+    pub(crate) const PLAIN_RUN: u8 = 1;
+    /// Any whole block.
+    pub(crate) const PLAIN_BLOCK: u8 = 2;
+    /// Added to the above: CMA frames will do too, which makes a difference only where there are any.
+    pub(crate) const OR_CMA: u8 = 4;
+    /// There is more to it.
+    pub(crate) const SPECIAL: u8 = u8::MAX;
+
+    /// `2^order` frames of that kind, anywhere.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(order: Order, migratetype: Migratetype) -> Self {
+        Self {
+            order,
+            migratetype,
+            plain: match order.get() {
+                _ if (migratetype as u8) >= Migratetype::PCP.len() as u8 => Self::SPECIAL,
+                0 => Self::PLAIN_FRAME,
+                1..=5 => Self::PLAIN_RUN,
+                9 => Self::PLAIN_BLOCK,
+                _ => Self::SPECIAL,
+            },
+            flags: AllocFlags::empty(),
+            align: Order::ZERO,
+            from: Pfn::new(0),
+            below: Pfn::new(u64::MAX),
+            node: None,
+        }
+    }
+
+    /// How far the allocator may go.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flags(mut self, flags: AllocFlags) -> Self {
+        if self.plain != Self::SPECIAL {
+            self.plain &= !Self::OR_CMA;
+            if flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable) {
+                self.plain |= Self::OR_CMA;
+            }
+        }
+        self.flags = flags;
+        self
+    }
+
+    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for.
+    #[must_use]
+    pub const fn align(mut self, align: Order) -> Self {
+        self.plain = Self::SPECIAL;
+        self.align = align;
+        self
+    }
+
+    /// Every frame lies below this one.
+    #[must_use]
+    pub const fn below(mut self, limit: Pfn) -> Self {
+        self.plain = Self::SPECIAL;
+        self.below = limit;
+        self
+    }
+
+    /// No frame lies below this one.
+    #[must_use]
+    pub const fn from(mut self, start: Pfn) -> Self {
+        self.plain = Self::SPECIAL;
+        self.from = start;
+        self
+    }
+
+    /// The node to look on first; the CPU's own otherwise. Other nodes follow.
+    #[must_use]
+    pub const fn node(mut self, node: NodeId) -> Self {
+        self.plain = Self::SPECIAL;
+        self.node = Some(node);
+        self
+    }
+
+    /// Whether any frame of an ordinary block of its type will do.
+    #[inline(always)]
+    pub(crate) const fn is_plain_frame(&self) -> bool {
+        self.plain == Self::PLAIN_FRAME
+    }
+
+    /// Whether frames of CMA blocks will do.
+    pub(crate) fn cma(&self) -> bool {
+        self.flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable)
+    }
+
+    /// Whether only part of the frame number space will do.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.from.get() != 0 || self.below.get() != u64::MAX
+    }
+}
