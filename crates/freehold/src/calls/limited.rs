@@ -46,8 +46,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
             if !fetched {
-                // What CPUs have in hand may be what is missing.
-                self.outside(|| fh.fetch_wholes());
+                // What CPUs have in hand may be what is missing. It goes no further than it has to.
+                self.outside(|| match request.order > Order::PAGEBLOCK {
+                    true => fh.fetch_wholes(),
+                    false => fh.recall_and_collect(),
+                });
             }
         }
         Err(AllocError::NoMemory { order: request.order })

@@ -3,9 +3,11 @@
 use core::fmt;
 
 use crate::block::FRAMES;
-use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag, ZONE_GROUP};
+use crate::block::tag::{ABSENT, HIGH_ATOMIC, SPLIT, TAKEN, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
 use crate::primitive::{Count, Ordering, Plain};
+use crate::transfer::refill::COLLECT;
+use crate::zone::Zone;
 use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
@@ -114,6 +116,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let group = zone.group_of(cpu.index());
                 if zone.cpus_of(group, self.cpus.len()).all(|cpu| !self.cpus[cpu].online.get()) {
                     self.give_all(zone, group);
+                    self.leave_to_zone(zone, group);
                 }
             }
             self.compute_limits();
@@ -121,6 +124,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })?;
         self.tell_pressure();
         Ok(())
+    }
+
+    /// Blocks of a group without CPUs that have nothing free are the zone's from now on, so that it is told of frees.
+    fn leave_to_zone(&self, zone: &'m Zone<'m>, group: u16) {
+        for index in self.map.all() {
+            let tag = &self.map.head(index).tag;
+            loop {
+                let now = tag.get();
+                let ours = now.state() == SPLIT || now.state() == TAKEN;
+                if !ours || now.zone() != usize::from(zone.id) || now.group() != group {
+                    break;
+                }
+                let held = self.hold(zone, group);
+                held.unlist(index);
+                // By an exchange: a block in use may be freed at this moment.
+                if tag.exchange(now, now.with_group(ZONE_GROUP)) {
+                    drop(held);
+                    self.announce(index);
+                    break;
+                }
+            }
+        }
+        while self.hold(zone, group).collect(COLLECT) {}
     }
 
     /// Whether a CPU is online.

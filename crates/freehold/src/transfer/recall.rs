@@ -10,6 +10,7 @@ use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::{Ordering, Plain};
+use crate::transfer::refill::COLLECT;
 use crate::{CpuId, Freehold, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -57,9 +58,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         asked
     }
 
-    /// Runs `f` inside that CPU's state, entered as an intruder.
-    pub(crate) fn with_cpu<T>(&self, cpu: CpuId, f: impl FnOnce(&Inside<'_, 'm, P>) -> T) -> T {
-        let inside = Inside::enter(self, &self.cpus[cpu.index()], cpu, false);
-        f(&inside)
+    /// Ends all leases, and has every holder look at what was announced to it.
+    pub(crate) fn recall_and_collect(&self) {
+        self.recall(None);
+        for zone in self.zones {
+            for group in 0..=zone.groups.len() as u16 {
+                if !zone.stock(group).inbox.is_empty() {
+                    while self.hold(zone, group).collect(COLLECT) {}
+                }
+            }
+        }
     }
 }

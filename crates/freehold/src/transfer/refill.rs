@@ -8,7 +8,7 @@
 //! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
 //! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
 //!
-//! One hold of a lock looks at 16 announced blocks at most and moves one block, or as many as had been forgotten at the
+//! One hold of a lock looks at 6 announced blocks at most and moves one block, or as many as had been forgotten at the
 //! wrong place of the lists: each of those is looked at in vain at most once between two frees.
 
 use super::held::Held;
@@ -24,7 +24,7 @@ use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Announced blocks looked at before one is chosen.
-pub(crate) const COLLECT: u32 = 16;
+pub(crate) const COLLECT: u32 = 6;
 /// Whole blocks are few where there are fewer than one in so many.
 const FEW: u64 = 16;
 
@@ -144,6 +144,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
         let mut index = None;
         if !in_group {
+            self.fh.prepare_whole(zone);
             let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
             held.collect(COLLECT);
             // Near the min mark the zone keeps its blocks and serves one request at a time, whatever marks that one has.

@@ -21,7 +21,7 @@ use crate::group::{Group, Stock};
 use crate::inspect::stats::ZoneCounters;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
 use crate::transfer::held::Held;
-use crate::{FrameRange, NodeId, Platform};
+use crate::{FrameRange, Freehold, NodeId, Platform};
 use bitmap::WholeBitmap;
 
 /// See the module's documentation.
@@ -162,6 +162,18 @@ pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
 /// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
 const SMALL: u64 = 8 << 18;
 
+impl<P: Platform> Freehold<'_, P> {
+    /// Sets up the section of the whole block that will probably be taken next, so that it is not done under the lock.
+    pub(crate) fn prepare_whole(&self, zone: &Zone<'_>) {
+        if let (Some(bit), _) = zone.bitmap.next(0) {
+            let number = zone.first_block + bit;
+            if self.map.locate_block(number).is_none() {
+                self.map.set_up(number << 9, || self.platform.relax());
+            }
+        }
+    }
+}
+
 impl<P: Platform> Held<'_, '_, P> {
     /// Takes a whole block out of the zone's bitmap, for a group to have or to be taken; its tag says that the zone has it.
     ///
@@ -197,7 +209,7 @@ impl<P: Platform> Held<'_, '_, P> {
         let map = &self.fh.map;
         if map.locate_block(number).is_none() {
             map.set_up(number << 9, || self.fh.platform.relax());
-            self.step(64);
+            self.step(16);
         }
         let index = map.locate_block(number)?;
         self.zone.make_present(map.head(index));
