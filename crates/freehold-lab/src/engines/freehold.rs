@@ -56,7 +56,7 @@ fn with_config<R>(machine: &MachineConfig, make: impl FnOnce(&Config<'_>) -> Res
     let zones =
         [ZoneConfig { node: machine.node, span: range, memory: &memory, cma: &[], spare_sections: 0, watermarks }];
     let nodes = vec![machine.node; usize::from(machine.cpus)];
-    let config = Config { cpus: machine.cpus, online: machine.cpus, cpu_nodes: &nodes, zones: &zones, extra_ranges: 0 };
+    let config = Config { cpus: machine.cpus, online: machine.cpus, cpu_nodes: &nodes, zones: &zones, extra_ranges: 0, group: None };
     make(&config)
 }
 
@@ -204,7 +204,7 @@ impl Engine for FreeholdEngine<'_> {
         Memory {
             managed_frames: zone.managed,
             free_frames: zone.free,
-            pcp_frames: zone.free_in_cpus + zone.free_uncollected,
+            pcp_frames: zone.free_in_cpus,
             // Larger chunks than the kernel has count as so many of its largest.
             free_chunks: std::array::from_fn(|order| {
                 if order < largest {
@@ -265,7 +265,7 @@ impl Simulated for FreeholdEngine<'_> {
 
     fn marks(&self, cpu: CpuId) -> Marks {
         let (holds, steps) = self.allocator.zone_lock_counts(ZONE).unwrap_or_default();
-        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.collected_blocks);
+        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills);
         Marks { holds, steps, changes, ..Marks::default() }
     }
 
