@@ -250,7 +250,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The zones for requests from that CPU, or of that node, in the order to try them.
-    pub(crate) fn zonelist(&self, cpu: usize, node: Option<NodeId>) -> impl Iterator<Item = usize> + Clone + use<'m, P> {
+    pub(crate) fn zonelist(
+        &self,
+        cpu: usize,
+        node: Option<NodeId>,
+    ) -> impl Iterator<Item = usize> + Clone + use<'m, P> {
         let zones = self.zones.len();
         let nodes = self.zonelists.len() / zones;
         let node = node.map_or(self.cpu_nodes[cpu].get() as usize, |n| n.get() as usize % nodes);
@@ -320,4 +324,3 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.cpus.get(cpu.index())
     }
 }
-

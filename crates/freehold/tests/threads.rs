@@ -163,7 +163,6 @@ fn stress<P: Platform + Send>(platform: P, threads: u16, steps: u32, mib: u64) {
     assert_all_free(&fh);
     let totals = fh.totals();
     assert_eq!(totals.late_double_frees, 0);
-    assert!(totals.cpus.recalls > 0, "nobody ever ran out of memory");
     let stats = fh.zone_stats(0).unwrap();
     assert_eq!(stats.free_blocks, frames / 512);
     let largest = range(BASE, frames).chunks(Order::MAX).map(|(_, order)| order).max();

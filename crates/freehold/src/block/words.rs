@@ -30,6 +30,9 @@ pub(crate) const CLASS_NONE: u8 = 0;
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
 /// Classes that lists are kept for.
 pub(crate) const CLASSES: usize = CLASS_WHOLE as usize + 1;
+/// A run of each order up to 6 at the start of a word.
+const RUN: [u64; 7] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
+
 /// Announced: in its group's inbox, or between two groups. Puts need not announce it again.
 pub(crate) const CLASS_QUEUED: u8 = u8::MAX;
 
@@ -154,9 +157,12 @@ impl Head {
         // From order 6 on the runs are whole words: who lists the block looks at the others. An announced block has the
         // highest class, so only a word that is full takes the long way in vain.
         let order = u32::from(self.class()).min(6);
+        if now == !0 {
+            return true;
+        }
         if bits & (bits - 1) == 0 {
             let start = bits.trailing_zeros() & !((1 << order) - 1);
-            let run = bits::mask(start, 1 << order);
+            let run = RUN[order as usize] << start;
             return now & run == run;
         }
         bits::runs(now, order) != 0
@@ -213,6 +219,17 @@ impl Line {
         }
     }
 
+    /// Puts all of a word, none of which may be there.
+    ///
+    /// # Errors
+    ///
+    /// Those that are; nothing has changed then.
+    #[inline(always)]
+    pub(crate) fn put_whole(&self, w: usize) -> Result<(), u64> {
+        // SeqCst: as `put`. Relaxed on failure: the caller looks again.
+        self.0[w % WORDS].compare_exchange(0, !0, Ordering::SeqCst, Ordering::Relaxed).map(|_| ())
+    }
+
     /// Puts frames that this CPU had in hand. Returns what the word is now, and which frames were there already: frees
     /// that went wrong unseen, which leave the frame free once.
     #[inline]
@@ -227,6 +244,13 @@ impl Line {
     pub(crate) fn take_word(&self, w: usize) -> u64 {
         // Acquire: pairs with the puts. SeqCst, since the tag is read next: see `words::Line::take_word`'s callers.
         self.0[w % WORDS].swap(0, Ordering::SeqCst)
+    }
+
+    /// Takes one frame if it is there; for words that nobody leases.
+    #[inline(always)]
+    pub(crate) fn take_frame(&self, w: usize, frame: u64) -> bool {
+        // Acquire: pairs with the puts.
+        self.0[w % WORDS].fetch_and(!frame, Ordering::Acquire) & frame != 0
     }
 
     /// Takes just these frames if all of them are there; for words that nobody leases.

@@ -25,6 +25,7 @@ use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, SPLIT, TAKEN, WHOLE, ZONE_GROUP
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
+use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
@@ -44,21 +45,11 @@ pub(crate) enum Stage {
     LastResort,
 }
 
-impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Which short way a request may take: where there is no CMA, whether that would do makes no difference.
-    #[inline(always)]
-    pub(crate) fn short_way(&self, plain: u8) -> u8 {
-        if plain & Request::OR_CMA == 0 || plain == Request::SPECIAL {
-            return plain;
-        }
-        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
-        if zone.cma_blocks.get() == 0 { plain & !Request::OR_CMA } else { Request::SPECIAL }
-    }
-
+impl CpuState<'_> {
     /// A single frame of that type from the current lease. The hottest code there is: see the table above.
     #[inline(always)]
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
-        let lease = self.cpu.leases.current(migratetype);
+        let lease = self.leases.current(migratetype);
         let mask = lease.mask();
         let frame = mask & mask.wrapping_neg();
         // Nothing in hand, or a frame that was freed twice: the long way knows.
@@ -66,24 +57,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         lease.set_mask(mask ^ frame);
-        self.cpu.counters.allocs[migratetype % 4][0].add(1);
+        self.counters.allocs[migratetype % 4][0].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
-    }
-
-    /// The same where the current lease has nothing: another lease, a hint, the next word of the block in use.
-    #[inline(never)]
-    pub(crate) fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let found = self.next_frame(migratetype).or_else(|| self.hinted_frame(migratetype));
-        let found = found.or_else(|| self.from_block_in_use(Want::plain(0, migratetype)));
-        let pfn = Pfn::new(found?);
-        self.cpu.counters.allocs[migratetype % 4][0].add(1);
-        Some(pfn)
     }
 
     /// A run of order 1 to 5 of that type from the current lease for runs.
     #[inline(always)]
     pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let lease = self.cpu.leases.current_run(migratetype);
+        let lease = self.leases.current_run(migratetype);
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         if starts == 0 {
@@ -91,13 +72,27 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let start = starts.trailing_zeros();
         lease.set_mask(mask & !bits::mask(start, 1 << order));
-        self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
     }
+}
 
-    /// The same from another lease for runs, or of orders 6 to 8: from the block in use.
-    #[inline(never)]
-    pub(crate) fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// A single frame where the current lease has nothing: another lease, a hint, the next word of the block in use.
+    #[inline]
+    fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
+        let ready = self.cpu.leases.ready(Purpose::Frames, migratetype) != 0;
+        let found = if ready { self.next_frame(migratetype) } else { None };
+        let found = found.or_else(|| self.hinted_frame(migratetype));
+        let found = found.or_else(|| self.from_block_in_use(Want::plain(0, migratetype)));
+        let pfn = Pfn::new(found?);
+        self.cpu.counters.allocs[migratetype % 4][0].add(1);
+        Some(pfn)
+    }
+
+    /// A run from another lease for runs, or of orders 6 to 8: from the block in use.
+    #[inline]
+    fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = if order < 6 { self.next_run(migratetype, order) } else { None };
         let pfn = Pfn::new(found.or_else(|| self.from_block_in_use(Want::plain(order, migratetype)))?);
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
@@ -113,6 +108,36 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
         let group = (self.cpu.home.get() >> 8) as u16;
         Some(Pfn::new(self.fh.take_block(index, migratetype, group)))
+    }
+
+    /// A request that any frames of ordinary blocks of its type will do for, after the current lease has been tried in vain.
+    /// Leaves the CPU. The request is put together here, so that callers need not keep it in memory.
+    #[inline(never)]
+    pub(crate) fn alloc_plain(
+        self,
+        order: Order,
+        migratetype: Migratetype,
+        flags: AllocFlags,
+    ) -> Result<Pfn, AllocError> {
+        let cma_flag = flags.contains(AllocFlags::CMA);
+        let cma = cma_flag && self.fh.zones[self.cpu.home_zone.get() as usize].cma_blocks.get() != 0;
+        let kind = migratetype as usize;
+        let found = match u32::from(order.get()) {
+            _ if cma => None,
+            0 if cma_flag => self.cpu.frame_in_hand(kind).or_else(|| self.frame_nearby(kind)),
+            0 => self.frame_nearby(kind),
+            BLOCK_ORDER => self.block_in_hand(kind),
+            order => self.run_nearby(kind, order),
+        };
+        match found {
+            Some(pfn) => {
+                let fh = self.fh;
+                drop(self);
+                fh.handed_out(pfn, order);
+                Ok(pfn)
+            }
+            None => self.alloc_slow(&Request::new(order, migratetype).flags(flags)),
+        }
     }
 
     /// The long way of any request; leaves the CPU.
@@ -230,6 +255,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// From another lease of that type.
+    #[inline(never)]
     fn next_frame(&self, migratetype: usize) -> Option<u64> {
         let leases = &self.cpu.leases;
         loop {
@@ -251,6 +277,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A frame that this CPU has freed lately, if it is in its word still and nobody leases that.
+    #[inline]
     fn hinted_frame(&self, migratetype: usize) -> Option<u64> {
         let map = &self.fh.map;
         while let Some(pfn) = self.cpu.hints.pop() {
@@ -259,7 +286,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let (head, line) = (map.head(index), map.line(index));
             let tag = head.tag.get();
             let fits = tag.is_plain_split() && tag.migratetype() == migratetype && line.word(w) & frame != 0;
-            if fits && !head.is_leased(w) && line.take_bits(w, frame) {
+            if fits && !head.is_leased(w) && line.take_frame(w, frame) {
                 return Some(pfn);
             }
         }
@@ -313,6 +340,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// From the block in use of the home zone.
+    #[inline(never)]
     fn from_block_in_use(&self, want: Want) -> Option<u64> {
         let zone = self.cpu.home_zone.get() as usize;
         let index = self.fh.map.index(self.cursors(zone).get(want.purpose(), want.migratetype))?;

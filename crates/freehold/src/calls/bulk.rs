@@ -1,9 +1,10 @@
 //! Many single frames in one call: whole words of 64 at a time.
 
-use crate::block::bits;
+use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
+use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Plain};
-use crate::{AllocError, BulkFreeError, Freehold, Migratetype, Order, Pfn, Platform, Request};
+use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -16,7 +17,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mut failure = None;
         while done < out.len() {
             if plain {
-                done += self.frames_in_hand(request.migratetype as usize, &mut out[done..]);
+                let kind = request.migratetype as usize;
+                done += self.frames_in_hand(kind, &mut out[done..]);
+                done += self.frames_of_block(kind, &mut out[done..]);
                 if done == out.len() {
                     break;
                 }
@@ -62,38 +65,60 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Freed twice: the long way knows.
             return 0;
         }
-        let base = lease.key() * 64;
-        let mut left = mask;
-        let mut done = 0;
-        while left != 0 && done < out.len() {
-            // A run at a time: most words are one.
-            let start = left.trailing_zeros();
-            let len = (left >> start).trailing_ones().min((out.len() - done) as u32);
-            for (i, pfn) in out[done..done + len as usize].iter_mut().enumerate() {
-                *pfn = Pfn::new(base + u64::from(start) + i as u64);
-            }
-            done += len as usize;
-            left &= !bits::mask(start, len);
-        }
+        let (left, done) = write_out(lease.key() * 64, mask, out);
         lease.set_mask(left);
-        self.cpu.counters.allocs[migratetype % Migratetype::PCP.len()][0].add(done as u64);
+        self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);
+        done
+    }
+
+    /// Whole words of the block in use, past the leases: for as many frames as are still wanted.
+    #[inline]
+    fn frames_of_block(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
+        let zone = self.cpu.home_zone.get() as usize;
+        let in_use = self.cursors(zone).get(Purpose::Frames, migratetype);
+        let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
+        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        let tag = head.tag.get();
+        let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == migratetype && tag.is_plain_split();
+        let mut done = 0;
+        for w in (0..WORDS).filter(|_| fits) {
+            let word = line.word(w);
+            if word != 0 && out.len() - done >= 64 && !head.is_leased(w) && line.take_bits(w, word) {
+                done += write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+            }
+        }
+        self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);
         done
     }
 }
 
+/// Writes the frames of a word out, lowest first, as far as `out` goes; what is left, and how many were written.
+#[inline]
+fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
+    let mut left = mask;
+    let mut done = 0;
+    while left != 0 && done < out.len() {
+        // A run at a time: most words are one.
+        let start = left.trailing_zeros();
+        let len = (left >> start).trailing_ones().min((out.len() - done) as u32);
+        for (i, pfn) in out[done..done + len as usize].iter_mut().enumerate() {
+            *pfn = Pfn::new(base + u64::from(start) + i as u64);
+        }
+        done += len as usize;
+        left &= !bits::mask(start, len);
+    }
+    (left, done)
+}
+
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_frames(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        frames: &[Pfn],
-    ) -> Result<(), BulkFreeError> {
+    pub(crate) fn free_frames(&self, inside: Option<&Inside<'_, 'm, P>>, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         let mut at = 0;
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
             if let Some(inside) = inside {
-                if inside.free_in_hand(key, mask) {
+                if !cfg!(feature = "debug-poison") && inside.cpu.free_in_hand(key, mask) {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);
                     at += run;
                     continue;
@@ -102,6 +127,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     // Worth a lease at once.
                     inside.cpu.last_key.set(key);
                 }
+            }
+            let all = inside.is_some_and(|inside| match run {
+                1 => inside.free_frame_to_word(frames[at].get()),
+                64 if mask == !0 => {
+                    inside.free_words(key * 64, 1).then(|| inside.cpu.counters.local_frees.add(63)).is_some()
+                }
+                _ => false,
+            });
+            if all {
+                at += run;
+                continue;
             }
             if let Err(error) = self.free_word(inside, key, mask, run as u64) {
                 // The word as a whole was refused; frame by frame finds the first that is to blame.

@@ -22,17 +22,19 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
+use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
-impl<P: Platform> Inside<'_, '_, P> {
+impl CpuState<'_> {
     /// Frees frames of a word that this CPU has leased; `false` where that cannot be told at once.
     #[inline(always)]
     pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> bool {
-        let lease = self.cpu.leases.slot(Leases::slot_of(key));
+        let lease = self.leases.slot(Leases::slot_of(key));
         if lease.key() != key {
             return false;
         }
@@ -40,13 +42,67 @@ impl<P: Platform> Inside<'_, '_, P> {
         if mask == 0 || (mask | lease.word()) & frames != 0 {
             return false;
         }
-        self.fh.poisoned_word(key, frames);
         lease.set_mask(mask | frames);
-        self.cpu.counters.local_frees.add(1);
+        self.counters.local_frees.add(1);
+        true
+    }
+}
+
+impl<P: Platform> Inside<'_, '_, P> {
+    /// A single frame straight into its word: the common case of a free that is not into the hand. `false` where there is
+    /// anything to be looked at more closely; nothing has changed then.
+    #[inline(always)]
+    pub(crate) fn free_frame_to_word(&self, pfn: u64) -> bool {
+        let (fh, cpu, key) = (self.fh, self.cpu, pfn / 64);
+        let (w, frame) = (key as usize % WORDS, 1u64 << (pfn % 64));
+        let Some(index) = fh.map.locate(pfn) else { return false };
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let tag = head.tag.get();
+        let lease = head.lease(w);
+        let second = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).key() == key;
+        let ordinary = tag.is_plain_split() && (lease == 0 || lease & EMPTY != 0);
+        if !ordinary || second || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let Ok(now) = line.put(w, frame) else { return false };
+        fh.told(index, now, frame);
+        cpu.last_key.set(key);
+        if tag.zone() == cpu.home_zone.get() as usize {
+            cpu.hints.push(pfn);
+        }
+        fh.count_frees(self, tag, 1);
         true
     }
 
-    /// The same where nothing of the word is in hand: it may have been taken over.
+    /// The same for an aligned chunk of 1, 2 or 4 whole words.
+    #[inline]
+    pub(crate) fn free_words(&self, pfn: u64, words: usize) -> bool {
+        let fh = self.fh;
+        let Some(index) = fh.map.locate(pfn) else { return false };
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let tag = head.tag.get();
+        let first = (pfn / 64) as usize % WORDS;
+        let aligned = pfn % 64 == 0 && first % words == 0;
+        if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        // Of several calls that free the same words, who frees the first one has them all.
+        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0) || line.put_whole(first).is_err() {
+            return false;
+        }
+        for w in first + 1..first + words {
+            if let Err(there) = line.put_whole(w) {
+                // Somebody frees a part of it at this moment, wrongly: it is free once.
+                let (_, strays) = line.put_back(w, !0);
+                fh.report_late(index, w, strays & there);
+            }
+        }
+        fh.told(index, !0, !0);
+        fh.count_frees(self, tag, 1);
+        true
+    }
+
+    /// A free into a word for which this CPU has a slot, but nothing in hand: it may have been taken over.
     fn free_into_empty(&self, key: u64, index: Index, w: usize, frames: u64) -> Option<Result<(), FreeError>> {
         let slot = Leases::slot_of(key);
         let lease = self.cpu.leases.slot(slot);

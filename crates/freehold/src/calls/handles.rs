@@ -71,28 +71,35 @@ macro_rules! calls {
         /// See [`AllocError`]; nothing has changed then.
         #[inline(always)]
         pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-            let inside = self.enter(request.flags)?;
-            let migratetype = request.migratetype as usize;
-            let order = u32::from(request.order.get());
-            let found = match inside.short_way(request.plain) {
-                Request::PLAIN_FRAME => {
-                    inside.frame_in_hand(migratetype).or_else(|| inside.frame_nearby(migratetype))
-                }
-                Request::PLAIN_RUN => {
-                    let run = if order < 6 { inside.run_in_hand(migratetype, order) } else { None };
-                    run.or_else(|| inside.run_nearby(migratetype, order))
-                }
-                Request::PLAIN_BLOCK => inside.block_in_hand(migratetype),
+            if request.plain == Request::SPECIAL {
+                return self.alloc_special(request);
+            }
+            let (state, owner) = self.state()?;
+            Inside::get_in(self.fh, state, owner);
+            let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
+            let found = match request.plain {
+                Request::PLAIN_FRAME => state.frame_in_hand(kind),
+                Request::PLAIN_RUN if order < 6 => state.run_in_hand(kind, order),
                 _ => None,
             };
             match found {
                 Some(pfn) => {
-                    drop(inside);
+                    Inside::<P>::get_out(state, owner);
                     self.fh.handed_out(pfn, request.order);
                     Ok(pfn)
                 }
-                None => inside.alloc_slow(&request),
+                None => Inside::already(self.fh, state, self.id, owner).alloc_plain(
+                    request.order,
+                    request.migratetype,
+                    request.flags,
+                ),
             }
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn alloc_special(&self, request: Request) -> Result<Pfn, AllocError> {
+            self.enter(request.flags)?.alloc_slow(&request)
         }
 
         /// Frees `2^order` frames: any aligned part of what was allocated. Never waits.
@@ -102,26 +109,22 @@ macro_rules! calls {
         /// See [`FreeError`]; nothing has changed then.
         #[inline(always)]
         pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-            let inside = self.enter_to_free()?;
-            if order == Order::ZERO {
-                let (key, frame) = (pfn.get() / 64, 1 << (pfn.get() % 64));
-                return match &inside {
-                    Some(inside) if inside.free_in_hand(key, frame) => Ok(()),
-                    _ => free_frame_slow(self.fh, inside, pfn),
-                };
+            let Ok((state, owner)) = self.state() else { return Err(FreeError::CpuOffline { cpu: self.id }) };
+            if !Inside::<P>::try_get_in(state, owner) {
+                return free_unseen(self.fh, pfn, order);
             }
-            if let Some(inside) = &inside {
-                let done = if order.get() < 6 {
-                    let frames = crate::block::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
-                    pfn.is_aligned(order) && inside.free_in_hand(pfn.get() / 64, frames)
-                } else {
-                    order == Order::PAGEBLOCK && self.fh.free_whole_block(inside, pfn)
-                };
-                if done {
-                    return Ok(());
-                }
+            let frames = match order.get() {
+                0 => 1 << (pfn.get() % 64),
+                order @ 1..6 => crate::block::bits::mask((pfn.get() % 64) as u32, 1 << order),
+                _ => 0,
+            };
+            // A chunk that is not aligned has frames of another word, or beyond the end of this one: the long way says so.
+            let aligned = frames != 0 && (order == Order::ZERO || pfn.is_aligned(order));
+            if aligned && !cfg!(feature = "debug-poison") && state.free_in_hand(pfn.get() / 64, frames) {
+                Inside::<P>::get_out(state, owner);
+                return Ok(());
             }
-            free_slow(self.fh, inside, pfn, order)
+            Inside::already(self.fh, state, self.id, owner).free_slow(pfn, order)
         }
 
         /// Frees any range of frames that were allocated, whatever the allocations were. Never waits.
@@ -225,25 +228,33 @@ macro_rules! calls {
     };
 }
 
-/// The long way of a single frame.
-#[inline(never)]
-fn free_frame_slow<'m, P: Platform>(
-    fh: &Freehold<'m, P>,
-    inside: Option<Inside<'_, 'm, P>>,
-    pfn: Pfn,
-) -> Result<(), FreeError> {
-    fh.free_word(inside.as_ref(), pfn.get() / 64, 1 << (pfn.get() % 64), 1)
+impl<P: Platform> Inside<'_, '_, P> {
+    /// Any free that does not go into the hand. Leaves the CPU.
+    #[inline(never)]
+    fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let done = match order.get() {
+            0 => self.free_frame_to_word(pfn.get()),
+            6..=8 => self.free_words(pfn.get(), 1 << (order.get() - 6)),
+            9 => self.fh.free_whole_block(&self, pfn),
+            _ => false,
+        };
+        if done { Ok(()) } else { self.free_slower(pfn, order) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_slower(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // A CPU that has gone offline since it was looked at must not have anything in hand.
+        let inside = Some(&self).filter(|inside| inside.cpu.online.get());
+        self.fh.free_chunk(inside, pfn, order)
+    }
 }
 
-/// The long way of any free.
+/// A free while somebody else is inside the CPU's state.
+#[cold]
 #[inline(never)]
-fn free_slow<'m, P: Platform>(
-    fh: &Freehold<'m, P>,
-    inside: Option<Inside<'_, 'm, P>>,
-    pfn: Pfn,
-    order: Order,
-) -> Result<(), FreeError> {
-    fh.free_chunk(inside.as_ref(), pfn, order)
+fn free_unseen<P: Platform>(fh: &Freehold<'_, P>, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    fh.free_chunk(None, pfn, order)
 }
 
 impl<'m, P: Platform> On<'_, 'm, P> {

@@ -114,9 +114,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Somebody else frees it, or a part of it, at this moment.
             let now = head.tag.get();
             return match now.state() {
-                SPLIT => (0..WORDS).try_for_each(|w| {
-                    self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)
-                }),
+                SPLIT => (0..WORDS)
+                    .try_for_each(|w| self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)),
                 _ => Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
             };
         }

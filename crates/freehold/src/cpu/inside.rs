@@ -16,38 +16,58 @@ pub(crate) struct Inside<'a, 'm, P: Platform> {
 }
 
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
-    /// Enters, waiting. Must not be called where the caller may have interrupted the CPU's owner.
+    /// Gets in, waiting, without a guard: [`get_out`](Self::get_out) or [`already`](Self::already) must follow. Must not be
+    /// called where the caller may have interrupted the CPU's owner.
     #[inline(always)]
-    pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
+    pub(crate) fn get_in(fh: &Freehold<'m, P>, cpu: &CpuState<'m>, owner: bool) {
         if owner {
             cpu.door.enter_owner(&fh.barrier());
         } else {
             cpu.door.enter_intruder(&fh.barrier());
         }
-        Self { fh, cpu, id, owner, inside: Cell::new(true) }
+    }
+
+    /// Gets in if that takes neither waiting nor a heavy barrier.
+    #[inline(always)]
+    pub(crate) fn try_get_in(cpu: &CpuState<'m>, owner: bool) -> bool {
+        if owner { cpu.door.try_enter_owner() } else { cpu.door.try_enter_unowned() }
+    }
+
+    /// Gets out.
+    #[inline(always)]
+    pub(crate) fn get_out(cpu: &CpuState<'m>, owner: bool) {
+        if owner {
+            cpu.door.leave_owner();
+        } else {
+            cpu.door.leave_intruder();
+        }
+    }
+
+    /// Enters, waiting. As [`get_in`](Self::get_in).
+    #[inline]
+    pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
+        Self::get_in(fh, cpu, owner);
+        Self::already(fh, cpu, id, owner)
     }
 
     /// Enters if that takes neither waiting nor a heavy barrier.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn try_enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Option<Self> {
-        let entered = if owner { cpu.door.try_enter_owner() } else { cpu.door.try_enter_unowned() };
-        entered.then(|| Self { fh, cpu, id, owner, inside: Cell::new(true) })
+        Self::try_get_in(cpu, owner).then(|| Self::already(fh, cpu, id, owner))
     }
 
-    /// For who has got in by other means; see [`Freehold::recall`](crate::Freehold).
-    pub(crate) fn already(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId) -> Self {
-        Self { fh, cpu, id, owner: false, inside: Cell::new(true) }
+    /// For who has got in already.
+    #[inline(always)]
+    pub(crate) fn already(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
+        Self { fh, cpu, id, owner, inside: Cell::new(true) }
     }
 
     /// Runs `f` outside. The CPU's state may be quite another afterwards, and the CPU offline.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.leave();
+        self.inside.set(false);
+        Self::get_out(self.cpu, self.owner);
         let result = f();
-        if self.owner {
-            self.cpu.door.enter_owner(&self.fh.barrier());
-        } else {
-            self.cpu.door.enter_intruder(&self.fh.barrier());
-        }
+        Self::get_in(self.fh, self.cpu, self.owner);
         self.inside.set(true);
         result
     }
@@ -68,23 +88,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     pub(crate) fn is_home(&self, zone: usize) -> bool {
         self.cpu.home_zone.get() as usize == zone
     }
-
-    #[inline(always)]
-    fn leave(&self) {
-        self.inside.set(false);
-        if self.owner {
-            self.cpu.door.leave_owner();
-        } else {
-            self.cpu.door.leave_intruder();
-        }
-    }
 }
 
 impl<P: Platform> Drop for Inside<'_, '_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.inside.get() {
-            self.leave();
+            Self::get_out(self.cpu, self.owner);
         }
     }
 }

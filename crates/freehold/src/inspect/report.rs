@@ -44,9 +44,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
         let state = self.cpu_state(cpu)?;
-        let leased: u64 = (0..crate::cpu::lease::SLOTS)
-            .map(|slot| u64::from(state.leases.slot(slot).mask().count_ones()))
-            .sum();
+        let leased: u64 =
+            (0..crate::cpu::lease::SLOTS).map(|slot| u64::from(state.leases.slot(slot).mask().count_ones())).sum();
         let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
@@ -148,11 +147,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
             stats.blocks_by_type[migratetype] += 1;
             let leased = self.leased_in(base);
             match tag.group() {
-                ZONE_GROUP => (stats.blocks_in_zone, stats.free_in_zone) =
-                    (stats.blocks_in_zone + 1, stats.free_in_zone + free - leased),
-                IN_HAND => (stats.blocks_in_cpus, stats.free_in_cpus) = (stats.blocks_in_cpus + 1, stats.free_in_cpus + free),
-                _ => (stats.blocks_in_groups, stats.free_in_groups) =
-                    (stats.blocks_in_groups + 1, stats.free_in_groups + free - leased),
+                ZONE_GROUP => {
+                    (stats.blocks_in_zone, stats.free_in_zone) =
+                        (stats.blocks_in_zone + 1, stats.free_in_zone + free - leased)
+                }
+                IN_HAND => {
+                    (stats.blocks_in_cpus, stats.free_in_cpus) = (stats.blocks_in_cpus + 1, stats.free_in_cpus + free)
+                }
+                _ => {
+                    (stats.blocks_in_groups, stats.free_in_groups) =
+                        (stats.blocks_in_groups + 1, stats.free_in_groups + free - leased)
+                }
             }
             stats.free_in_cpus += leased;
             match migratetype {

@@ -12,10 +12,10 @@
 
 use core::fmt;
 
+use crate::block::NONE;
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, TAKEN, TYPES, WHOLE, ZONE_GROUP};
 use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of};
-use crate::block::NONE;
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST};
@@ -186,7 +186,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // A whole one of an ordinary type stays split until somebody looks.
                 let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
                 let least = if whole { CLASS_WHOLE - 1 } else { exact };
-                expect(base, "the class of a block is too low", u64::from(head.class().max(least)), u64::from(head.class()))?;
+                expect(
+                    base,
+                    "the class of a block is too low",
+                    u64::from(head.class().max(least)),
+                    u64::from(head.class()),
+                )?;
                 let findable = exact == CLASS_NONE || queued || list < WHOLE_LIST;
                 expect(base, "a block with free frames that nobody would find", u64::from(findable), 1)
             }
@@ -239,8 +244,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             bits += 1;
             at = bit + 1;
             let tag = self.map.locate_block(zone.first_block + bit).map(|index| self.map.head(index).tag.get());
-            let right = tag.is_none_or(|tag| tag.state() == ABSENT || tag.state() == WHOLE && tag.group() == ZONE_GROUP);
-            expect((zone.first_block + bit) << 9, "a bit for a block that the zone does not have", u64::from(right), 1)?;
+            let right =
+                tag.is_none_or(|tag| tag.state() == ABSENT || tag.state() == WHOLE && tag.group() == ZONE_GROUP);
+            expect(
+                (zone.first_block + bit) << 9,
+                "a bit for a block that the zone does not have",
+                u64::from(right),
+                1,
+            )?;
         }
         expect(start, "the zone's count of whole blocks", zone.whole_blocks.get(), bits)?;
         let of = |migratetype: usize| {

@@ -22,7 +22,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A word is `now`, after `bits` of it became takeable: announces the block if its holder does not know of such a run.
     #[inline(always)]
     pub(crate) fn told(&self, index: Index, now: u64, bits: u64) {
-        if now != 0 && self.map.head(index).completes(now, bits) {
+        let head = self.map.head(index);
+        if now != 0 && head.completes(now, bits) && head.class() != CLASS_QUEUED {
             self.announce(index);
         }
     }

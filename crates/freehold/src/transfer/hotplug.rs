@@ -284,9 +284,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
         let span = self.zones.get(zone)?.span;
-        let within = |r: &&crate::block::map::MemoryRange| {
-            span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get()
-        };
+        let within =
+            |r: &&crate::block::map::MemoryRange| span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get();
         let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
             let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
             range.chunks(Order::MAX).map(|(_, order)| order)

@@ -86,9 +86,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Ends every lease of blocks that are isolated. The caller is inside no CPU's state.
     fn end_leases_of_isolated(&self) {
-        let is_isolated = |raw: u32| {
-            self.map.index(raw).is_some_and(|index| self.map.head(index).tag.get().has(ISOLATED))
-        };
+        let is_isolated =
+            |raw: u32| self.map.index(raw).is_some_and(|index| self.map.head(index).tag.get().has(ISOLATED));
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);

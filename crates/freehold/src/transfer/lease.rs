@@ -193,9 +193,7 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        self.cpus
-            .get(usize::from(lease) - 1)
-            .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
+        self.cpus.get(usize::from(lease) - 1).is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
     }
 
     /// The frames of a word that are in some CPU's hand, as far as that can be seen.

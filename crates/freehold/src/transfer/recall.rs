@@ -50,7 +50,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for (number, cpu) in self.cpus.iter().enumerate() {
             if cpu.asked_by.get() == us {
                 cpu.door.await_owner(|| self.platform.relax());
-                let inside = Inside::already(self, cpu, CpuId::new(number as u16));
+                let inside = Inside::already(self, cpu, CpuId::new(number as u16), false);
                 cpu.asked_by.set(0);
                 inside.give_back_all();
             }

@@ -33,7 +33,8 @@ impl Request {
     pub(crate) const PLAIN_RUN: u8 = 1;
     /// Any whole block.
     pub(crate) const PLAIN_BLOCK: u8 = 2;
-    /// Added to the above: CMA frames will do too, which makes a difference only where there are any.
+    /// Added to the above: CMA frames will do too, which makes a difference only where there are any, and for movable
+    /// requests.
     pub(crate) const OR_CMA: u8 = 4;
     /// There is more to it.
     pub(crate) const SPECIAL: u8 = u8::MAX;
@@ -64,11 +65,10 @@ impl Request {
     #[inline(always)]
     #[must_use]
     pub const fn flags(mut self, flags: AllocFlags) -> Self {
-        if self.plain != Self::SPECIAL {
-            self.plain &= !Self::OR_CMA;
-            if flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable) {
-                self.plain |= Self::OR_CMA;
-            }
+        if flags.contains(AllocFlags::NO_LOCK) {
+            self.plain = Self::SPECIAL;
+        } else if self.plain != Self::SPECIAL && flags.contains(AllocFlags::CMA) {
+            self.plain |= Self::OR_CMA;
         }
         self.flags = flags;
         self
