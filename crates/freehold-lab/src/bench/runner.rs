@@ -27,6 +27,9 @@ use super::{Kind, loops, memory, threads, yardstick};
 /// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
 pub(super) const FRAMES: u64 = 1 << 20;
 
+/// Frames that each of two churning threads holds: 256 MiB.
+const CHURNED: u64 = 1 << 16;
+
 /// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
@@ -48,6 +51,14 @@ pub struct Scale {
     pub(super) mappings: u64,
     /// Ranges of `cma-range`.
     pub(super) ranges: u64,
+    /// Pairs of each depth of `depth`, of each order of `orders`, of each door of `doors`.
+    pub(super) steady_pairs: u64,
+    /// Steps of `churn` and of the churn of two threads.
+    pub(super) churn_steps: u64,
+    /// Steps of `mixed`.
+    pub(super) mixed_steps: u64,
+    /// Allocations of each thread of `tails`.
+    pub(super) tail_allocs: u64,
 }
 
 impl Scale {
@@ -65,6 +76,10 @@ impl Scale {
         avalanches: 8,
         mappings: 4,
         ranges: 20,
+        steady_pairs: 400_000,
+        churn_steps: 1_000_000,
+        mixed_steps: 300_000,
+        tail_allocs: 400_000,
     };
 
     /// As many frames, but what repeats itself repeats itself less.
@@ -79,6 +94,10 @@ impl Scale {
         avalanches: 2,
         mappings: 1,
         ranges: 4,
+        steady_pairs: 40_000,
+        churn_steps: 100_000,
+        mixed_steps: 30_000,
+        tail_allocs: 50_000,
         ..Self::FULL
     };
 
@@ -92,6 +111,10 @@ impl Scale {
         batches_handed: 200,
         avalanches: 1,
         ranges: 1,
+        steady_pairs: 4_000,
+        churn_steps: 10_000,
+        mixed_steps: 4_000,
+        tail_allocs: 10_000,
         ..Self::QUICK
     };
 }
@@ -256,12 +279,13 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
         Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
         Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
         Kind::RemoteFree => vec![
-            threads::remote_free(drained(), cpus, scale.remote, None)?,
-            threads::remote_free(drained(), cpus, scale.remote, Some(seed))?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::InSequence)?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::Scattered(seed))?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::ScatteredBulk(seed))?,
         ],
         Kind::TwoThreads => {
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
-            vec![slower, alone]
+            vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
         }
         // They have runners of their own: see `run_here`.
         Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack => Vec::new(),
