@@ -64,7 +64,8 @@ struct State {
     calls: u64,
     turn: usize,
     drained: bool,
-    lost: bool,
+    /// The mistake has been made.
+    erred: bool,
 }
 
 impl Toy {
@@ -89,7 +90,7 @@ impl Engine for Toy {
         let found = places.into_iter().find(|&place| !state.used[place..place + size].contains(&true));
         let place = found.ok_or(AllocError::NoMemory { order: request.order })?;
         // The mistake is made once, when there is something in use.
-        let twice = self.fault == Fault::Doubles && state.calls == 1000;
+        let twice = self.fault == Fault::Doubles && state.calls >= 1000 && !std::mem::replace(&mut state.erred, true);
         let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
         state.used[place..place + size].fill(true);
         Ok(Pfn::new(self.start + place as u64))
@@ -98,8 +99,8 @@ impl Engine for Toy {
     fn free(&self, _: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut state = self.state.lock().unwrap();
         state.calls += 1;
-        if self.fault == Fault::Loses && state.calls > 1000 && !state.lost {
-            state.lost = true;
+        if self.fault == Fault::Loses && state.calls >= 1000 && !state.erred {
+            state.erred = true;
             return Ok(());
         }
         let place = (pfn.get() - self.start) as usize;

@@ -23,6 +23,7 @@ use super::figures::{Figures, Meter};
 use super::result::{Report, Row, Spread, Unsuited};
 use super::workloads::{self, Run};
 use super::{Kind, loops, memory, threads, yardstick};
+use crate::engines::FreeholdOptions;
 
 /// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
 pub(super) const FRAMES: u64 = 1 << 20;
@@ -329,7 +330,10 @@ fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Res
         BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
         BenchEngine::Mmap => Box::new(MmapMachine),
         BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
-        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        BenchEngine::Classic(spec) => match FreeholdOptions::of(spec.name()) {
+            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
+            None => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        },
     })
 }
 

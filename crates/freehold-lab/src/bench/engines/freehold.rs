@@ -14,6 +14,7 @@ use crate::bench::Kind;
 use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
 use crate::bench::clock::timed;
 use crate::bench::loops;
+use crate::engines::FreeholdOptions;
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
@@ -98,13 +99,28 @@ impl<P: Platform> FreeholdMachine<P> {
     /// [`ConfigError`] for no CPU, no memory, or too much of either.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
         let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
+        Self::of(&Config::new(cpus, &[ZoneConfig::new(&memory)]), frames, platform)
+    }
+
+    /// The same with options.
+    pub(in crate::bench) fn with_options(
+        options: FreeholdOptions,
+        cpus: u16,
+        frames: u64,
+        platform: P,
+    ) -> Result<Self, String> {
+        let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
         let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(cpus, &zones);
-        let size = Freehold::<P>::metadata_size(&config)?;
+        let config = options.apply(Config::new(cpus, &zones))?;
+        Self::of(&config, frames, platform).map_err(|error| error.to_string())
+    }
+
+    fn of(config: &Config<'_>, frames: u64, platform: P) -> Result<Self, ConfigError> {
+        let size = Freehold::<P>::metadata_size(config)?;
         // The allocator borrows its metadata. Leaked, it need not be stored beside what borrows it; a process makes a
         // few of these, of some hundred KiB each.
         let metadata = vec![MaybeUninit::uninit(); size].leak();
-        let freehold = Freehold::new(&config, metadata, platform)?;
+        let freehold = Freehold::new(config, metadata, platform)?;
         Ok(Self { freehold, frames, without_barrier: OnceLock::new() })
     }
 

@@ -99,6 +99,9 @@ pub const ORDERS: About = About {
     metrics: &ORDER_METRICS,
 };
 
+/// Nanoseconds of a pair, so many times.
+type Pairs<M> = fn(&M, u64) -> Result<f64, Refused>;
+
 /// Nothing in the CPUs' stocks.
 fn drained<'m, M: Machine>(machine: &'m M, run: &Run<'_>) -> &'m M {
     run.cpus.pin(0);
@@ -146,7 +149,7 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
 /// Where the engine refuses.
 pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     // The order is a constant in each loop, as it is where kernels call their allocators.
-    let loops: [fn(&M, u64) -> Result<f64, Refused>; 10] = [
+    let loops: [Pairs<M>; 10] = [
         loops::pair::<M, 0>,
         loops::pair::<M, 1>,
         loops::pair::<M, 2>,
