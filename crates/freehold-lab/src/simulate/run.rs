@@ -19,6 +19,7 @@ use super::engine::Simulated;
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
+use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
 use crate::engine::Request;
@@ -314,39 +315,6 @@ struct Mail {
     full: Vec<Vec<(u16, Time)>>,
 }
 
-/// When whose tick is due: every CPU's once a period, evenly spread over it.
-struct Ticks {
-    cpus: u64,
-    /// Between the ticks of two CPUs, one after the other; `None`: nobody ticks.
-    apart: Option<Time>,
-    /// How many there have been.
-    n: u64,
-    /// How long each CPU's work is put off by ticks since it last went on.
-    put_off: Vec<Time>,
-}
-
-impl Ticks {
-    fn new(cpus: u16, period_ms: f64) -> Self {
-        let apart = Time::from_ns(period_ms * 1e6 / f64::from(cpus));
-        Self {
-            cpus: u64::from(cpus),
-            apart: (apart > Time::ZERO).then_some(apart),
-            n: 0,
-            put_off: vec![Time::ZERO; usize::from(cpus)],
-        }
-    }
-
-    /// The next, if it is due at `now`: whose, and when.
-    fn next(&mut self, now: Time) -> Option<(u16, Time)> {
-        let due = self.apart? * (self.n + 1);
-        (due <= now).then(|| {
-            let cpu = self.n % self.cpus;
-            self.n += 1;
-            (cpu as u16, due)
-        })
-    }
-}
-
 struct Run<'a> {
     machine: Machine<'a>,
     ticks: Ticks,
@@ -481,10 +449,10 @@ impl<'a> Run<'a> {
             self.machine.advance(at);
             while let Some((ticking, due)) = self.ticks.next(at) {
                 let over = self.machine.tick(ticking, due);
-                self.ticks.put_off[usize::from(ticking)] += over - due;
+                self.ticks.put_off(ticking, over - due);
             }
-            let put_off = std::mem::replace(&mut self.ticks.put_off[usize::from(cpu)], Time::ZERO);
-            self.step(at + put_off, cpu);
+            let at = at + self.ticks.taken(cpu);
+            self.step(at, cpu);
         }
     }
 
