@@ -154,6 +154,8 @@ enum Fault {
     Doubles,
     /// Keeps a frame that is given back.
     Loses,
+    /// Has no huge pages, ever.
+    NothingHuge,
 }
 
 /// An engine that makes one mistake, at the thousandth call.
@@ -199,13 +201,16 @@ impl FaultyCpu<'_> {
     fn handed_out(&mut self, pfn: Pfn) -> Pfn {
         match self.of.fault {
             Fault::Doubles => self.of.now(Some(pfn)).unwrap_or(pfn),
-            Fault::Loses => pfn,
+            Fault::Loses | Fault::NothingHuge => pfn,
         }
     }
 }
 
 impl Calls for FaultyCpu<'_> {
     fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        if self.of.fault == Fault::NothingHuge && order == Order::PAGEBLOCK {
+            return Err(Refused::NoMemory);
+        }
         let pfn = self.inner.alloc(order)?;
         Ok(self.handed_out(pfn))
     }
@@ -258,6 +263,10 @@ fn engines_that_lose_or_double_a_frame_are_found() {
     let backing = Backing::new(Kind::Trunc.frames(2)).unwrap();
     for kind in [
         Kind::ProducerConsumer,
+        Kind::Depth,
+        Kind::Churn,
+        Kind::Mixed,
+        Kind::Tails,
         Kind::CmaRange,
         Kind::ManyAllocFewFree,
         Kind::FewAllocManyFree,
@@ -272,4 +281,19 @@ fn engines_that_lose_or_double_a_frame_are_found() {
             println!("{kind}, {fault:?}: {finding}");
         }
     }
+}
+
+/// One allocation in 512 is of order 9; those of an engine that has none are counted, and the same every time.
+#[test]
+fn failures_of_mixed_are_counted() {
+    let failures = |fault: Fault| {
+        let faulty = Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
+        let frames = Kind::Mixed.frames(1);
+        let run = Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, frames, backing: None };
+        let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap().expect("a workload");
+        get(&figures, "failures_per_1000_50")
+    };
+    let huge = failures(Fault::NothingHuge);
+    assert!((1.2..2.8).contains(&huge), "{huge}");
+    assert_eq!(huge, failures(Fault::NothingHuge));
 }

@@ -1,13 +1,16 @@
 //! The simulator as a library: the same every time, no frame lost, locks as queues, exact counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
 use freehold_lab::engine::Request;
 use freehold_lab::engines::{self, EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
+use freehold_lab::simulate::run::TICK_MS;
 use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
 use freehold_lab::simulate::time::Time;
+use freehold_lab::simulate::workloads::{Setting, TraceOps};
 use freehold_lab::simulate::{Kind, Model, Row, Scenario, SimulateError, simulate};
 
 /// 1 GiB.
@@ -27,6 +30,7 @@ fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
         think_ns: None,
         // Quick also without optimisation.
         measured: Some(30_000),
+        tick_ms: TICK_MS,
         trace: None,
     }
 }
@@ -160,7 +164,64 @@ fn a_machine_of_a_thousand_cpus_is_simulated() {
 fn what_cannot_be_is_refused() {
     let check = |scenario: Scenario| simulate(&scenario, &Model::standard()).unwrap_err();
     assert!(matches!(check(scenario("vanilla", Kind::ProducerConsumer, 1)), SimulateError::TooFewCpus { .. }));
-    assert!(matches!(check(scenario("vanilla", Kind::PageFault1, 64)), SimulateError::TooLittleMemory { .. }));
+    let trace = Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
+    let many = Scenario { trace, ..scenario("vanilla", Kind::Trace, 64) };
+    assert!(matches!(check(many), SimulateError::TooLittleMemory { .. }));
+}
+
+/// Workloads are smaller where memory is: 1,024 CPUs with 2 MiB each, and two with hardly any.
+#[test]
+fn any_number_of_cpus_is_simulated_on_any_memory() {
+    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+        for engine in ["vanilla", "freehold"] {
+            let small = Scenario { frames: 1024 * 512, measured: Some(200_000), ..scenario(engine, kind, 1024) };
+            let row = run(&small);
+            assert!(row.frames >= 200_000, "{engine} {kind}: {row:?}");
+            let tiny = Scenario { frames: 1024, measured: Some(20_000), ..scenario(engine, kind, 2) };
+            assert!(run(&tiny).frames >= 20_000, "{engine} {kind}");
+        }
+    }
+}
+
+#[test]
+fn where_there_is_memory_workloads_are_as_large_as_ever() {
+    let setting = |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0, trace: None };
+    assert_eq!(setting(1 << 20).scaled(16_384), 16_384);
+    // A ninth and 4 MiB are left: of 16 MiB a CPU room for 3,413 frames.
+    assert_eq!(setting(4 * 4096).scaled(16_384), 3413);
+    assert_eq!(setting(4).scaled(16_384), 1);
+}
+
+#[test]
+fn every_cpu_ticks_once_a_period() {
+    let ticks = |tick_ms| {
+        let row = run(&Scenario { tick_ms, ..scenario("freehold", Kind::KernelBuildLike, 4) });
+        let periods = row.simulated_ns as f64 / 1e6 / tick_ms.max(1e-9);
+        assert!((row.ticks as f64 - 4.0 * periods).abs() <= 4.0, "{row:?}");
+        row
+    };
+    assert!(ticks(0.1).ticks > 100);
+    ticks(0.5);
+    let never = run(&Scenario { tick_ms: 0.0, ..scenario("freehold", Kind::KernelBuildLike, 4) });
+    assert_eq!(never.ticks, 0);
+}
+
+/// A CPU that has nothing reaches into the others before it gives up, and these are owned.
+#[test]
+fn heavy_barriers_are_counted() {
+    let want = Scenario { frames: 16 * 1024, measured: Some(40_000), ..scenario("freehold", Kind::Bulk, 16) };
+    let plenty = run(&Scenario { frames: FRAMES, ..want.clone() });
+    assert_eq!((plenty.heavy_barriers, plenty.failed), (0, 0));
+    let config = MachineConfig::new(4096, 4);
+    let barriers = engines::with_simulated(&spec("freehold"), &config, |engine| {
+        engine.start();
+        let before = engine.heavy_barriers();
+        let alloc = || engine.alloc(freehold::CpuId::new(0), MOVABLE);
+        while alloc().is_ok() {}
+        engine.heavy_barriers() - before
+    });
+    assert!(barriers.unwrap() > 0);
+    assert_eq!(run(&Scenario { engine: spec("vanilla"), ..want }).heavy_barriers, 0);
 }
 
 fn matrix() -> Vec<Scenario> {

@@ -63,7 +63,7 @@ fn mistakes_are_named_with_what_to_do() {
         (&["--cpus", "0"], "0 CPUs cannot be simulated"),
         (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
-        (&["-w", "page-fault1", "--cpus", "64", "--memory", "1G"], "give it more: --memory"),
+        (&["--tick", "-1"], "no number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
         (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
@@ -90,6 +90,13 @@ fn a_trace_is_spread_over_cpus() {
     // Recorded on two CPUs: six play three copies.
     assert_eq!(frames[1], 3 * frames[0]);
     assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
+}
+
+#[test]
+fn a_trace_needs_as_much_memory_as_was_recorded() {
+    let trace = sample();
+    let args = ["-w", "trace", "--trace", &trace, "--cpus", "64", "--memory", "64M"];
+    simulate(&args).assert().code(2).stderr(contains("give it more: --memory"));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! what the compiler inlines of an engine is what it would inline for a user of that engine's crate.
 
 use std::fmt;
+use std::time::Duration;
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
@@ -55,9 +56,48 @@ pub trait Machine: Sync {
     }
 
     /// Why a benchmark cannot be run on it; `None` where it can.
-    fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
-        None
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        match kind {
+            Kind::Doors => Some(ONE_DOOR),
+            Kind::StartUp => Some(NO_START),
+            _ => None,
+        }
     }
+
+    /// Nanoseconds of a pair of single frames by each of its ways in.
+    ///
+    /// # Errors
+    ///
+    /// Where it refuses, or has one way only ([`unsuited`](Self::unsuited)).
+    fn doors(&self, _pairs: u64) -> Result<Doors, Refused> {
+        Err(Refused::NoSuchCall)
+    }
+
+    /// Builds another of its kind, as large as suits it, until the first frame is allocated: how long that took, and
+    /// how many frames it has.
+    ///
+    /// # Errors
+    ///
+    /// Where it refuses, or there is nothing to build ([`unsuited`](Self::unsuited)).
+    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+        Err(Refused::NoSuchCall)
+    }
+}
+
+/// Why an engine has no `doors`.
+pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
+/// Why an engine has no `start-up`.
+pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
+
+/// Nanoseconds of a pair, by how the CPU is entered.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Doors {
+    /// By the handle of whoever owns the CPU.
+    pub owned: f64,
+    /// The same where the platform has no heavy barrier.
+    pub owned_no_barrier: f64,
+    /// By calls that name the CPU.
+    pub on: f64,
 }
 
 /// What has happened under zone locks. Steps are what each engine counts: list entries linked and unlinked, buddies
@@ -181,6 +221,8 @@ pub enum Refused {
         /// How many.
         frames: u64,
     },
+    /// No machine of that size can be built.
+    Unbuildable,
     /// The other thread of a benchmark gave up.
     Abandoned,
 }
@@ -203,6 +245,7 @@ impl fmt::Display for Refused {
             Self::Overlap { pfn } => write!(f, "{pfn} was handed out while it was in use"),
             Self::NoSuchCall => f.write_str("there is no such call"),
             Self::Kept { frames } => write!(f, "{frames} frames were still in use when all had been freed"),
+            Self::Unbuildable => f.write_str("a machine of that size cannot be built"),
             Self::Abandoned => f.write_str("the other thread gave up"),
         }
     }

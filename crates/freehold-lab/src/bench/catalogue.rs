@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::memory;
 use super::runner::FRAMES;
-use super::workloads::{cma_range, exit_avalanche, handoff, netperf, page_fault, producer_consumer, trunc};
+use super::workloads::{
+    cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up, steady, tails, trunc,
+};
 
 /// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,6 +32,20 @@ pub enum Kind {
     TwoThreads,
     /// Sixteen threads at once.
     SixteenThreads,
+    /// Several frames at a time, freed in three orders.
+    Depth,
+    /// Single frames replaced at random.
+    Churn,
+    /// The same with chunks of mixed orders.
+    Mixed,
+    /// Pairs of every order.
+    Orders,
+    /// Pairs by each of an engine's ways in.
+    Doors,
+    /// The slowest allocations of four threads.
+    Tails,
+    /// From nothing to the first frame.
+    StartUp,
     /// Allocate a range that CPUs hold frames of, release it.
     CmaRange,
     /// Many threads allocate, few free.
@@ -216,6 +232,7 @@ const REMOTE_FREE: About = About {
     metrics: &[
         ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
         ns("ns_per_free_scattered", "a frame, freed in random order"),
+        ns("ns_per_free_scattered_bulk", "the same 64 a call"),
         ZONE_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
@@ -223,13 +240,15 @@ const REMOTE_FREE: About = About {
 
 const TWO_THREADS: About = About {
     name: "two-threads",
-    what: "Two threads on two CPUs run pairs of single frames at the same time, each by itself.",
+    what: "Two threads on two CPUs run pairs of single frames at the same time, each by itself; then each holds 256 MiB \
+           and replaces single frames at random.",
     source: "the scaling tests of LLFree's authors (USENIX ATC 2023) and of the kernel's will-it-scale page_fault1",
     threads: 2,
     fewest_threads: 2,
     metrics: &[
         ns("ns_per_pair_order0", "a pair, on the slower of the two threads"),
         ns("ns_per_pair_order0_alone", "a pair, of the first thread while the second CPU rests"),
+        ns("ns_per_step_churn", "a free and an allocation of a single frame, on the slower of the two threads"),
     ],
 };
 
@@ -254,7 +273,7 @@ pub const THREADS: &str = "threads";
 
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 27] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -264,6 +283,13 @@ impl Kind {
         Self::RemoteFree,
         Self::TwoThreads,
         Self::SixteenThreads,
+        Self::Depth,
+        Self::Churn,
+        Self::Mixed,
+        Self::Orders,
+        Self::Doors,
+        Self::Tails,
+        Self::StartUp,
         Self::CmaRange,
         Self::ManyAllocFewFree,
         Self::FewAllocManyFree,
@@ -290,6 +316,13 @@ impl Kind {
             Self::RemoteFree => &REMOTE_FREE,
             Self::TwoThreads => &TWO_THREADS,
             Self::SixteenThreads => &SIXTEEN_THREADS,
+            Self::Depth => &steady::DEPTH,
+            Self::Churn => &steady::CHURN,
+            Self::Mixed => &steady::MIXED,
+            Self::Orders => &steady::ORDERS,
+            Self::Doors => &doors::ABOUT,
+            Self::Tails => &tails::ABOUT,
+            Self::StartUp => &start_up::ABOUT,
             Self::CmaRange => &cma_range::ABOUT,
             Self::ManyAllocFewFree => &handoff::MANY,
             Self::FewAllocManyFree => &handoff::FEW,
@@ -323,6 +356,7 @@ impl Kind {
     pub const fn frames(self, threads: u16) -> u64 {
         match self {
             Self::CmaRange => cma_range::FRAMES,
+            Self::Churn | Self::Mixed => steady::FRAMES,
             // Each thread's pages and its file's are half of it.
             Self::PageFault1 | Self::PageFault2 if threads > 2 => 1 << 19,
             // 1 GiB: all of it is really there.
@@ -336,6 +370,7 @@ impl Kind {
     pub const fn cpus(self, threads: u16) -> u16 {
         match self {
             Self::CmaRange => cma_range::CPUS,
+            Self::Tails => tails::THREADS,
             _ if threads < 2 => 2,
             _ => threads,
         }

@@ -65,10 +65,18 @@ pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(
 ///
 /// Where the engine refuses.
 pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
-    let mut cpu = machine.cpu(CPU)?;
+    pair_on::<_, ORDER>(&mut machine.cpu(CPU)?, n)
+}
+
+/// The same on a CPU that is at hand.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Refused> {
     // Whatever the first allocation after a drain costs belongs to `bulk`.
-    pairs::<_, ORDER>(&mut cpu, n / 16 + 1)?;
-    Ok(per(timed(|| pairs::<_, ORDER>(&mut cpu, n))?, n))
+    pairs::<_, ORDER>(cpu, n / 16 + 1)?;
+    Ok(per(timed(|| pairs::<_, ORDER>(cpu, n))?, n))
 }
 
 /// Nanoseconds for each frame of the parts of `bulk`.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
-//!  runner      in what order                 engines/  the engines behind those calls
+//!  runner      in what order; scale: how much  engines/  the engines behind those calls
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
@@ -42,6 +42,7 @@ pub mod memory;
 pub mod result;
 mod ring;
 pub mod runner;
+mod scale;
 pub mod significance;
 pub mod steady;
 pub mod table;

@@ -21,80 +21,16 @@ use super::engines::{
 };
 use super::figures::{Figures, Meter};
 use super::result::{Report, Row, Spread, Unsuited};
+pub use super::scale::Scale;
 use super::workloads::{self, Run};
 use super::{Kind, loops, memory, threads, yardstick};
+use crate::engines::FreeholdOptions;
 
 /// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
 pub(super) const FRAMES: u64 = 1 << 20;
 
-/// How much is done in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scale {
-    pairs: u64,
-    block_pairs: u64,
-    frames: usize,
-    batches: u64,
-    /// Of `producer-consumer`, 64 frames each.
-    pub(super) messages: u64,
-    remote: usize,
-    yardstick: u64,
-    /// Of `netperf-like`, 32 KiB each, through a ring.
-    pub(super) chunks: u64,
-    /// Batches of 1,024 frames that threads hand to others.
-    pub(super) batches_handed: u64,
-    /// Avalanches.
-    pub(super) avalanches: u64,
-    /// Mappings of 128 MiB that a thread faults in.
-    pub(super) mappings: u64,
-    /// Ranges of `cma-range`.
-    pub(super) ranges: u64,
-}
-
-impl Scale {
-    /// What published figures are of.
-    pub const FULL: Self = Self {
-        pairs: 1_000_000,
-        block_pairs: 200_000,
-        frames: 262_144,
-        batches: 32,
-        messages: 20_000,
-        remote: 960 * 512,
-        yardstick: 500_000,
-        chunks: 40_000,
-        batches_handed: 2_000,
-        avalanches: 8,
-        mappings: 4,
-        ranges: 20,
-    };
-
-    /// As many frames, but what repeats itself repeats itself less.
-    pub const QUICK: Self = Self {
-        pairs: 200_000,
-        block_pairs: 50_000,
-        batches: 8,
-        messages: 5_000,
-        yardstick: 200_000,
-        chunks: 4_000,
-        batches_handed: 400,
-        avalanches: 2,
-        mappings: 1,
-        ranges: 4,
-        ..Self::FULL
-    };
-
-    /// For the warm-up: every frame is used once, which is what matters.
-    const WARM_UP: Self = Self {
-        pairs: 20_000,
-        block_pairs: 2_000,
-        batches: 2,
-        messages: 2_000,
-        chunks: 1_000,
-        batches_handed: 200,
-        avalanches: 1,
-        ranges: 1,
-        ..Self::QUICK
-    };
-}
+/// Frames that each of two churning threads holds: 256 MiB.
+const CHURNED: u64 = 1 << 16;
 
 /// What to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -256,12 +192,13 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
         Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
         Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
         Kind::RemoteFree => vec![
-            threads::remote_free(drained(), cpus, scale.remote, None)?,
-            threads::remote_free(drained(), cpus, scale.remote, Some(seed))?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::InSequence)?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::Scattered(seed))?,
+            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::ScatteredBulk(seed))?,
         ],
         Kind::TwoThreads => {
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
-            vec![slower, alone]
+            vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
         }
         // They have runners of their own: see `run_here`.
         Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack => Vec::new(),
@@ -305,7 +242,10 @@ fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Res
         BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
         BenchEngine::Mmap => Box::new(MmapMachine),
         BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
-        BenchEngine::Classic(spec) => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        BenchEngine::Classic(spec) => match FreeholdOptions::of(spec.name()) {
+            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
+            None => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        },
     })
 }
 

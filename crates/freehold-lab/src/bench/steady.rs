@@ -21,8 +21,8 @@ use super::loops::{Random, alloc_all, free_all, per, shuffle};
 
 const CPU: CpuId = CpuId::new(0);
 
-/// Orders that `mixed` allocates: 0 to 9.
-const ORDERS: u64 = 10;
+/// The largest order that `mixed` allocates.
+const LARGEST: u32 = 9;
 
 /// Different orders of random frees of a depth: enough that a branch predictor does not know them by heart.
 const DRAWN: usize = 16;
@@ -181,8 +181,8 @@ impl Mixed {
         Self { held: Vec::with_capacity(most as usize), frames: 0, most, random: Random::new(seed), failures: 0 }
     }
 
-    /// So many steps: each allocates a chunk of random order, all orders alike, after freeing as many chunks at random
-    /// as must make room for it below the most; that is one on average once the most is held.
+    /// So many steps: each allocates a chunk of random order, each order half as likely as the one below it, after freeing
+    /// as many chunks at random as must make room for it below the most; that is one on average once the most is held.
     ///
     /// # Errors
     ///
@@ -190,7 +190,8 @@ impl Mixed {
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         for _ in 0..steps {
-            let Some(order) = Order::new(self.random.scaled(ORDERS) as u8) else { continue };
+            let zeros = self.random.scaled(1 << 63).trailing_zeros();
+            let Some(order) = Order::new(zeros.min(LARGEST) as u8) else { continue };
             while self.frames + order.frames() > self.most && !self.held.is_empty() {
                 let place = self.random.scaled(self.held.len() as u64) as usize;
                 let (pfn, order) = self.held.swap_remove(place);
@@ -228,9 +229,8 @@ pub struct MixedFound {
     pub failures_per_1000: f64,
 }
 
-/// Steps that bring the held chunks into a steady state and are not measured: until the most is held takes about 2,300
-/// steps for a GiB, and each chunk has been replaced a few times after these.
-const SETTLE: u64 = 20_000;
+/// Frames of a chunk on average: half a frame by each order, a whole one by the largest.
+const MEAN: u64 = 5;
 
 /// Churn of chunks of mixed orders, with so many frames held at most.
 ///
@@ -240,7 +240,8 @@ const SETTLE: u64 = 20_000;
 pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<MixedFound, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
-    mixed.steps(&mut cpu, SETTLE)?;
+    // Each chunk has been replaced a few times.
+    mixed.steps(&mut cpu, 4 * frames / MEAN)?;
     mixed.failures = 0;
     let time: Duration = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
     let failures = mixed.failures;

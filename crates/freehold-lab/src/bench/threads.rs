@@ -4,6 +4,7 @@
 //!  producer-consumer    CPU 0: allocate 64 ──> ring of 64 messages ──> CPU 1: free 64
 //!  remote-free          CPU 0: allocate all, then CPU 1: free all
 //!  two-threads          CPU 0: pairs │ CPU 1: pairs
+//!                       CPU 0: churn │ CPU 1: churn
 //!  sixteen-threads      CPU 0: pairs │ CPU 1: pairs │ ... │ CPU 15: pairs
 //!                       CPU 0: allocate 64 ──> a ring for each, in turn ──> CPUs 1 to 15: free 64
 //! ```
@@ -19,6 +20,7 @@ use super::calls::{Calls, Machine, Refused};
 use super::clock::{Cpus, timed};
 use super::loops::{BULK, alloc_all, free_all, pairs, per, shuffle};
 use super::ring::Ring;
+use super::steady::Churn;
 use super::yardstick::wait_until;
 
 const FIRST: CpuId = CpuId::new(0);
@@ -151,27 +153,42 @@ fn through_rings<M: Machine>(
     Ok(per(ended.unwrap_or(began).saturating_duration_since(began), messages * BULK as u64))
 }
 
-/// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated, in rising order or
-/// scattered.
+/// How the other CPU frees what it did not allocate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// In rising order of addresses.
+    InSequence,
+    /// In an order drawn from a seed.
+    Scattered(u64),
+    /// The same, [`BULK`] a call.
+    ScatteredBulk(u64),
+}
+
+/// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated.
 ///
 /// # Errors
 ///
 /// Where the engine refuses.
-pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, scattered: Option<u64>) -> Result<f64, Refused> {
+pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed) -> Result<f64, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
     // Kept to the end: the holder is there while others free into its blocks.
     let mut holder = machine.cpu(FIRST)?;
     alloc_all(&mut holder, &mut frames)?;
-    match scattered {
-        Some(seed) => shuffle(&mut frames, seed),
-        None => frames.sort_unstable(),
+    match freed {
+        Freed::Scattered(seed) | Freed::ScatteredBulk(seed) => shuffle(&mut frames, seed),
+        Freed::InSequence => frames.sort_unstable(),
     }
     let time = thread::scope(|scope| {
         joined(scope.spawn(|| {
             cpus.pin(1);
             let mut cpu = machine.cpu(SECOND)?;
-            timed(|| free_all(&mut cpu, frames.iter()))
+            match freed {
+                Freed::ScatteredBulk(_) => {
+                    timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))
+                }
+                _ => timed(|| free_all(&mut cpu, frames.iter())),
+            }
         }))
     })?;
     drop(holder);
@@ -221,6 +238,52 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
     });
     let slowest = times.into_iter().try_fold(Duration::ZERO, |slowest, time| time.map(|time| slowest.max(time)))?;
     Ok((per(alone, n), per(slowest, n)))
+}
+
+/// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many frames of its own.
+///
+/// # Errors
+///
+/// Where the engine refuses.
+pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -> Result<f64, Refused> {
+    let start = Rendezvous::new(2);
+    // Each goes on until both have been timed. Whoever fails counts as both. Relaxed: a count that carries nothing.
+    let finished = AtomicU32::new(0);
+    let one = |index: u16| {
+        let give_up = || {
+            finished.fetch_add(2, Ordering::Relaxed);
+        };
+        let _guard = OnPanic(give_up);
+        cpus.pin(usize::from(index));
+        let mut cpu = machine.cpu(CpuId::new(index)).inspect_err(|_| give_up());
+        let held = cpu.as_mut().map_err(|&mut refused| refused).and_then(|cpu| {
+            let mut churn = Churn::start(cpu, frames, 1 + u64::from(index))?;
+            churn.steps(cpu, frames)?;
+            Ok(churn)
+        });
+        start.wait();
+        let (mut cpu, mut churn) = (cpu?, held.inspect_err(|_| give_up())?);
+        let timed = (|| {
+            let began = Instant::now();
+            churn.steps(black_box(&mut cpu), steps)?;
+            let time = began.elapsed();
+            finished.fetch_add(1, Ordering::Relaxed);
+            while finished.load(Ordering::Relaxed) < 2 {
+                churn.steps(&mut cpu, 64)?;
+            }
+            churn.end(&mut cpu)?;
+            Ok(time)
+        })();
+        timed.inspect_err(|_: &Refused| give_up())
+    };
+    let times = thread::scope(|scope| {
+        let one = &one;
+        let other = scope.spawn(move || one(1));
+        [one(0), joined(other)]
+    });
+    first_refusal(times.iter().filter_map(|time| time.as_ref().err()))?;
+    let slower = times.into_iter().flatten().max().unwrap_or_default();
+    Ok(per(slower, steps))
 }
 
 fn pairs_by_the_wall<C: Calls>(cpu: &mut C, n: u64) -> Result<Duration, Refused> {

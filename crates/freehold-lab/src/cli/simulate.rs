@@ -19,7 +19,7 @@ use crate::bench::clock::Cpus;
 use crate::engines::EngineSpec;
 use crate::report::table::{new_table, trim_lines};
 use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{CPUS_MAX, Scenario, SimulateError};
+use crate::simulate::run::{CPUS_MAX, Scenario, SimulateError, TICK_MS};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
 use crate::simulate::workloads::TraceOps;
@@ -91,6 +91,11 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
 
+    /// Simulated milliseconds between two ticks of a CPU, its periodic work; 0: it never ticks. Default: 1000, as the
+    /// kernel's vmstat worker.
+    #[arg(long, value_name = "MS", value_parser = parse_tick)]
+    tick: Option<f64>,
+
     /// The trace to play, for the workload 'trace'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -153,6 +158,13 @@ fn parse_think(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
         _ => Err(format!("'{text}' is no number of nanoseconds from 0 to 1,000,000,000")),
+    }
+}
+
+fn parse_tick(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if ms == 0.0 || (0.01..=1e6).contains(&ms) => Ok(ms),
+        _ => Err(format!("'{text}' is no number of milliseconds from 0.01 to 1,000,000, and not 0 for none")),
     }
 }
 
@@ -368,6 +380,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             seed,
                             think_ns: args.think,
                             measured: args.frames,
+                            tick_ms: args.tick.unwrap_or(TICK_MS),
                             trace: trace.clone(),
                         });
                     }

@@ -7,6 +7,7 @@ mod classic;
 mod freehold;
 mod machine;
 
+pub(crate) use self::freehold::Options as FreeholdOptions;
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
 
 use std::fmt;

@@ -10,6 +10,7 @@ use super::books::Books;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engine::Memory;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+use crate::simulate::engine::Simulated;
 
 /// What the CPUs do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -227,19 +228,26 @@ impl Scenario {
     /// [`NotWhole`]: a defect of the engine, or an engine that cannot be built.
     pub fn run(&self) -> Result<Cell, NotWhole> {
         let config = MachineConfig::new(self.frames, self.cpus);
-        let ran = engines::with_simulated(&self.engine, &config, |engine| {
-            engine.start();
-            let mut books = Books::new(engine, &config);
-            let figures = match self.workload {
-                Workload::KernelBuildLike => kernel_build::run(self, &mut books),
-                Workload::Aging => aging::run(self, &mut books),
-                Workload::Idle => idle::run(self, &mut books),
-                Workload::Fill => fill::run(self, &mut books),
-                Workload::TwoCpuMix => two_cpu_mix::run(self, &mut books),
-            };
-            let used = books.used_percent();
-            books.close(self.frames <= VALIDATED).map(|()| (figures, used))
-        })?;
+        engines::with_simulated(&self.engine, &config, |engine| self.run_on(engine, &config))?
+    }
+
+    /// Runs it on an engine just built for that machine, whatever it is called.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWhole::Wrong`].
+    pub fn run_on(&self, engine: &dyn Simulated, config: &MachineConfig) -> Result<Cell, NotWhole> {
+        engine.start();
+        let mut books = Books::new(engine, config);
+        let figures = match self.workload {
+            Workload::KernelBuildLike => kernel_build::run(self, &mut books),
+            Workload::Aging => aging::run(self, &mut books),
+            Workload::Idle => idle::run(self, &mut books),
+            Workload::Fill => fill::run(self, &mut books),
+            Workload::TwoCpuMix => two_cpu_mix::run(self, &mut books),
+        };
+        let used = books.used_percent();
+        let ran = books.close(self.frames <= VALIDATED).map(|()| (figures, used));
         let (mut figures, used) = ran.map_err(|reason| NotWhole::Wrong {
             engine: self.engine.name().to_owned(),
             workload: self.workload,

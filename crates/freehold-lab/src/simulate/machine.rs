@@ -56,6 +56,8 @@ pub struct Tally {
     pub failed: u64,
     /// Calls.
     pub calls: u64,
+    /// Ticks.
+    pub ticks: u64,
     /// Waiting for the zone lock, all CPUs together.
     pub zone_wait: Time,
     /// Waiting for CPUs' locks, all CPUs together.
@@ -85,6 +87,7 @@ impl Tally {
             freed: 0,
             failed: 0,
             calls: 0,
+            ticks: 0,
             zone_wait: Time::ZERO,
             pcp_wait: Time::ZERO,
             pcp_busy: 0,
@@ -289,6 +292,17 @@ impl<'a> Machine<'a> {
             self.pcps[usize::from(whose)].hold_until(cpu, begun, at);
         }
         at
+    }
+
+    /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no latency.
+    pub fn tick(&mut self, cpu: u16, now: Time) -> Time {
+        let id = CpuId::new(cpu);
+        let before = self.engine.marks(id);
+        self.engine.tick(id);
+        let done = self.engine.marks(id).since(before);
+        self.tally.ticks += 1;
+        let at = now + self.pcp_work(cpu, done);
+        self.zone_work(cpu, at, done, self.costs.drain_step, 0)
     }
 
     fn over(&mut self, cpu: u16, began: Time, ended: Time) {

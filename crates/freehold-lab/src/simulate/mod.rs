@@ -3,7 +3,7 @@
 //! ```text
 //!  workloads/  what each CPU does          machine    carries calls out by the real engine, adds up their time
 //!  run         from start to end           engine     what a call has done, by the engine's own counters
-//!  queue       who goes on when            lock       waiting
+//!  queue       who goes on when; ticks     lock       waiting
 //!  time        picoseconds                 lines      who wrote a cache line last
 //!  model       what each step costs        calibrate  measures that; validate compares with real threads
 //!  sweep       many of them, resumable     output     table, JSON and Parquet; plot: pictures
@@ -30,6 +30,7 @@ pub mod queue;
 pub mod real;
 pub mod run;
 pub mod sweep;
+mod ticks;
 pub mod time;
 pub mod validate;
 pub mod workloads;

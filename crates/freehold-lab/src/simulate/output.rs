@@ -182,7 +182,7 @@ type Real = (&'static str, fn(&Row) -> f64);
 
 const TEXTS: [Text; 2] = [("engine", |r| &r.engine), ("workload", |r| &r.workload)];
 
-const COUNTS: [Count; 20] = [
+const COUNTS: [Count; 22] = [
     ("cpus", |r| u64::from(r.cpus)),
     ("memory_bytes", |r| r.memory_bytes),
     ("seed", |r| r.seed),
@@ -201,6 +201,8 @@ const COUNTS: [Count; 20] = [
     ("remote_frees", |r| r.remote_frees),
     ("merges_zone", |r| r.merges_zone),
     ("merges_pcp", |r| r.merges_pcp),
+    ("ticks", |r| r.ticks),
+    ("heavy_barriers", |r| r.heavy_barriers),
     ("free_frames", |r| r.free_frames),
     ("free_blocks", |r| r.free_blocks),
     ("mixed_blocks", |r| r.mixed_blocks),

@@ -19,6 +19,7 @@ use super::engine::Simulated;
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
+use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
 use crate::engine::Request;
@@ -26,6 +27,9 @@ use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 
 /// The most CPUs that are simulated.
 pub const CPUS_MAX: u16 = 1024;
+
+/// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
+pub const TICK_MS: f64 = 1000.0;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Scenario {
     pub think_ns: Option<f64>,
     /// Frames to allocate while measuring, half as many before; `None`: the workload's own numbers.
     pub measured: Option<u64>,
+    /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
+    pub tick_ms: f64,
     /// The trace, for [`Kind::Trace`].
     pub trace: Option<Arc<TraceOps>>,
 }
@@ -99,6 +105,10 @@ pub struct Row {
     pub merges_zone: u64,
     /// Pairs of buddies merged under CPUs' locks, from the start on.
     pub merges_pcp: u64,
+    /// Ticks of all CPUs in the measured stretch.
+    pub ticks: u64,
+    /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
+    pub heavy_barriers: u64,
     /// Free frames at the end.
     pub free_frames: u64,
     /// Pageblocks without a frame in use at the end.
@@ -129,7 +139,7 @@ pub enum SimulateError {
         /// What was given.
         cpus: u16,
     },
-    /// Too little memory.
+    /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
         "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
     )]
@@ -172,11 +182,9 @@ impl Scenario {
                 cpus: self.cpus,
             });
         }
-        let cells = |trace: &Arc<TraceOps>| u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
-        let live = match &self.trace {
-            Some(trace) if self.workload == Kind::Trace => cells(trace),
-            _ => about.frames_a_cpu * u64::from(self.cpus),
-        };
+        // All other workloads do with what there is: see `Setting::scaled`.
+        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else { return Ok(()) };
+        let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
         // An eighth more: watermarks, and blocks that are begun.
         let needed = live + live / 8 + Order::LINUX_MAX.frames();
         if needed > self.frames {
@@ -228,9 +236,11 @@ fn with_engine(
             .measured
             .map_or_else(|| workload.stretch(cpus, config.memory_frames), |frames| (frames / 2, frames)),
     };
-    let mut run = Run::new(machine, model, programs(&setting));
+    let ticks = Ticks::new(cpus, scenario.tick_ms);
+    let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
     run.begin_measuring();
+    let barriers = engine.heavy_barriers();
     run.until(measured);
 
     let not_whole =
@@ -277,6 +287,8 @@ fn with_engine(
         remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,
+        ticks: tally.ticks,
+        heavy_barriers: engine.heavy_barriers() - barriers,
         free_frames: memory.free_frames,
         free_blocks: memory.free_blocks,
         mixed_blocks: memory.mixed_blocks,
@@ -305,6 +317,7 @@ struct Mail {
 
 struct Run<'a> {
     machine: Machine<'a>,
+    ticks: Ticks,
     programs: Vec<Box<dyn Program>>,
     queue: Queue,
     mail: Mail,
@@ -391,7 +404,7 @@ impl Io for View<'_, '_> {
 }
 
 impl<'a> Run<'a> {
-    fn new(mut machine: Machine<'a>, model: &Model, programs: Vec<Box<dyn Program>>) -> Self {
+    fn new(mut machine: Machine<'a>, model: &Model, programs: Vec<Box<dyn Program>>, ticks: Ticks) -> Self {
         let mut queue = Queue::default();
         for (cpu, program) in programs.iter().enumerate() {
             let cpu = cpu as u16;
@@ -404,6 +417,7 @@ impl<'a> Run<'a> {
         let n = programs.len();
         Self {
             machine,
+            ticks,
             queue,
             mail: Mail {
                 boxes: vec![VecDeque::new(); n],
@@ -433,6 +447,11 @@ impl<'a> Run<'a> {
             let Some((at, cpu)) = self.queue.pop() else { return };
             self.now = self.now.max(at);
             self.machine.advance(at);
+            while let Some((ticking, due)) = self.ticks.next(at) {
+                let over = self.machine.tick(ticking, due);
+                self.ticks.put_off(ticking, over - due);
+            }
+            let at = at + self.ticks.taken(cpu);
             self.step(at, cpu);
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::real::{throughput, with_real};
-use super::run::{Scenario, SimulateError, simulate};
+use super::run::{Scenario, SimulateError, TICK_MS, simulate};
 use super::workloads::{Kind, Setting, programs};
 use crate::bench::clock::Cpus;
 use crate::engines::EngineSpec;
@@ -98,6 +98,7 @@ pub fn validate(
                 seed: 1,
                 think_ns: Some(0.0),
                 measured: None,
+                tick_ms: TICK_MS,
                 trace: None,
             };
             let row = simulate(&scenario, model)?;

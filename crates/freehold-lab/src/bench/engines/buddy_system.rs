@@ -1,9 +1,17 @@
 //! `buddy_system_allocator`, what most Rust kernels embed, behind the spin lock that it ships.
 
+use std::hint::black_box;
+use std::time::Duration;
+
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::bench::Kind;
+use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START};
+use crate::bench::clock::timed;
+
+/// Frames of a TiB.
+const TIB: u64 = 1 << 28;
 
 /// Its frame allocator, shared as its users share it: one lock around all of it, taken by each call.
 pub struct BuddySystem {
@@ -30,6 +38,18 @@ impl Machine for BuddySystem {
     /// It offers nothing to check.
     fn check(&self, _: u64) -> Result<(), String> {
         Ok(())
+    }
+
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        (kind == Kind::Doors).then_some(ONE_DOOR)
+    }
+
+    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+        let time = timed(|| {
+            let other = Self::new(TIB);
+            black_box(other.shared.lock().alloc(1)).map(drop).ok_or(Refused::NoMemory)
+        })?;
+        Ok((time, TIB))
     }
 }
 

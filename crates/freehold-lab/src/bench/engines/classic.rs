@@ -1,15 +1,24 @@
 //! A kernel's design, through the calls that name their CPU.
 
+use std::hint::black_box;
+use std::time::Duration;
+
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, ZoneConfig};
 
-use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
+use crate::bench::Kind;
+use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, ZoneLock};
+use crate::bench::clock::timed;
 
 /// One zone.
 pub struct ClassicMachine {
     classic: Classic,
+    design: Design,
     frames: u64,
 }
+
+/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes 256 times as long.
+const STARTED: u64 = 1 << 20;
 
 impl ClassicMachine {
     /// The design `text` with so many CPUs and frames, and the kernel's watermarks.
@@ -19,9 +28,13 @@ impl ClassicMachine {
     /// An unknown design, or a machine that does not suit it.
     pub fn new(text: &str, cpus: u16, frames: u64) -> Result<Self, String> {
         let design = Design::parse(text).map_err(|error| error.to_string())?;
+        let config = Self::config(design.clone(), cpus, frames);
+        Ok(Self { classic: Classic::new(config).map_err(|error| error.to_string())?, design, frames })
+    }
+
+    fn config(design: Design, cpus: u16, frames: u64) -> Config {
         let zones = vec![ZoneConfig::new("Normal", START, frames)];
-        let config = Config { zones, ..Config::single_zone(design, cpus, frames) };
-        Ok(Self { classic: Classic::new(config).map_err(|error| error.to_string())?, frames })
+        Config { zones, ..Config::single_zone(design, cpus, frames) }
     }
 
     /// The allocator itself.
@@ -54,6 +67,21 @@ impl Machine for ClassicMachine {
 
     fn free_blocks(&self) -> Option<u64> {
         Some(self.classic.memory_map().free_blocks)
+    }
+
+    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
+        (kind == Kind::Doors).then_some(ONE_DOOR)
+    }
+
+    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+        let config = Self::config(self.design.clone(), 2, STARTED);
+        let cpu = CpuId::new(0);
+        let time = timed(|| {
+            let other = Classic::new(config).map_err(|_| Refused::Unbuildable)?;
+            let pfn = black_box(other.alloc(cpu, Request::new(Order::ZERO, Migratetype::Movable))?);
+            Ok::<(), Refused>(other.free(cpu, pfn, Order::ZERO).map(drop)?)
+        })?;
+        Ok((time, STARTED))
     }
 
     fn zone_lock(&self) -> Option<ZoneLock> {

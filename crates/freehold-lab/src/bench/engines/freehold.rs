@@ -1,12 +1,25 @@
 //! The flagship: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use freehold::{
-    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Platform, Request, ZoneConfig,
+    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Platform, Request, SingleCpu,
+    ZoneConfig,
 };
 
-use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
+use crate::bench::Kind;
+use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
+use crate::bench::clock::timed;
+use crate::bench::loops;
+use crate::engines::FreeholdOptions;
+
+/// The CPU of the measurements of this file.
+const CPU: CpuId = CpuId::new(0);
+/// Frames of a TiB.
+const TIB: u64 = 1 << 28;
 
 /// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
 /// plain stores and loads; elsewhere with an ordinary lock.
@@ -74,6 +87,8 @@ impl Platform for InitialThread {
 pub struct FreeholdMachine<P> {
     freehold: Freehold<'static, P>,
     frames: u64,
+    /// The same machine on a platform without a heavy barrier, made when it is first measured.
+    without_barrier: OnceLock<Box<FreeholdMachine<SingleCpu>>>,
 }
 
 impl<P: Platform> FreeholdMachine<P> {
@@ -84,13 +99,29 @@ impl<P: Platform> FreeholdMachine<P> {
     /// [`ConfigError`] for no CPU, no memory, or too much of either.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
         let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
+        Self::of(&Config::new(cpus, &[ZoneConfig::new(&memory)]), frames, platform)
+    }
+
+    /// The same with options.
+    pub(in crate::bench) fn with_options(
+        options: FreeholdOptions,
+        cpus: u16,
+        frames: u64,
+        platform: P,
+    ) -> Result<Self, String> {
+        let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
         let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(cpus, &zones);
-        let size = Freehold::<P>::metadata_size(&config)?;
+        let config = options.apply(Config::new(cpus, &zones))?;
+        Self::of(&config, frames, platform).map_err(|error| error.to_string())
+    }
+
+    fn of(config: &Config<'_>, frames: u64, platform: P) -> Result<Self, ConfigError> {
+        let size = Freehold::<P>::metadata_size(config)?;
         // The allocator borrows its metadata. Leaked, it need not be stored beside what borrows it; a process makes a
         // few of these, of some hundred KiB each.
         let metadata = vec![MaybeUninit::uninit(); size].leak();
-        Ok(Self { freehold: Freehold::new(&config, metadata, platform)?, frames })
+        let freehold = Freehold::new(config, metadata, platform)?;
+        Ok(Self { freehold, frames, without_barrier: OnceLock::new() })
     }
 
     /// The allocator itself.
@@ -131,6 +162,40 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
     fn zone_lock(&self) -> Option<ZoneLock> {
         let totals = self.freehold.totals();
         Some(ZoneLock { acquisitions: totals.lock_acquisitions, work: totals.lock_work })
+    }
+
+    fn unsuited(&self, _: Kind) -> Option<&'static str> {
+        None
+    }
+
+    fn doors(&self, n: u64) -> Result<Doors, Refused> {
+        if self.without_barrier.get().is_none() {
+            // An ordinary lock is enough for any number of threads.
+            let other = FreeholdMachine::new(self.freehold.cpu_count() as u16, self.frames, SingleCpu);
+            // Whoever came first has made the same.
+            let _ = self.without_barrier.set(Box::new(other.map_err(|_| Refused::Unbuildable)?));
+        }
+        let other = self.without_barrier.get().ok_or(Refused::Unbuildable)?;
+        // One after the other: calls that name an owned CPU would have to stop its owner, which is not what is measured.
+        let owned = loops::pair_on::<_, 0>(&mut self.cpu(CPU)?, n)?;
+        let owned_no_barrier = loops::pair_on::<_, 0>(&mut other.cpu(CPU)?, n)?;
+        let on = loops::pair_on::<_, 0>(&mut self.on(CPU), n)?;
+        Ok(Doors { owned, owned_no_barrier, on })
+    }
+
+    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+        let memory: Vec<FrameRange> = FrameRange::new(START, TIB).into_iter().collect();
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config::new(2, &zones);
+        let size = Freehold::<SingleCpu>::metadata_size(&config).map_err(|_| Refused::Unbuildable)?;
+        // Fresh from the system, as a kernel's is from its boot allocator: the first touch of each page counts.
+        let mut metadata = Box::new_uninit_slice(size);
+        let time = timed(|| {
+            let other = Freehold::new(&config, &mut metadata, SingleCpu).map_err(|_| Refused::Unbuildable)?;
+            let pfn = black_box(other.on(CPU).alloc(MOVABLE)?);
+            Ok::<(), Refused>(other.on(CPU).free(pfn, Order::ZERO)?)
+        })?;
+        Ok((time, TIB))
     }
 }
 

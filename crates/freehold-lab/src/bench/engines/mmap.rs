@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::bench::Kind;
 use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, Refused};
+use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
 
 /// The system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,9 @@ impl Machine for MmapMachine {
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
-            Kind::RandomFree | Kind::RemoteFree => {
+            Kind::Doors => Some(ONE_DOOR),
+            Kind::StartUp => Some(NO_START),
+            Kind::RandomFree | Kind::RemoteFree | Kind::TwoThreads | Kind::Churn | Kind::Mixed | Kind::Tails => {
                 Some("holes in random order are more mappings than a process may have (vm.max_map_count)")
             }
             Kind::CmaRange => Some("mmap cannot be asked for given frames"),

@@ -52,7 +52,7 @@ pub enum BenchEngine {
     Mmap,
     /// A peer that needs a feature of this crate.
     Peer(Peer),
-    /// A kernel's design, with changes switched on or off.
+    /// A kernel's design, with changes switched on or off; or Freehold with options.
     Classic(EngineSpec),
 }
 

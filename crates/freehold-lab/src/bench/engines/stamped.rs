@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
+use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
 
 /// A machine whose frames are stamped.
 pub struct Stamped<'m, M> {
@@ -162,6 +163,15 @@ impl<M: Machine> Machine for Stamped<'_, M> {
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         self.machine.unsuited(kind)
+    }
+
+    /// Not stamped: they are the engine's own.
+    fn doors(&self, pairs: u64) -> Result<Doors, Refused> {
+        self.machine.doors(pairs)
+    }
+
+    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+        self.machine.start_up()
     }
 }
 

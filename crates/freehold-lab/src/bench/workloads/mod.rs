@@ -5,6 +5,9 @@
 //!  netperf             order 3, written on one CPU, read on    page_fault       fault, write, unmap
 //!                      the other                               trunc            read a large file, truncate it
 //!  handoff             many allocate, few free; and back       cma_range        a range that CPUs hold frames of
+//!  steady              depths, churn, mixed orders, pairs of   tails            the slowest allocations of four threads
+//!                      every order                             start_up         from nothing to the first frame
+//!  doors               an engine's ways in
 //! ```
 //!
 //! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just built ([`count`]): the
@@ -12,11 +15,15 @@
 
 pub mod cma_range;
 pub mod counting;
+pub mod doors;
 pub mod exit_avalanche;
 pub mod handoff;
 pub mod netperf;
 pub mod page_fault;
 pub mod producer_consumer;
+pub mod start_up;
+pub mod steady;
+pub mod tails;
 pub mod trunc;
 
 use super::Kind;
@@ -65,6 +72,13 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Opt
     machine.drain();
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::measure(machine, run)?,
+        Kind::Depth => steady::depth(machine, run)?,
+        Kind::Churn => steady::churn(machine, run)?,
+        Kind::Mixed => steady::mixed(machine, run)?,
+        Kind::Orders => steady::orders(machine, run)?,
+        Kind::Doors => doors::measure(machine, run)?,
+        Kind::Tails => tails::measure(machine, run)?,
+        Kind::StartUp => start_up::measure(machine)?,
         Kind::CmaRange => cma_range::measure(machine, run)?,
         Kind::ManyAllocFewFree => handoff::many_alloc_few_free(machine, run)?,
         Kind::FewAllocManyFree => handoff::few_alloc_many_free(machine, run)?,
