@@ -126,6 +126,7 @@ mod notes;
 mod numa;
 mod release;
 mod request;
+mod seal;
 mod slots;
 mod stamp;
 mod stats;

@@ -49,6 +49,14 @@ pub(crate) struct Fault {
     thread: u32,
 }
 
+#[cfg(test)]
+impl Fault {
+    /// Of a thread that there is not.
+    pub(crate) fn at(address: u64) -> Self {
+        Self { address, thread: u32::MAX }
+    }
+}
+
 /// One `userfaultfd`.
 ///
 /// In a forked child the descriptor is still the parent's: what is asked of it happens to the parent's memory. So there
