@@ -137,7 +137,9 @@ impl HostAreas {
 /// The kernel says "no memory" also where a process has too many mappings, which is nearly always what it means.
 fn refused(errno: Errno) -> MapError {
     match errno {
-        Errno::NOMEM => MapError::Limit { limit: "vm.max_map_count (mappings of this process), or memory for page tables" },
+        Errno::NOMEM => {
+            MapError::Limit { limit: "vm.max_map_count (mappings of this process), or memory for page tables" }
+        }
         errno => MapError::Host(errno.raw_os_error()),
     }
 }

@@ -157,6 +157,10 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn note(&self, pfn: Pfn, order: Order) {
+        if self.inner.notes.is_released(pfn) {
+            // Before more memory is touched that was not: what has been freed and is not in anybody's hands.
+            self.core.collect_owed();
+        }
         let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
         self.inner.notes.handed_out(range, |_| {});
     }
@@ -178,7 +182,8 @@ impl Arena {
         };
         if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
             // Parts of such runs that were freed one by one.
-            self.core.collect(1);
+            self.core.owe(1);
+            self.core.collect_owed();
         }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
@@ -198,10 +203,14 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?))
+        let found = self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        // The allocator speaks of orders, of which there may be none that is as large.
+        found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
     }
 
-    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock, nor for
+    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`] (but for the last handle
+    /// of an `Arc<Arena>`, which ends the arena).
     ///
     /// Frames that are free already, were never handed out or are not of this arena are refused, and so is a misaligned
     /// chunk: passing them is a mistake but does no harm.
@@ -229,10 +238,10 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        Ok(thread::enter(&self.core, |cpu| cpu.free(pfn, order))??)
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
-    /// Frees any range of frames that were allocated, whatever the allocations were.
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
     ///
     /// # Safety
     ///
@@ -251,9 +260,9 @@ impl Arena {
             return Err(FreeError::ZeroLength.into());
         }
         let core = &self.core;
-        thread::enter(core, |cpu| cpu.free_range(range))??;
+        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
         if range.len() > freehold::PAGEBLOCK_FRAMES {
-            core.collect(range.len() / freehold::PAGEBLOCK_FRAMES);
+            core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }
         Ok(())
     }
@@ -265,7 +274,13 @@ impl Arena {
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
-        let got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        let mut got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        if got < out.len() {
+            // As in `retried`: what is missing may be in a pass's hands.
+            if let Some(_no_pass) = self.inner.release.hold_off() {
+                got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+            }
+        }
         for &pfn in &out[..got] {
             if self.inner.notes.is_noted(pfn) {
                 self.note(pfn, Order::ZERO);
@@ -274,7 +289,7 @@ impl Arena {
         Ok(got)
     }
 
-    /// Frees single frames, in any order.
+    /// Frees single frames, in any order. Never waits for a lock.
     ///
     /// # Safety
     ///
@@ -284,7 +299,7 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        Ok(thread::enter(&self.core, |cpu| cpu.free_bulk(frames))??)
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
     }
 
     // ---- Frames as memory ----

@@ -80,6 +80,11 @@ impl Notes {
         self.notes.get(block).is_some_and(|note| note.load(Ordering::Relaxed) != 0)
     }
 
+    /// Whether the OS backs nothing of the block that a frame is in. A hint for who does not have the frame.
+    pub(crate) fn is_released(&self, pfn: Pfn) -> bool {
+        !self.is_resident((pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block))
+    }
+
     /// Frames have been handed out. Calls `dirty` with each run of them that may be other than zero.
     #[inline]
     pub(crate) fn handed_out(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) {

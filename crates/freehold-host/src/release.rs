@@ -161,7 +161,8 @@ impl Pass<'_> {
             }
         }
         self.flush();
-        self.inner.core.collect(self.released.seen);
+        self.inner.core.owe(self.released.seen);
+        self.inner.core.collect_owed();
     }
 
     fn range(&self, block: u64, blocks: u64) -> FrameRange {
@@ -199,6 +200,8 @@ impl Pass<'_> {
                 _ => runs.push((block, 1)),
             }
         }
+        #[cfg(test)]
+        tests::taken();
         let ranges: Vec<FrameRange> = runs.iter().map(|&(first, len)| self.range(first, len)).collect();
         let Inner { notes, memory, release, .. } = self.inner;
         let mut done = 0;
@@ -223,5 +226,49 @@ impl Pass<'_> {
         }
         self.inner.core.collect(self.taken.len() as u64);
         self.taken.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Arena;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<mpsc::Sender<()>>> = const { RefCell::new(None) };
+    }
+
+    /// Called when a pass has blocks in hand.
+    pub(super) fn taken() {
+        if let Some(told) = MEANWHILE.take() {
+            let _ = told.send(());
+            // For whoever does not wait for the pass to be done with its call.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    #[test]
+    fn what_a_pass_has_in_hand_is_not_missing_from_a_bulk_allocation() {
+        // A pass has two of the eight blocks in hand at a time.
+        let arena = Arena::builder(16 << 20).batch(2).build().unwrap();
+        drop(arena.frames(arena.stats().frames).unwrap());
+        let mut out = vec![Pfn::new(0); arena.stats().frames as usize];
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(told));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut out), Ok(out.len()));
+        });
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free_bulk(&out) }.unwrap();
+        arena.validate().unwrap();
     }
 }

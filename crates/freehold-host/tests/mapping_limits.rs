@@ -15,9 +15,8 @@ fn exhaust() -> Vec<*mut libc::c_void> {
         // Neighbours of different rights, which do not become one.
         let rights = if extra.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: a new page, used by nobody.
-        let page = unsafe {
-            libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
+        let page =
+            unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
         if page == libc::MAP_FAILED {
             return extra;
         }
@@ -27,7 +26,8 @@ fn exhaust() -> Vec<*mut libc::c_void> {
 }
 
 fn limited<T: std::fmt::Debug>(result: &Result<T, VmallocError>) {
-    let Err(VmallocError::Unmap(MapError::Limit { limit }) | VmallocError::Map(MapError::Limit { limit })) = result else {
+    let Err(VmallocError::Unmap(MapError::Limit { limit }) | VmallocError::Map(MapError::Limit { limit })) = result
+    else {
         panic!("{result:?}");
     };
     assert!(limit.contains("vm.max_map_count"), "{limit}");
