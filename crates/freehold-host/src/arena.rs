@@ -116,7 +116,7 @@ impl Arena {
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         if let Some(cpu) = thread::fast(&self.core) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
-                if request.order() > Order::PAGEBLOCK || self.inner.notes.is_noted(pfn) {
+                if self.inner.notes.is_news(pfn, request.order().frames()) {
                     self.note(pfn, request.order());
                 }
                 return Ok(pfn);
@@ -170,6 +170,15 @@ impl Arena {
         let range = self.find_range(count)?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(range)
+    }
+
+    /// Takes just these frames, if they are all free; calls `dirty` with those that may be other than zero.
+    pub(crate) fn take_at(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.check_inside(range)?;
+        self.retried(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        self.inner.notes.handed_out(range, &mut dirty);
+        Ok(())
     }
 
     fn find_range(&self, count: u64) -> Result<FrameRange, Error> {
@@ -282,7 +291,7 @@ impl Arena {
             }
         }
         for &pfn in &out[..got] {
-            if self.inner.notes.is_noted(pfn) {
+            if self.inner.notes.is_news(pfn, 1) {
                 self.note(pfn, Order::ZERO);
             }
         }
@@ -405,10 +414,11 @@ impl Arena {
 
     // ---- Giving memory back ----
 
-    /// Gives every wholly free block back to the OS, now.
+    /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned runs of 16 free frames
+    /// or more that it backs (but for [`Backing::Hugetlb`], whose pages are blocks).
     ///
-    /// Takes the kernel's time for as much memory, and about half a microsecond for each block that the OS backs. Others
-    /// work on meanwhile; an allocation that fails ends the call early.
+    /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that the OS backs. Others work on
+    /// meanwhile; an allocation that fails ends the call early.
     ///
     /// # Errors
     ///
@@ -418,8 +428,8 @@ impl Arena {
         release::pass(&self.inner, Which::All)
     }
 
-    /// Gives back the blocks that have been wholly free, and untouched, since the last call, up to the
-    /// [budget](Builder::budget); does the periodic work of the threads' CPUs. To be called once each
+    /// Gives back the blocks that have been wholly free, and untouched, since the last call, and free runs of those of which
+    /// nothing was handed out since, up to the [budget](Builder::budget); does the periodic work of the threads' CPUs. To be called once each
     /// [decay](Builder::decay) time; the [background thread](Builder::background) does just that.
     ///
     /// # Errors
@@ -443,7 +453,8 @@ impl Arena {
             blocks: notes.blocks(),
             blocks_resident: notes.resident(),
             blocks_released: read(&release.blocks),
-            bytes_released: read(&release.blocks) * FRAME_SIZE * freehold::PAGEBLOCK_FRAMES,
+            frames_released: read(&release.frames),
+            bytes_released: (read(&release.blocks) * freehold::PAGEBLOCK_FRAMES + read(&release.frames)) * FRAME_SIZE,
             release_calls: read(&release.calls),
             release_refused: read(&release.refused),
             passes: read(&release.passes),

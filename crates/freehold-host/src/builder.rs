@@ -66,8 +66,8 @@ pub struct Builder {
 impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
-    /// It may be larger than the machine's memory: only what is used counts. An arena too large costs 321 bytes
-    /// for each 2 MiB of it (0.0153 %); one too small cannot grow.
+    /// It may be larger than the machine's memory: only what is used counts. An arena too large costs 324 bytes
+    /// for each 2 MiB of it (0.0155 %); one too small cannot grow.
     /// For a moment it takes up to 1 GiB more of addresses, to start at a multiple of the largest chunk.
     ///
     /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once, as it does with

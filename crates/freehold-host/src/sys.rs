@@ -91,6 +91,13 @@ impl Mapping {
         mapped.map(drop).map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
     }
 
+    /// Keeps the kernel from using huge pages here, where it has any.
+    pub(crate) fn no_huge_pages(&self) {
+        let advice = rustix::mm::Advice::LinuxNoHugepage;
+        // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the advice, which is as good.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
