@@ -101,10 +101,10 @@ fn c_under_valgrind() {
 #[test]
 fn the_header_alone_in_every_dialect() {
     for (compiler, dialects) in [
-        ("gcc", &["-std=c99", "-std=c11", "-std=c17", "-std=gnu89"][..]),
-        ("clang", &["-std=c99", "-std=c11", "-std=c17"][..]),
-        ("g++", &["-std=c++11", "-std=c++17", "-std=c++20"][..]),
-        ("clang++", &["-std=c++11", "-std=c++20"][..]),
+        ("gcc", &["-std=c89", "-std=c99", "-std=c11", "-std=c17", "-std=gnu89"][..]),
+        ("clang", &["-std=c89", "-std=c99", "-std=c11", "-std=c17"][..]),
+        ("g++", &["-std=c++98", "-std=c++11", "-std=c++17", "-std=c++20"][..]),
+        ("clang++", &["-std=c++98", "-std=c++11", "-std=c++20"][..]),
     ] {
         if !have(compiler) {
             skipped(&format!("the header with {compiler}: there is none"));
@@ -118,7 +118,16 @@ fn the_header_alone_in_every_dialect() {
             std::fs::write(&source, text).expect("a file");
             for dialect in dialects {
                 let mut command = Command::new(compiler);
-                command.args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", language, dialect]);
+                command.args([
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pedantic-errors",
+                    "-fsyntax-only",
+                    "-x",
+                    language,
+                    dialect,
+                ]);
                 run(command.arg("-I").arg(root().join("include")).arg(&source));
             }
         }
@@ -217,7 +226,19 @@ fn installed_as_a_distribution_would() {
         .arg(&program);
     run(&mut command);
     run(&mut installed.command(program));
-    assert!(pkg_config(&["--static", "--libs"]).contains("-lgcc_s"));
+
+    // And without any shared library.
+    let program = installed.prefix.join("static");
+    let flags = pkg_config(&["--static", "--cflags", "--libs"]);
+    let mut command = Command::new("gcc");
+    command
+        .arg("-static")
+        .arg(root().join("examples/messages.c"))
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .arg(&program);
+    run(&mut command);
+    run(&mut installed.command(program));
 
     let mut uninstall = Command::new("make");
     uninstall.current_dir(root()).env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS");
