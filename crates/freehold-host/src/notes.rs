@@ -415,4 +415,17 @@ mod tests {
         });
         assert_eq!(dirty(&notes, range(0, 512)), [(0, 512)]);
     }
+
+    /// As many blocks as 16 TiB have: addresses until they are used, and no walk over them.
+    #[test]
+    fn notes_of_blocks_never_used_take_no_memory() {
+        let notes = Notes::new(0, 1 << 23, false).unwrap();
+        let backed = || {
+            let mapped = |mapping: &Mapping| crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap();
+            mapped(&notes.notes) + mapped(&notes.used)
+        };
+        assert_eq!((backed(), notes.count_resident(), notes.top()), (0, 0, 0));
+        assert_eq!(dirty(&notes, range(512 * 1000, 512)), []);
+        assert_eq!((backed(), notes.count_resident(), notes.top()), (2, 1, 1001));
+    }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     or else what is free in it, in chunks of 16 frames or more
+//!     or else what is free in it, in chunks of 8 frames or more
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -106,8 +106,8 @@ impl Release {
     }
 }
 
-/// The smallest chunk that is given back out of a block in use: 64 KiB. For less, the call costs more than the memory.
-const LEAST: Order = match Order::new(4) {
+/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs more than the memory.
+const LEAST: Order = match Order::new(3) {
     Some(order) => order,
     None => Order::ZERO,
 };
