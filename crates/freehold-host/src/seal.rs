@@ -19,6 +19,9 @@ use rustix::mm::MprotectFlags;
 
 use crate::mmu::{Pages, count};
 
+/// How often a page is tried to be sealed before its writer is sent a signal instead.
+const RETRIES: u32 = 100;
+
 /// One bit a page, and how many are set or about to be. Changed under the protection lock.
 pub(crate) struct Seals {
     bits: Box<[AtomicU64]>,
@@ -64,7 +67,11 @@ impl Pages {
         self.seals.count.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let unchanged = self.entries[page].load(Ordering::SeqCst) == bits;
-        let sealed = unchanged.then(|| self.set_protection(page, 1, MprotectFlags::READ));
+        let sealed = unchanged.then(|| {
+            let tried = || self.set_protection(page, 1, MprotectFlags::READ);
+            // The kernel may lack the memory for a moment.
+            (1..RETRIES).fold(tried(), |sealed, _| sealed.or_else(|_| tried()))
+        });
         if sealed == Some(Ok(())) {
             self.seals.set(page, true);
         } else {
