@@ -146,6 +146,24 @@ fn cpp_example() {
     }
 }
 
+/// A page cache for SQLite, beside SQLite's own: the same hits and misses, and the memory comes back. The program checks it.
+#[test]
+fn sqlite_with_its_pages_in_an_arena() {
+    let Some(installed) = installed("gcc", "sqlite") else { return };
+    let probe = installed.prefix.join("probe.c");
+    std::fs::write(&probe, "#include <sqlite3.h>\nint main(void) { return sqlite3_libversion_number() < 3007016; }\n")
+        .expect("a file");
+    let program = installed.prefix.join("probe");
+    let made = Command::new("gcc").arg(&probe).arg("-lsqlite3").arg("-o").arg(&program).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return skipped("the page cache for SQLite: there is no libsqlite3 to compile with");
+    }
+    let flags = ["-std=c11", "-O2", "-Wl,--no-as-needed", "-lsqlite3"];
+    let program = installed.compile("gcc", &flags, "examples/sqlite_cache.c", Link::Shared, "sqlite_cache");
+    let said = run(&mut installed.command(program));
+    assert!(said.contains("sqlite_cache: all right"), "{said}");
+}
+
 /// As C, and as C++, which could catch what is thrown.
 #[test]
 fn a_panic_inside_aborts_and_cannot_be_caught() {
