@@ -805,6 +805,10 @@ typedef struct freehold_released {
      * The pass ended early because an allocation failed meanwhile.
      */
     bool cut_short;
+    /**
+     * Frames given back out of blocks in use.
+     */
+    uint64_t frames;
 } freehold_released;
 
 /**
@@ -1629,6 +1633,19 @@ enum freehold_status freehold_arena_frames_with(const struct freehold_arena *are
                                                 const struct freehold_request *request,
                                                 struct freehold_frames *out,
                                                 struct freehold_error *error);
+
+/**
+ * Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
+ * left.
+ *
+ * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+ *
+ * Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+ */
+enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
+                                                  struct freehold_frames *frames,
+                                                  uint64_t more,
+                                                  struct freehold_error *error);
 
 /**
  * Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.

@@ -118,6 +118,38 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
     }
 }
 
+/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
+/// left.
+///
+/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+///
+/// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `frames` is null or can be written to, and came from here; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_extend_frames(
+    arena: *const Arena,
+    frames: *mut Frames,
+    more: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
+            same(these, arena, "the arena that the frames are of")?;
+            let range = self::frames(these.pfn, these.pfn.wrapping_add(these.count));
+            let mut handle = HostFrames::from_raw(live(arena)?, range)?;
+            let extended = handle.try_extend(more);
+            these.count = handle.into_raw().len();
+            Ok(extended?)
+        })
+    }
+}
+
 /// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.

@@ -27,12 +27,14 @@ pub struct Released {
     pub seen: u64,
     /// The pass ended early because an allocation failed meanwhile.
     pub cut_short: bool,
+    /// Frames given back out of blocks in use.
+    pub frames: u64,
 }
 
 impl From<HostReleased> for Released {
     fn from(released: HostReleased) -> Self {
-        let HostReleased { blocks, bytes, calls, seen, cut_short, .. } = released;
-        Self { blocks, bytes, calls, seen, cut_short }
+        let HostReleased { blocks, frames, bytes, calls, seen, cut_short, .. } = released;
+        Self { blocks, bytes, calls, seen, cut_short, frames }
     }
 }
 
