@@ -20,6 +20,7 @@
 //!   it gives back what is free where nothing was handed out in between.
 //! - A chunk of which the OS backs nothing is not given back a second time: the notes tell.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -55,6 +56,28 @@ pub struct Released {
     pub seen: u64,
     /// The pass ended early because an allocation failed meanwhile.
     pub cut_short: bool,
+}
+
+thread_local! {
+    /// This thread is making a pass, for whose end it must not wait: the program's own allocator may be the arena, and a
+    /// pass keeps lists.
+    static IN_PASS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says so while it lives.
+struct Passing;
+
+impl Passing {
+    fn new() -> Self {
+        IN_PASS.set(true);
+        Self
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        IN_PASS.set(false);
+    }
 }
 
 /// State and counters of all passes of an arena.
@@ -97,7 +120,7 @@ impl Release {
     pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because a pass has it came
         // to the allocator after that pass took it, and so sees the pass counted.
-        if self.passes.load(Ordering::Acquire) == 0 {
+        if self.passes.load(Ordering::Acquire) == 0 || IN_PASS.get() {
             return None;
         }
         // Relaxed: a hint that saves waiting for the rest of the pass.
@@ -128,6 +151,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     inner.core.check_fork()?;
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.lock();
+    let _passing = Passing::new();
     release.wanted.store(false, Ordering::Relaxed);
     // Release: see `hold_off`.
     release.passes.fetch_add(1, Ordering::Release);
@@ -310,17 +334,34 @@ mod tests {
     use super::*;
     use crate::Arena;
 
+    type Meanwhile = Box<dyn FnOnce()>;
+
     thread_local! {
-        static MEANWHILE: RefCell<Option<mpsc::Sender<()>>> = const { RefCell::new(None) };
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     }
 
     /// Called when a pass has blocks in hand.
     pub(super) fn taken() {
-        if let Some(told) = MEANWHILE.take() {
-            let _ = told.send(());
-            // For whoever does not wait for the pass to be done with its call.
-            std::thread::sleep(Duration::from_millis(200));
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
         }
+    }
+
+    /// As a program's allocator would, for the lists that a pass keeps.
+    #[test]
+    fn an_allocation_that_fails_within_a_pass_does_not_wait_for_its_end() {
+        let arena: &'static Arena = Arena::with_size(8 << 20).unwrap().leak();
+        let used = arena.frames(arena.stats().frames - 512).unwrap();
+        drop(arena.frames(512).unwrap());
+        let (told, failed) = mpsc::channel();
+        std::thread::spawn(move || {
+            arena.trim().unwrap();
+            MEANWHILE.set(Some(Box::new(move || told.send(arena.frames(600).is_err()).unwrap())));
+            drop(arena.frames(512).unwrap());
+            arena.trim().unwrap();
+        });
+        assert_eq!(failed.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits for ever");
+        drop(used);
     }
 
     #[test]
@@ -333,7 +374,11 @@ mod tests {
             let (told, taken) = mpsc::channel();
             let arena = &arena;
             scope.spawn(move || {
-                MEANWHILE.set(Some(told));
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    // For whoever does not wait for the pass to be done with its call.
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
                 arena.trim().unwrap();
             });
             taken.recv().unwrap();

@@ -84,8 +84,8 @@ fn watch() -> Result<OwnedFd, std::io::Error> {
 /// Where the C library's own code is.
 fn c_library() -> std::ops::Range<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let parts = maps.lines().filter(|line| line.contains("/libc.so") && line.contains("r-xp"));
-    let line = parts.last().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
+    let mut parts = maps.lines().filter(|line| line.contains("/libc.so") && line.contains("r-xp"));
+    let line = parts.next_back().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
     u64::from_str_radix(line.0, 16).unwrap()..u64::from_str_radix(line.1, 16).unwrap()
 }
 
