@@ -14,9 +14,10 @@
 //!
 //! # What is the same
 //!
-//! All calls of version 0.13, their alignment (a run of `count` frames starts at a multiple of the next power of two), a
-//! count of 0 that stands for 1, `ORDER` as the limit of one allocation, and the need of a heap: the metadata comes from
-//! there, 256 bytes for each 2 MiB, when memory is added and never later.
+//! All calls of version 0.13, their alignment (a run of `count` frames starts at a multiple of the next power of two),
+//! `ORDER` as the limit of one allocation, and the need of a heap: the metadata comes from there, 256 bytes for each 2 MiB,
+//! when memory is added and never later. Small requests take what is left over at the ends of memory first, the smallest
+//! aligned piece that will do, so that the larger pieces stay whole.
 //!
 //! # What is not
 //!
@@ -24,6 +25,7 @@
 //!   that after `alloc(4)`, `dealloc(start, 3)` frees the fourth frame too, which somebody still uses, and the next
 //!   allocation hands it out a second time. Here it stays allocated until somebody frees it, and any part of an
 //!   allocation may be freed on its own. `alloc_aligned` and `dealloc_aligned` round up as documented there.
+//! - **A count of 0 is refused**, as a layout of size 0 is, and frees of it are; there it stands for 1.
 //! - **A wrong free panics**, with the frame and the reason, where it is a silent corruption there (or a panic on the
 //!   statistics' overflow). [`FrameAllocator::try_dealloc`] says why instead.
 //! - **Memory added twice panics.** There it is handed out twice.
@@ -40,7 +42,9 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
-use freehold::{Config, FrameRange, FreeError, Freehold, Migratetype, Pfn, SingleCpu, Watermarks, ZoneConfig};
+use freehold::{
+    Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
+};
 use spin::Mutex;
 
 use crate::run::alloc_run;
@@ -65,6 +69,14 @@ struct Region {
     metadata: NonNull<[MaybeUninit<u8>]>,
     ranges: Vec<FrameRange>,
     span: FrameRange,
+    /// The pieces at the ends of the ranges that are no whole blocks, smallest first.
+    ends: Vec<End>,
+}
+
+/// A naturally aligned piece of memory smaller than a block.
+struct End {
+    range: FrameRange,
+    free: u64,
 }
 
 // SAFETY: the allocator may be sent, and the metadata is its own.
@@ -84,7 +96,49 @@ impl Region {
         let metadata = Box::leak(vec![MaybeUninit::<u8>::uninit(); size].into_boxed_slice());
         let owner = NonNull::from(&mut *metadata);
         let engine = Freehold::new(&config, metadata, SingleCpu).expect("the size is what was asked for");
-        Self { engine: ManuallyDrop::new(engine), metadata: owner, ranges, span }
+        let pieces = ranges.iter().flat_map(|range| range.chunks(Order::PAGEBLOCK));
+        let pieces = pieces.filter(|&(_, order)| order < Order::PAGEBLOCK);
+        let mut ends: Vec<End> = pieces
+            .filter_map(|(start, order)| FrameRange::new(start, order.frames()))
+            .map(|range| End { range, free: range.len() })
+            .collect();
+        ends.sort_by_key(|end| (end.range.len(), end.range.start));
+        Self { engine: ManuallyDrop::new(engine), metadata: owner, ranges, span, ends }
+    }
+
+    /// `count` frames in a row, the first a multiple of `align`.
+    fn alloc(&mut self, count: u64, align: u64) -> Option<Pfn> {
+        let size = count.checked_next_power_of_two()?.max(align);
+        let fits = |end: &&End| end.range.len() >= size && end.free >= count;
+        let order = Order::fitting(size);
+        let start = self.ends.iter().filter(fits).find_map(|end| {
+            let request = Request::new(order?, Migratetype::Movable).from(end.range.start).below(end.range.end);
+            let start = self.engine.alloc(request).ok()?;
+            let rest =
+                FrameRange { start: Pfn::new(start.get() + count), end: Pfn::new(start.get() + order?.frames()) };
+            if !rest.is_empty() {
+                // Allocated just now and known to nobody, so there is nothing to refuse.
+                let freed = self.engine.free_range(rest);
+                debug_assert_eq!(freed, Ok(()));
+            }
+            Some(start)
+        });
+        let start = match start {
+            Some(start) => start,
+            None => alloc_run(&self.engine, count, align, Migratetype::Movable, self.span).ok()?,
+        };
+        self.count(FrameRange::new(start, count)?, u64::wrapping_sub);
+        Some(start)
+    }
+
+    /// Keeps the count of what is free at the ends.
+    fn count(&mut self, range: FrameRange, change: impl Fn(u64, u64) -> u64) {
+        for end in &mut self.ends {
+            let (from, to) = (end.range.start.max(range.start), end.range.end.min(range.end));
+            if from < to {
+                end.free = change(end.free, to.get() - from.get());
+            }
+        }
     }
 
     fn contains(&self, pfn: Pfn) -> bool {
@@ -172,25 +226,27 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
             return None;
         }
         let (count, align) = (count as u64, align as u64);
-        let start = self
-            .regions
-            .iter()
-            .find_map(|region| alloc_run(&region.engine, count, align, Migratetype::Movable, region.span).ok())?;
+        let start = self.regions.iter_mut().find_map(|region| region.alloc(count, align))?;
         self.allocated += count;
         Some(start.get() as usize)
     }
 
-    /// Allocates `count` frames in a row (0 counts as 1), the first a multiple of the next power of two; returns the first.
+    /// Allocates `count` frames in a row (none for 0), the first a multiple of the next power of two; returns the first.
     ///
     /// Constant time up to 2 MiB; above that a search over the free blocks.
     pub fn alloc(&mut self, count: usize) -> Option<usize> {
-        let count = count.max(1);
+        if count == 0 {
+            return None;
+        }
         self.alloc_exactly(count, count.checked_next_power_of_two()?)
     }
 
     /// Allocates as many frames as the larger of the layout's alignment and its size rounded up to a power of two, aligned to
-    /// that. Both are in frames.
+    /// that; none for a size of 0. Both are in frames.
     pub fn alloc_aligned(&mut self, layout: Layout) -> Option<usize> {
+        if layout.size() == 0 {
+            return None;
+        }
         let size = aligned_size(layout);
         self.alloc_exactly(size, size)
     }
@@ -200,23 +256,24 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         if !self.waiting.is_empty() {
             self.settle();
         }
-        let count = count.max(1);
         let size = count.checked_next_power_of_two()?;
         let range = FrameRange::new(Pfn::new(start as u64), count as u64)?;
-        if start % size != 0 {
+        if start % size != 0 || count == 0 {
             return None;
         }
-        let region = self.regions.iter().find(|region| region.contains(range.start))?;
+        let region = self.regions.iter_mut().find(|region| region.contains(range.start))?;
         region.engine.alloc_contig_range(range, |_| false).ok()?;
+        region.count(range, u64::wrapping_sub);
         self.allocated += range.len();
         Some(start)
     }
 
-    /// Frees `count` frames (0 counts as 1) from `start` on: an allocation or any part of one.
+    /// Frees `count` frames from `start` on: an allocation or any part of one.
     ///
     /// # Panics
     ///
-    /// Where some of them are free already, were never handed out or are not there; nothing has changed then.
+    /// Where some of them are free already, were never handed out or are not there, and where they are none; nothing has
+    /// changed then.
     pub fn dealloc(&mut self, start: usize, count: usize) {
         if let Err(error) = self.try_dealloc(start, count) {
             panic!("dealloc({start:#x}, {count}): {error}");
@@ -230,9 +287,14 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     /// See [`FreeError`]; nothing has changed then.
     pub fn try_dealloc(&mut self, start: usize, count: usize) -> Result<(), FreeError> {
         let start = Pfn::new(start as u64);
-        let range = FrameRange::new(start, count.max(1) as u64).ok_or(FreeError::OutOfZone { pfn: start })?;
-        let region = self.regions.iter().find(|region| region.contains(start));
-        region.ok_or(FreeError::OutOfZone { pfn: start })?.engine.free_range(range)?;
+        if count == 0 {
+            return Err(FreeError::ZeroLength);
+        }
+        let range = FrameRange::new(start, count as u64).ok_or(FreeError::OutOfZone { pfn: start })?;
+        let region = self.regions.iter_mut().find(|region| region.contains(start));
+        let region = region.ok_or(FreeError::OutOfZone { pfn: start })?;
+        region.engine.free_range(range)?;
+        region.count(range, u64::wrapping_add);
         self.allocated -= range.len();
         Ok(())
     }
@@ -243,7 +305,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     ///
     /// As [`Self::dealloc`].
     pub fn dealloc_aligned(&mut self, start: usize, layout: Layout) {
-        self.dealloc(start, aligned_size(layout));
+        self.dealloc(start, if layout.size() == 0 { 0 } else { aligned_size(layout) });
     }
 
     /// Frames there are, and of these, frames handed out.

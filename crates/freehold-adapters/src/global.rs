@@ -32,7 +32,7 @@ use std::{eprintln, process, thread_local};
 use freehold::{FrameRange, Pfn};
 use freehold_host::{Arena, Builder};
 
-use crate::large::{THRESHOLD, frames_at, frames_of, give, take};
+use crate::large::{THRESHOLD, frames_at, frames_of, give, grow_in_place, take};
 
 const UNTOUCHED: u8 = 0;
 const BEGUN: u8 = 1;
@@ -198,6 +198,8 @@ unsafe impl GlobalAlloc for LargeFromArena {
                 unsafe { give_or_abort(arena, tail) };
                 return ptr;
             }
+            // SAFETY: the caller has the buffer.
+            Some((arena, range)) if new > old && unsafe { grow_in_place(arena, range, new_size, None) } => return ptr,
             // SAFETY: the caller's promise; it is the system's and stays so.
             None if new_size < self.threshold => return unsafe { System.realloc(ptr, layout, new_size) },
             _ => {}

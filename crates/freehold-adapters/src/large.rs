@@ -17,7 +17,8 @@
 //!
 //! A request of at least the [threshold](LargeBuffers::threshold) takes whole frames: 4 KiB is the smallest that makes sense,
 //! and the default. Smaller ones go to the system's allocator, which is made for them, and so does whatever the arena has no
-//! room for. Where a buffer is, is told by its address. Shrinking gives the frames behind the new end back and moves nothing.
+//! room for. Where a buffer is, is told by its address. Shrinking gives the frames behind the new end back and
+//! moves nothing; growing moves nothing from 2 MiB on, where the frames behind are free.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -25,7 +26,7 @@ use std::alloc::{GlobalAlloc, System};
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use freehold::{FRAME_SIZE, FrameRange, Order, Pfn};
-use freehold_host::{Arena, Error, FrameRequest, Handle};
+use freehold_host::{Arena, Error, FrameRequest, Frames, Handle};
 
 /// The smallest request that is given frames, in bytes, unless said otherwise.
 pub const THRESHOLD: usize = FRAME_SIZE as usize;
@@ -97,6 +98,37 @@ pub(crate) fn frames_at(arena: &Arena, at: NonNull<u8>, bytes: usize) -> Option<
     FrameRange::new(arena.pfn_of(at.as_ptr())?, frames_of(bytes))
 }
 
+/// From how many frames on a buffer is grown where it is, if what lies behind it is free: a block. To find that out concerns
+/// whole blocks; what is smaller is copied sooner.
+const GROWN_IN_PLACE: u64 = freehold::PAGEBLOCK_FRAMES;
+
+/// Grows a buffer to so many bytes without moving it; `false` where something is in the way. All behind `dirty` bytes is
+/// zero then, if that is given.
+///
+/// # Safety
+///
+/// The frames are the caller's, and of that arena; `dirty` bytes are within them.
+pub(crate) unsafe fn grow_in_place(arena: &Arena, range: FrameRange, bytes: usize, dirty: Option<usize>) -> bool {
+    let more = frames_of(bytes).saturating_sub(range.len());
+    if more > 0 {
+        if range.len() < GROWN_IN_PLACE {
+            return false;
+        }
+        // SAFETY: the caller's promise; they are taken out of the handle again.
+        let Ok(mut frames) = (unsafe { Frames::from_raw(arena, range) }) else { return false };
+        let grown = if dirty.is_some() { frames.try_extend_zeroed(more) } else { frames.try_extend(more) };
+        let _ = frames.into_raw();
+        if grown.is_err() {
+            return false;
+        }
+    }
+    if let (Some(dirty), Some(at)) = (dirty, arena.pointer(range.start)) {
+        // SAFETY: within the buffer's own frames.
+        unsafe { at.add(dirty).write_bytes(0, (range.len() * FRAME_SIZE) as usize - dirty) };
+    }
+    true
+}
+
 /// Gives a buffer's frames back.
 ///
 /// # Safety
@@ -163,13 +195,23 @@ unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
         }
     }
 
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: the caller's promises are what this demands.
+        unsafe { self.grown(ptr, old, new, false) }
+    }
+
+    unsafe fn grow_zeroed(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: as above.
+        unsafe { self.grown(ptr, old, new, true) }
+    }
+
     unsafe fn shrink(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let whole = frames_at(&self.arena, ptr, old.size()).filter(|_| old.size() != 0 && new.size() != 0);
         // A buffer below the threshold is better off with the system.
         let stays = new.size() >= self.threshold && ptr.addr().get() % new.align() == 0;
         let Some(range) = whole.filter(|_| stays) else {
             // SAFETY: the caller's promises are what these demand.
-            unsafe { return self.moved(ptr, old, new, new.size()) };
+            unsafe { return self.moved(ptr, old, new, new.size(), false) };
         };
         let kept = frames_of(new.size());
         let tail = FrameRange { start: Pfn::new(range.start.get() + kept), end: range.end };
@@ -182,6 +224,27 @@ unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
 impl<H: Handle> LargeBuffers<H> {
     /// # Safety
     ///
+    /// `ptr` is a buffer of this allocator with that layout, and the new one is as large.
+    unsafe fn grown(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+        zeroed: bool,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let stays = old.size() != 0 && ptr.addr().get() % new.align() == 0;
+        if let Some(range) = frames_at(&self.arena, ptr, old.size()).filter(|_| stays) {
+            // SAFETY: the caller has the buffer.
+            if unsafe { grow_in_place(&self.arena, range, new.size(), zeroed.then_some(old.size())) } {
+                return Ok(slice(ptr, (frames_of(new.size()) * FRAME_SIZE) as usize));
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.moved(ptr, old, new, old.size(), zeroed) }
+    }
+
+    /// # Safety
+    ///
     /// `ptr` is a buffer of this allocator with that layout; `bytes` is in both.
     unsafe fn moved(
         &self,
@@ -189,8 +252,9 @@ impl<H: Handle> LargeBuffers<H> {
         old: Layout,
         new: Layout,
         bytes: usize,
+        zeroed: bool,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        let to = self.allocate(new)?;
+        let to = self.allocate_any(new, zeroed)?;
         // SAFETY: the new buffer is another one; both have so many bytes.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
         // SAFETY: the caller's promise.

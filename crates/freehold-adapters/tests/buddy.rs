@@ -38,6 +38,23 @@ fn the_edges_of_the_calls_are_the_same() {
 }
 
 #[test]
+fn small_requests_leave_the_larger_pieces_whole_as_there() {
+    assert_eq!(theirs::ends(), ours::ends());
+}
+
+#[test]
+fn no_frames_are_refused() {
+    let mut frames = FrameAllocator::<33>::new();
+    frames.add_frame(0x200, 0x400);
+    let nothing = std::alloc::Layout::from_size_align(0, 4).unwrap();
+    assert_eq!((frames.alloc(0), frames.alloc_at(0x200, 0), frames.alloc_aligned(nothing)), (None, None, None));
+    let first = frames.alloc(1).unwrap();
+    assert_eq!(frames.try_dealloc(first, 0), Err(FreeError::ZeroLength));
+    assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc_aligned(first, nothing))).is_err());
+    assert_eq!(frames.frames(), (0x200, 1));
+}
+
+#[test]
 fn the_fourth_frame_of_four_stays_allocated() {
     // There it is handed out again although it was never freed; here it is not.
     assert_eq!(theirs::the_fourth_frame(), 1);

@@ -108,3 +108,37 @@ fn a_double_free_is_a_panic_and_does_no_harm() {
     assert_eq!(used(&arena), 0);
     arena.validate().unwrap();
 }
+
+/// A buffer doubled over and over stays where it is from 2 MiB on, so that it is never there twice.
+#[test]
+fn a_doubled_buffer_grows_where_it_is() {
+    let arena = Arena::with_size(128 << 20).unwrap();
+    let buffers = LargeBuffers::new(&arena);
+    let mut layout = Layout::from_size_align(4 << 20, 8).unwrap();
+    let first = buffers.allocate(layout).unwrap().cast::<u8>();
+    // SAFETY: ours, as long as the layout says.
+    unsafe {
+        first.write_bytes(7, layout.size());
+        let mut zeroed = false;
+        while layout.size() < 64 << 20 {
+            let new = Layout::from_size_align(layout.size() * 2 - 1000, 8).unwrap();
+            let grown = if zeroed { buffers.grow_zeroed(first, layout, new) } else { buffers.grow(first, layout, new) }
+                .unwrap();
+            assert_eq!(grown.cast(), first, "at {} bytes", new.size());
+            assert_eq!(used(&arena), (new.size() as u64).div_ceil(4096));
+            let bytes = std::slice::from_raw_parts(first.as_ptr(), new.size());
+            assert!(bytes[..4 << 20].iter().all(|&byte| byte == 7));
+            assert!(!zeroed || bytes[layout.size()..].iter().all(|&byte| byte == 0));
+            first.add(layout.size()).write_bytes(9, new.size() - layout.size());
+            (layout, zeroed) = (new, !zeroed);
+        }
+        // More than there is room for: it moves, and takes along what it holds.
+        let new = Layout::from_size_align(layout.size() + ((arena.free_frames() + 1) * 4096) as usize, 8).unwrap();
+        let moved = buffers.grow(first, layout, new).unwrap().cast::<u8>();
+        assert!(moved != first && arena.pfn_of(moved.as_ptr()).is_none());
+        assert!(std::slice::from_raw_parts(moved.as_ptr(), 4 << 20).iter().all(|&byte| byte == 7));
+        buffers.deallocate(moved, new);
+    }
+    assert_eq!(used(&arena), 0);
+    arena.validate().unwrap();
+}

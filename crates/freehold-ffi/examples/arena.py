@@ -32,7 +32,7 @@ class Error(ctypes.Structure):
 class Frames(ctypes.Structure):
     """freehold_frames"""
 
-    _fields_ = [("memory", c_void_p), ("pfn", c_uint64), ("count", c_uint64)]
+    _fields_ = [("memory", c_void_p), ("pfn", c_uint64), ("count", c_uint64), ("arena", c_void_p)]
 
 
 class Trouble(Exception):
@@ -56,8 +56,8 @@ def load():
     }
     for name, arguments in signatures.items():
         getattr(library, name).argtypes = arguments
-    library.freehold_arena_destroy.argtypes = [c_void_p]
-    library.freehold_arena_destroy.restype = None
+    library.freehold_arena_destroy.argtypes = [POINTER(c_void_p), POINTER(Error)]
+    library.freehold_arena_destroy.restype = c_int
     library.freehold_arena_free_frame_count.argtypes = [c_void_p]
     library.freehold_arena_free_frame_count.restype = c_uint64
     library.freehold_version.restype = ctypes.c_char_p
@@ -88,7 +88,7 @@ def main():
     assert (frames.count, rest.count, rest.pfn) == (2, 3, frames.pfn + 2)
 
     # Each part goes home on its own, from any thread.
-    twin = Frames(rest.memory, rest.pfn, rest.count)
+    twin = Frames(rest.memory, rest.pfn, rest.count, rest.arena)
     thread = threading.Thread(target=call, args=("freehold_arena_free_frames", arena, byref(frames)))
     thread.start()
     thread.join()
@@ -111,7 +111,7 @@ def main():
     call("freehold_arena_drain", arena)
     call("freehold_arena_validate", arena)
     assert LIBRARY.freehold_arena_free_frame_count(arena) == everything
-    LIBRARY.freehold_arena_destroy(arena)
+    call("freehold_arena_destroy", byref(arena))
     print("freehold", LIBRARY.freehold_version().decode(), "from Python: all right")
 
 

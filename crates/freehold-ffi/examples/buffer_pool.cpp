@@ -32,7 +32,7 @@ public:
 
 private:
     struct End {
-        void operator()(freehold_arena *arena) const { freehold_arena_destroy(arena); }
+        void operator()(freehold_arena *arena) const { freehold_arena_destroy(&arena, nullptr); }
     };
     std::unique_ptr<freehold_arena, End> arena_;
 };

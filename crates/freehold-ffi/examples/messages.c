@@ -70,6 +70,6 @@ int main(void)
     check(freehold_arena_trim(arena, &released, &error), &error);
     printf("%d messages, sum %llu; %llu bytes given back to the OS\n", MESSAGES, (unsigned long long)sum,
            (unsigned long long)released.bytes);
-    freehold_arena_destroy(arena);
+    freehold_arena_destroy(&arena, NULL);
     return sum == (uint64_t)MESSAGES * (MESSAGES - 1) / 2 ? 0 : 1;
 }

@@ -6,10 +6,45 @@
  * (freehold_new), and the hosted arena of real memory in a Linux process (freehold_arena_new). Define
  * FREEHOLD_FREESTANDING before including this header where the library was built without std: the arena is not in it.
  *
- * Calls that can fail return a status, 0 for success; freehold_strerror puts it into words. Their last parameter is
- * null or gets the details of a failure. Results are written to out parameters, which are not touched on failure.
- * "Thread safety" says for each function who may call it and when. A panic inside aborts the program. Callbacks must
- * not throw or longjmp.
+ * In short, for a Linux process:
+ *
+ *     freehold_arena *arena;                                      an arena of real memory; addresses only until used
+ *     freehold_arena_new(bytes, &arena, &error);                  (freehold_arena_builder_... for the knobs)
+ *     freehold_frames frames;
+ *     freehold_arena_frames(arena, n, &frames, &error);           n neighbouring frames: frames.memory, frames.pfn
+ *     freehold_frames_split, freehold_frames_merge                parts of them, without a call on the arena
+ *     freehold_arena_free_frames(arena, &frames, &error);         from any thread
+ *     freehold_arena_trim(arena, NULL, &error);                   what is free goes back to the system
+ *     freehold_arena_destroy(&arena, &error);
+ *
+ * and for a kernel, or for frames that are somebody else's memory:
+ *
+ *     freehold_config_init(&config, cpus, zones, zone_count);     what memory there is
+ *     freehold_metadata_size(&config, &size, &error);
+ *     freehold_new(&config, metadata, size, &platform, &allocator, &error);
+ *     freehold_alloc(allocator, &request, &pfn, &error);          on the CPU that platform.current_cpu names
+ *     freehold_free(allocator, pfn, order, &error);
+ *     freehold_on_...(allocator, cpu, ...)                        on a CPU that is named
+ *     freehold_own, freehold_owned_...(cpu, ...)                  on a CPU that the caller has for itself: fastest
+ *
+ * Errors. Calls that can fail return a status, 0 for success; freehold_strerror puts it into words. Their last parameter is
+ * null or gets the details of a failure. Results are written to out parameters, which are not touched on failure, and nothing
+ * else has changed then either, unless the function says so. A panic inside aborts the program. Callbacks must not throw or
+ * longjmp.
+ *
+ * Pointers. A null pointer is refused (FREEHOLD_STATUS_NULL_POINTER), or does nothing in the calls that return no status. All
+ * others must be what they are called: an allocator, CPU, arena or builder comes from this library and is not destroyed; what
+ * is named in the singular can be read, or written to where it is a result; an array has as many entries as is said.
+ *
+ * Ownership. Frames are their caller's from the allocation to the free; who frees them must be sure that nobody uses them
+ * any more. What is handed over by pointer stays the caller's and is read during the call only, but for the metadata and what
+ * the platform points to, which an allocator keeps until it is destroyed.
+ *
+ * "Thread safety" says for each function who may call it and when; "Requires", what else the caller promises.
+ *
+ * ThreadSanitizer does not see inside a library that is built without it, and reports races on memory that went from one
+ * thread to another through this one. They are none: a free happens before the allocation that gets the frames. Build the
+ * library instrumented (see its Makefile: `make tsan`), or suppress them.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -117,7 +152,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_OK = 0,
     /**
-     * No zone has a free chunk of that size that the request may use.
+     * No zone has a free chunk of that size that the request may use. `found`: the order; of a number of frames in a row that
+     * is no chunk, that number.
      */
     FREEHOLD_STATUS_NO_MEMORY = 1,
     /**
@@ -260,6 +296,10 @@ typedef enum freehold_status {
      * Trouble of a kind that this version has no number for; the message says what.
      */
     FREEHOLD_STATUS_OTHER = 36,
+    /**
+     * The arena has been destroyed.
+     */
+    FREEHOLD_STATUS_ENDED = 37
 } freehold_status;
 
 /**
@@ -277,7 +317,7 @@ typedef enum freehold_pressure_level {
     /**
      * Below min: only requests with reserves are served from the zone.
      */
-    FREEHOLD_PRESSURE_LEVEL_MIN = 2,
+    FREEHOLD_PRESSURE_LEVEL_MIN = 2
 } freehold_pressure_level;
 
 #if defined(FREEHOLD_HOSTED)
@@ -307,12 +347,10 @@ typedef enum freehold_backing {
     /**
      * Huge pages set aside by the administrator (vm.nr_hugepages).
      */
-    FREEHOLD_BACKING_HUGETLB = 3,
+    FREEHOLD_BACKING_HUGETLB = 3
 #endif
 } freehold_backing;
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What a forked child finds at the arena's addresses.
  */
@@ -327,12 +365,10 @@ typedef enum freehold_fork_rule {
     /**
      * Nothing: touching a frame is a segmentation fault.
      */
-    FREEHOLD_FORK_RULE_UNMAPPED = 1,
+    FREEHOLD_FORK_RULE_UNMAPPED = 1
 #endif
 } freehold_fork_rule;
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How a thread gets at the state of the CPU it has for itself.
  */
@@ -347,7 +383,7 @@ typedef enum freehold_lock_rule {
     /**
      * With an ordinary lock.
      */
-    FREEHOLD_LOCK_RULE_ORDINARY = 1,
+    FREEHOLD_LOCK_RULE_ORDINARY = 1
 #endif
 } freehold_lock_rule;
 #endif
@@ -379,7 +415,7 @@ typedef enum freehold_migratetype {
     /**
      * Being emptied: nothing may be allocated from it.
      */
-    FREEHOLD_MIGRATETYPE_ISOLATE = 5,
+    FREEHOLD_MIGRATETYPE_ISOLATE = 5
 } freehold_migratetype;
 
 #if defined(FREEHOLD_HOSTED)
@@ -409,7 +445,7 @@ typedef enum freehold_numa_rule {
     /**
      * One zone, whatever the machine looks like.
      */
-    FREEHOLD_NUMA_RULE_IGNORE = 3,
+    FREEHOLD_NUMA_RULE_IGNORE = 3
 #endif
 } freehold_numa_rule;
 #endif
@@ -429,7 +465,7 @@ typedef enum freehold_watermark_rule {
     /**
      * Nothing is held back.
      */
-    FREEHOLD_WATERMARK_RULE_NONE = 2,
+    FREEHOLD_WATERMARK_RULE_NONE = 2
 } freehold_watermark_rule;
 
 /**
@@ -445,9 +481,7 @@ typedef struct freehold_allocator freehold_allocator;
  * `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
  */
 typedef struct freehold_arena freehold_arena;
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The knobs of an arena to be made. Opaque.
  */
@@ -741,10 +775,12 @@ typedef struct freehold_frames {
      * How many frames, of 4096 bytes each.
      */
     uint64_t count;
+    /**
+     * Their arena; null where there are no frames.
+     */
+    const struct freehold_arena *arena;
 } freehold_frames;
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What giving memory back to the OS did.
  */
@@ -769,10 +805,12 @@ typedef struct freehold_released {
      * The pass ended early because an allocation failed meanwhile.
      */
     bool cut_short;
+    /**
+     * Frames given back out of blocks in use.
+     */
+    uint64_t frames;
 } freehold_released;
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * A snapshot of an arena: each number is exact, but they may be of slightly different moments while others work.
  */
@@ -1033,16 +1071,14 @@ typedef struct freehold_totals {
 
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif  /* __cplusplus */
+
+/* ---- The bare allocator: making it ---- */
 
 /**
  * Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
  *
  * Thread safety: any thread; `config` must be the caller's own.
- *
- * # Safety
- *
- * `config` is null (then nothing happens) or can be written to. The zones are only looked at by `freehold_new`.
  */
 void freehold_config_init(struct freehold_config *config,
                           uint16_t cpus,
@@ -1054,10 +1090,6 @@ void freehold_config_init(struct freehold_config *config,
  * for each 2 MiB of memory (0.0122 %), in whole sections of 128 MiB, and about 3 KiB for each CPU and zone.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `config` and everything it points to can be read; `size` and `error` are null or can be written to.
  */
 enum freehold_status freehold_metadata_size(const struct freehold_config *config,
                                             size_t *size,
@@ -1072,13 +1104,7 @@ enum freehold_status freehold_metadata_size(const struct freehold_config *config
  *
  * Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
  *
- * # Safety
- *
- * - `config` and everything it points to can be read during the call.
- * - `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
- * - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises of
- *   `freehold_platform` until `freehold_destroy`.
- * - `allocator` and `error` are null or can be written to.
+ * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
  */
 enum freehold_status freehold_new(const struct freehold_config *config,
                                   void *metadata,
@@ -1094,10 +1120,6 @@ enum freehold_status freehold_new(const struct freehold_config *config,
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
  *
  * Thread safety: nobody may be using the allocator, or use it later.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new`; `error` is null or can be written to.
  */
 enum freehold_status freehold_destroy(struct freehold_allocator *allocator, struct freehold_error *error);
 
@@ -1105,21 +1127,15 @@ enum freehold_status freehold_destroy(struct freehold_allocator *allocator, stru
  * The `user` pointer of the platform; null for a null allocator.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed.
  */
 void *freehold_user(const struct freehold_allocator *allocator);
+
+/* ---- The bare allocator: looking at it, watermarks, ranges ---- */
 
 /**
  * How many zones there are.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
  */
 size_t freehold_zone_count(const struct freehold_allocator *allocator);
 
@@ -1127,10 +1143,6 @@ size_t freehold_zone_count(const struct freehold_allocator *allocator);
  * How many CPUs there can be.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
  */
 size_t freehold_cpu_count(const struct freehold_allocator *allocator);
 
@@ -1139,10 +1151,6 @@ size_t freehold_cpu_count(const struct freehold_allocator *allocator);
  * but for blocks with holes.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
  */
 int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pfn);
 
@@ -1151,10 +1159,6 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
  * memory in it.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
  */
 int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
 
@@ -1162,10 +1166,6 @@ int32_t freehold_largest_possible_order(const struct freehold_allocator *allocat
  * Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
  *
  * Thread safety: any thread, at any time; waits for the zone lock.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator,
                                              size_t zone,
@@ -1179,10 +1179,6 @@ enum freehold_status freehold_set_watermarks(const struct freehold_allocator *al
  * proportional to the blocks held.
  *
  * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator, struct freehold_error *error);
 
@@ -1194,10 +1190,6 @@ enum freehold_status freehold_drain_all(const struct freehold_allocator *allocat
  *
  * Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile. Only to be relied on
  * while nobody frees.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_validate(const struct freehold_allocator *allocator, struct freehold_error *error);
 
@@ -1209,11 +1201,6 @@ enum freehold_status freehold_validate(const struct freehold_allocator *allocato
  * as it was then, but for what `migrate` has moved.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null (nothing is moved) or may be
- * called with `user`; `error` is null or can be written to.
  */
 enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
                                                  uint64_t start,
@@ -1231,11 +1218,6 @@ enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator
  * way. Tries at most 32 candidates.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may be called with
- * `user`; `pfn` and `error` are null or can be written to.
  */
 enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator,
                                            uint64_t count,
@@ -1254,6 +1236,8 @@ enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allo
 extern void freehold_panic(const char *message, size_t len);
 #endif
 
+/* ---- The bare allocator: on the CPU that the platform names ---- */
+
 /**
  * Allocates what the request says on the current CPU; writes the first frame to `pfn`.
  *
@@ -1261,11 +1245,6 @@ extern void freehold_panic(const char *message, size_t len);
  * lock; before failing, every CPU is asked.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
- * read; `pfn` and `error` are null or can be written to.
  */
 enum freehold_status freehold_alloc(const struct freehold_allocator *allocator,
                                     const struct freehold_request *request,
@@ -1279,11 +1258,6 @@ enum freehold_status freehold_alloc(const struct freehold_allocator *allocator,
  * Fails only where not a single frame was allocated.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
- * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
  */
 enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *allocator,
                                          const struct freehold_request *request,
@@ -1300,11 +1274,6 @@ enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *alloca
  * the platform's `late_double_free` is told when it comes home.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_free(const struct freehold_allocator *allocator,
                                    uint64_t pfn,
@@ -1316,11 +1285,6 @@ enum freehold_status freehold_free(const struct freehold_allocator *allocator,
  * for a lock.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_free_range(const struct freehold_allocator *allocator,
                                          uint64_t start,
@@ -1335,12 +1299,6 @@ enum freehold_status freehold_free_range(const struct freehold_allocator *alloca
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
- * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
- * frames that are freed any more.
  */
 enum freehold_status freehold_free_range_with(const struct freehold_allocator *allocator,
                                               uint64_t start,
@@ -1357,11 +1315,6 @@ enum freehold_status freehold_free_range_with(const struct freehold_allocator *a
  * not.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
- * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocator,
                                         const uint64_t *pfns,
@@ -1369,63 +1322,42 @@ enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocat
                                         struct freehold_error *error);
 
 #if defined(FREEHOLD_HOSTED)
+/* ---- The arena: making it, frames by number ---- */
+
 /**
  * An arena of at least that many bytes of private memory, with every knob at its default; see
  * `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena, struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
- * Ends an arena; its memory goes back to the OS, frames that are still allocated included. A null pointer is fine and
- * does nothing.
+ * Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are still allocated included. A
+ * null arena is fine and nothing is done. Whoever uses another copy of the pointer later is told `FREEHOLD_STATUS_ENDED`.
  *
  * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
  * have ended.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed.
  */
-void freehold_arena_destroy(struct freehold_arena *arena);
-#endif
+enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
+                                            struct freehold_error *error);
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the frames is whatever
  * their last user left.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `request` is null or can be read; `pfn` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
                                           const struct freehold_request *request,
                                           uint64_t *pfn,
                                           struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not; writes them to `pfns` and
  * how many there are to `allocated`. Fails only where not a single frame was allocated.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena,
                                                uint8_t migratetype,
@@ -1433,9 +1365,7 @@ enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *aren
                                                size_t count,
                                                size_t *allocated,
                                                struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
  *
@@ -1443,114 +1373,67 @@ enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *aren
  * counted in `late_double_frees` of the statistics.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_arena_free(const struct freehold_arena *arena,
                                          uint64_t pfn,
                                          uint8_t order,
                                          struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Frees the frames from `start` to `end` (not included), whatever the allocations were.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena,
                                                uint64_t start,
                                                uint64_t end,
                                                struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done` frames before it have been
  * freed, those behind it have not.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `pfns` points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena,
                                               const uint64_t *pfns,
                                               size_t count,
                                               struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `cpu` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_current_cpu(const struct freehold_arena *arena,
                                                 uint16_t *cpu,
                                                 struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
  * for long. A thread that ends does so by itself.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to.
  */
 enum freehold_status freehold_arena_flush(const struct freehold_arena *arena, struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to.
  */
 enum freehold_status freehold_arena_drain(const struct freehold_arena *arena, struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
  *
  * Thread safety: any thread, at any time but from a signal handler. Everybody else waits meanwhile; only to be
  * relied on while nobody frees.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to.
  */
 enum freehold_status freehold_arena_validate(const struct freehold_arena *arena, struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
+/* ---- The arena: its knobs ---- */
+
 /**
  * The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
  * than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
@@ -1558,130 +1441,75 @@ enum freehold_status freehold_arena_validate(const struct freehold_arena *arena,
  * Thread safety: any thread, at any time.
  */
 struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Ends a builder. Arenas made with it go on. A null pointer is fine and does nothing.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed.
  */
 void freehold_arena_builder_destroy(struct freehold_arena_builder *builder);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What the frames are made of: a `freehold_backing`.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_backing(struct freehold_arena_builder *builder,
                                                     uint32_t backing,
                                                     struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped there.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_on_fork(struct freehold_arena_builder *builder,
                                                     uint32_t rule,
                                                     struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How threads get at their CPUs: a `freehold_lock_rule`.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_lock(struct freehold_arena_builder *builder,
                                                  uint32_t rule,
                                                  struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What to do where there is more than one memory node: a `freehold_numa_rule`.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_numa(struct freehold_arena_builder *builder,
                                                  uint32_t rule,
                                                  struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
  *
  * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_slots(struct freehold_arena_builder *builder,
                                                   uint16_t slots,
                                                   struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's CPUs, at most 8.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_shared_slots(struct freehold_arena_builder *builder,
                                                          uint16_t slots,
                                                          struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and for
  * `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_builder *builder,
                                                        uint32_t rule,
@@ -1689,129 +1517,76 @@ enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_bui
                                                        uint64_t low,
                                                        uint64_t high,
                                                        struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Whether the kernel shall back the whole arena while it is built, so that running out of memory is an error there.
  * Default: no.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_populate(struct freehold_arena_builder *builder,
                                                      bool populate,
                                                      struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many milliseconds a block must have been wholly free before the background thread gives it back. Default:
  * 10,000.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_decay(struct freehold_arena_builder *builder,
                                                   uint64_t milliseconds,
                                                   struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The most blocks that one pass gives back. Default: 512 (1 GiB).
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_budget(struct freehold_arena_builder *builder,
                                                    uint64_t blocks,
                                                    struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many blocks are out of the allocator's hands at a time while they are given back, 1 to 1,048,576. Default: 32.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_batch(struct freehold_arena_builder *builder,
                                                   uint64_t blocks,
                                                   struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Whether to start a thread that makes a pass each decay time. Default: no.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
  */
 enum freehold_status freehold_arena_builder_background(struct freehold_arena_builder *builder,
                                                        bool background,
                                                        struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`, which is the default;
  * one node where it cannot be read.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
- * `directory` is null or a text that ends with a zero.
  */
 enum freehold_status freehold_arena_builder_topology_path(struct freehold_arena_builder *builder,
                                                           const char *directory,
                                                           struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it (`0-1,4`); `cpulists` has as
  * many texts, each the list of the CPUs next to that node.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
- * to.
- * `nodes` is null or a text that ends with a zero, and so is each of the `count` pointers that `cpulists` points to.
  */
 enum freehold_status freehold_arena_builder_topology(struct freehold_arena_builder *builder,
                                                      const char *nodes,
                                                      const char *const *cpulists,
                                                      size_t count,
                                                      struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Makes an arena with these knobs; the builder can be used again. Takes time proportional to the arena's size: about
  * 320 bytes are written for each 2 MiB. To be given to `freehold_arena_destroy`.
@@ -1820,88 +1595,67 @@ enum freehold_status freehold_arena_builder_topology(struct freehold_arena_build
  * kernel has no address space, no huge pages or no memory.
  *
  * Thread safety: one thread at a time for each builder.
- *
- * # Safety
- *
- * `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `arena` and `error` are null or can
- * be written to.
  */
 enum freehold_status freehold_arena_builder_build(const struct freehold_arena_builder *builder,
                                                   struct freehold_arena **arena,
                                                   struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
+/* ---- The arena: frames as memory ---- */
+
 /**
  * So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
  *
  * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such run of free frames.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `out` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_frames(const struct freehold_arena *arena,
                                            uint64_t count,
                                            struct freehold_frames *out,
                                            struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and are not touched.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `out` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena,
                                            uint64_t count,
                                            struct freehold_frames *out,
                                            struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What the request says, as memory: a power of two of frames, of some migratetype, on some node, without limits.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `request` is null or can be read; `out` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_frames_with(const struct freehold_arena *arena,
                                                 const struct freehold_request *request,
                                                 struct freehold_frames *out,
                                                 struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
- * Gives frames back, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+ * Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
+ * left.
+ *
+ * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+ *
+ * Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+ */
+enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
+                                                  struct freehold_frames *frames,
+                                                  uint64_t more,
+                                                  struct freehold_error *error);
+
+/**
+ * Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `frames` is null or can be written to, and came from here; `error` is null or can be written to. Nobody uses the frames
- * any more.
  */
 enum freehold_status freehold_arena_free_frames(const struct freehold_arena *arena,
                                                 struct freehold_frames *frames,
                                                 struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in the arena: any part of
  * an allocation may be freed on its own.
@@ -1909,135 +1663,74 @@ enum freehold_status freehold_arena_free_frames(const struct freehold_arena *are
  * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
  *
  * Thread safety: any thread; the two values must be the caller's own.
- *
- * # Safety
- *
- * `first`, `rest` and `error` are null or can be written to; `first` came from here.
  */
 enum freehold_status freehold_frames_split(struct freehold_frames *first,
                                            uint64_t count,
                                            struct freehold_frames *rest,
                                            struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
  *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours; both are as they were then.
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas; both are as they were then.
  *
  * Thread safety: any thread; the two values must be the caller's own.
- *
- * # Safety
- *
- * `first`, `other` and `error` are null or can be written to; both came from here, from the same arena.
  */
 enum freehold_status freehold_frames_merge(struct freehold_frames *first,
                                            struct freehold_frames *other,
                                            struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none.
  */
 void *freehold_arena_pointer(const struct freehold_arena *arena, uint64_t pfn);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none. `pointer` is not followed.
  */
 uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *pointer);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * All frames there are.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none.
  */
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
  * memory. It stays the arena's: not to be closed, its size not to be changed. Whoever reads or writes frames through it
  * must have those frames.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none.
  */
 int freehold_arena_memfd(const struct freehold_arena *arena);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none.
  */
 int64_t freehold_arena_offset(const struct freehold_arena *arena, uint64_t pfn);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What the frames are made of: a `freehold_backing`; -1 for a null arena.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * And nothing else.
  */
 int32_t freehold_arena_backing(const struct freehold_arena *arena);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * And nothing else.
  */
 int32_t freehold_arena_on_fork(const struct freehold_arena *arena);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if it cannot, instead of
  * by a signal at the first touch. What is in them does not change.
@@ -2045,144 +1738,88 @@ int32_t freehold_arena_on_fork(const struct freehold_arena *arena);
  * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed may be backed.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `error` is null or can be written to.
  */
 enum freehold_status freehold_arena_populate(const struct freehold_arena *arena,
                                              uint64_t start,
                                              uint64_t end,
                                              struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many of the frames from `start` to `end` (not included) the kernel has in memory at this moment, written to
  * `count`. Takes time proportional to the range.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `count` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena,
                                                      uint64_t start,
                                                      uint64_t end,
                                                      uint64_t *count,
                                                      struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
  *
  * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `released` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
                                          struct freehold_released *released,
                                          struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Gives back the blocks that have been wholly free, and untouched, since the last call, up to the budget; does the
  * periodic work of the threads' CPUs. To be called once each decay time, unless the background thread does. What it did is
  * written to `released`, unless that is null.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `released` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
                                          struct freehold_released *released,
                                          struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * Counters, and what is resident. Takes no time to speak of.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `stats` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
                                                struct freehold_arena_stats *stats,
                                                struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * A null arena has none.
  */
 uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The allocator's view of one zone; there is one for each memory node.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `stats` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena,
                                                     size_t zone,
                                                     struct freehold_zone_stats *stats,
                                                     struct freehold_error *error);
-#endif
 
-#if defined(FREEHOLD_HOSTED)
 /**
  * The allocator's counters, over all threads.
  *
  * Thread safety: any thread, at any time but from a signal handler.
- *
- * # Safety
- *
- * `arena` is null or comes from this library and is not destroyed;
- * `totals` and `error` are null or can be written to.
  */
 enum freehold_status freehold_arena_read_totals(const struct freehold_arena *arena,
                                                 struct freehold_totals *totals,
                                                 struct freehold_error *error);
 #endif
 
+/* ---- The bare allocator: CPUs and memory that come and go ---- */
+
 /**
  * A CPU comes online; nothing where it is already.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator,
                                          uint16_t cpu,
@@ -2194,10 +1831,6 @@ enum freehold_status freehold_cpu_online(const struct freehold_allocator *alloca
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator,
                                           uint16_t cpu,
@@ -2207,10 +1840,6 @@ enum freehold_status freehold_cpu_offline(const struct freehold_allocator *alloc
  * Whether there is such a CPU and it is online.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
  */
 bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t cpu);
 
@@ -2219,10 +1848,6 @@ bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t
  * once. Watermarks that follow the Linux formulae are computed again.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_add_memory(const struct freehold_allocator *allocator,
                                          uint64_t start,
@@ -2234,15 +1859,13 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
  * end of a piece of memory. Frames that wait in buffers are brought home first.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
  */
 enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator,
                                             uint64_t start,
                                             uint64_t end,
                                             struct freehold_error *error);
+
+/* ---- The bare allocator: on a CPU that the caller names ---- */
 
 /**
  * Allocates what the request says on a CPU; writes the first frame to `pfn`.
@@ -2251,11 +1874,6 @@ enum freehold_status freehold_remove_memory(const struct freehold_allocator *all
  * lock; before failing, every CPU is asked.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
- * read; `pfn` and `error` are null or can be written to.
  */
 enum freehold_status freehold_on_alloc(const struct freehold_allocator *allocator,
                                        uint16_t cpu,
@@ -2270,11 +1888,6 @@ enum freehold_status freehold_on_alloc(const struct freehold_allocator *allocato
  * Fails only where not a single frame was allocated.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
- * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
  */
 enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *allocator,
                                             uint16_t cpu,
@@ -2292,11 +1905,6 @@ enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *all
  * the platform's `late_double_free` is told when it comes home.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_on_free(const struct freehold_allocator *allocator,
                                       uint16_t cpu,
@@ -2309,11 +1917,6 @@ enum freehold_status freehold_on_free(const struct freehold_allocator *allocator
  * for a lock.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_on_free_range(const struct freehold_allocator *allocator,
                                             uint16_t cpu,
@@ -2329,12 +1932,6 @@ enum freehold_status freehold_on_free_range(const struct freehold_allocator *all
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
- * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
- * frames that are freed any more.
  */
 enum freehold_status freehold_on_free_range_with(const struct freehold_allocator *allocator,
                                                  uint16_t cpu,
@@ -2352,11 +1949,6 @@ enum freehold_status freehold_on_free_range_with(const struct freehold_allocator
  * not.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
- * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allocator,
                                            uint16_t cpu,
@@ -2369,11 +1961,6 @@ enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allo
  * others freed, lets its high mark decay and gives back what is above it.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to.
  */
 enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator,
                                       uint16_t cpu,
@@ -2383,15 +1970,12 @@ enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator
  * Publishes what waits in a CPU's combining buffer: for a CPU about to go idle.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
- * is null or can be written to.
  */
 enum freehold_status freehold_on_flush(const struct freehold_allocator *allocator,
                                        uint16_t cpu,
                                        struct freehold_error *error);
+
+/* ---- The bare allocator: on a CPU that the caller has for itself ---- */
 
 /**
  * Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic read-modify-write then, where
@@ -2400,11 +1984,6 @@ enum freehold_status freehold_on_flush(const struct freehold_allocator *allocato
  * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
  *
  * Thread safety: any thread, at any time but inside a callback.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are null or can be
- * written to.
  */
 enum freehold_status freehold_own(const struct freehold_allocator *allocator,
                                   uint16_t cpu,
@@ -2416,11 +1995,6 @@ enum freehold_status freehold_own(const struct freehold_allocator *allocator,
  * `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it is.
  *
  * Thread safety: the thread that uses the handle.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not destroyed; `error` is
- * null or can be written to.
  */
 enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
 
@@ -2428,10 +2002,6 @@ enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu
  * Which CPU a handle is for.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `cpu` is null (0 then) or comes from `freehold_own`, and its allocator is not destroyed.
  */
 uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
 
@@ -2442,11 +2012,6 @@ uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
  * lock; before failing, every CPU is asked.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
- * read; `pfn` and `error` are null or can be written to.
  */
 enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
                                           const struct freehold_request *request,
@@ -2460,11 +2025,6 @@ enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
  * Fails only where not a single frame was allocated.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
- * read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
  */
 enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *cpu,
                                                const struct freehold_request *request,
@@ -2481,11 +2041,6 @@ enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *
  * the platform's `late_double_free` is told when it comes home.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
                                          uint64_t pfn,
@@ -2497,11 +2052,6 @@ enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
  * for a lock.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
- * is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *cpu,
                                                uint64_t start,
@@ -2516,12 +2066,6 @@ enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept`
- * and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
- * frames that are freed any more.
  */
 enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_cpu *cpu,
                                                     uint64_t start,
@@ -2538,11 +2082,6 @@ enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_
  * not.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns`
- * points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
  */
 enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *cpu,
                                               const uint64_t *pfns,
@@ -2554,11 +2093,6 @@ enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *c
  * others freed, lets its high mark decay and gives back what is above it.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
- * is null or can be written to.
  */
 enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
 
@@ -2566,23 +2100,15 @@ enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, s
  * Publishes what waits in an owned CPU's combining buffer: for a CPU about to go idle.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- *
- * # Safety
- *
- * `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
- * is null or can be written to.
  */
 enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
+
+/* ---- The bare allocator: statistics. Errors and versions ---- */
 
 /**
  * What a CPU has done. Takes no lock.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
- * to.
  */
 enum freehold_status freehold_read_cpu_stats(const struct freehold_allocator *allocator,
                                              uint16_t cpu,
@@ -2593,11 +2119,6 @@ enum freehold_status freehold_read_cpu_stats(const struct freehold_allocator *al
  * The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
- * to.
  */
 enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *allocator,
                                               size_t zone,
@@ -2608,11 +2129,6 @@ enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *a
  * Sums over all CPUs and zones. Takes no lock; does not walk.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are null or can be
- * written to.
  */
 enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
                                           struct freehold_totals *totals,
@@ -2622,11 +2138,6 @@ enum freehold_status freehold_read_totals(const struct freehold_allocator *alloc
  * Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `frames`, `high` and `error` are null or can be
- * written to.
  */
 enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allocator,
                                            uint16_t cpu,
@@ -2638,10 +2149,6 @@ enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allo
  * How many blocks a CPU holds; the zones where `cpu` is negative. Takes no lock; walks all blocks.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
  */
 uint64_t freehold_blocks_held(const struct freehold_allocator *allocator, int32_t cpu);
 
@@ -2650,10 +2157,6 @@ uint64_t freehold_blocks_held(const struct freehold_allocator *allocator, int32_
  * (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is free, and for a null pointer.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `stats` is null or can be read.
  */
 uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats, uint8_t order);
 
@@ -2661,10 +2164,6 @@ uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats 
  * The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `stats` is null (-1 then) or can be read.
  */
 int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
 
@@ -2672,10 +2171,6 @@ int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats 
  * An upper bound of the steps that 99 % of the holds of the zone lock stayed within.
  *
  * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `stats` is null (0 then) or can be read.
  */
 uint64_t freehold_zone_stats_lock_work_p99(const struct freehold_zone_stats *stats);
 
@@ -2704,8 +2199,8 @@ uint32_t freehold_version_number(void);
 const char *freehold_version(void);
 
 #ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+}  /* extern "C" */
+#endif  /* __cplusplus */
 
 #endif  /* FREEHOLD_H */
 

@@ -58,6 +58,9 @@ pub(crate) enum Failure {
         given: usize,
         needed: usize,
     },
+    /// The arena has been destroyed.
+    #[cfg(feature = "std")]
+    Ended,
     NotOwned {
         cpu: u16,
     },
@@ -118,6 +121,8 @@ impl fmt::Display for Failure {
             Self::Metadata { given, needed } => {
                 write!(f, "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size")
             }
+            #[cfg(feature = "std")]
+            Self::Ended => f.write_str("the arena has been destroyed"),
             Self::NotOwned { cpu } => write!(f, "the handle of CPU {cpu} has been released"),
             Self::NoCpu { cpu } => write!(f, "there is no CPU {cpu}"),
             Self::Alloc(error) => error.fmt(f),
@@ -233,6 +238,7 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
     use freehold_host::Error as Host;
     match *error {
         Host::Os { errno, bytes, .. } => Facts { os_errno: errno, ..Facts::new(Status::Os).found(bytes) },
+        Host::NoRun { frames } => Facts::new(Status::NoMemory).found(frames),
         Host::Forked => Facts::new(Status::Forked),
         Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
         Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
@@ -253,6 +259,8 @@ impl Failure {
             Self::Metadata { given, needed } => {
                 Facts::new(Status::MetadataTooSmall).found(*given as u64).expected(*needed as u64)
             }
+            #[cfg(feature = "std")]
+            Self::Ended => Facts::new(Status::Ended),
             Self::NotOwned { cpu } => Facts::new(Status::CpuNotOwned).found((*cpu).into()),
             Self::NoCpu { cpu } => Facts::new(Status::CpuOffline).found((*cpu).into()),
             Self::Alloc(error) => alloc_facts(error),

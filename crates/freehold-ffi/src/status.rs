@@ -20,7 +20,8 @@ macro_rules! statuses {
 pub enum Status {
     /// Done.
     Ok = 0,
-    /// No zone has a free chunk of that size that the request may use.
+    /// No zone has a free chunk of that size that the request may use. `found`: the order; of a number of frames in a row that
+    /// is no chunk, that number.
     NoMemory = 1,
     /// There are no chunks of that order. `found`: the order; `expected`: the largest.
     OrderTooLarge = 2,
@@ -92,6 +93,8 @@ pub enum Status {
     OutsideArena = 35,
     /// Trouble of a kind that this version has no number for; the message says what.
     Other = 36,
+    /// The arena has been destroyed.
+    Ended = 37,
 }
 
 statuses! {
@@ -132,6 +135,7 @@ statuses! {
     PageSize = 34, "the system's pages are not 4096 bytes";
     OutsideArena = 35, "the frames are not of this arena";
     Other = 36, "trouble of a kind that this version does not know";
+    Ended = 37, "the arena has been destroyed";
 }
 
 /// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never null; not to be

@@ -71,13 +71,56 @@ static void knobs(void)
     CHECK(strcmp(twin, "one page, two addresses") == 0);
     munmap(twin, 4096);
     OK(freehold_arena_free_frames(arena, &frames, &error));
-    freehold_arena_destroy(arena);
-    freehold_arena_destroy(NULL);
+    freehold_arena_destroy(&arena, NULL);
+    CHECK(freehold_arena_destroy(NULL, NULL) == FREEHOLD_STATUS_NULL_POINTER);
 
     FAILS(freehold_arena_new(0, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_new(4096, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     /* More address space than there is: the kernel's own reason comes through. */
     FAILS(freehold_arena_new(UINT64_C(1) << 47, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
+/* Frames and handles that are not what they should be. */
+static void mistaken(freehold_arena *arena)
+{
+    freehold_arena *second, *copy;
+    freehold_frames mine, theirs, part;
+    freehold_request request;
+    uint64_t not_an_arena[8];
+    uint64_t pfn;
+
+    OK(freehold_arena_new(64 << 20, &second, &error));
+    OK(freehold_arena_frames(arena, 2, &mine, &error));
+    OK(freehold_arena_frames(second, 2, &theirs, &error));
+    CHECK(mine.arena == arena && theirs.arena == second);
+    FAILS(freehold_arena_free_frames(arena, &theirs, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(strstr(error.message, "frames.arena") && theirs.count == 2);
+    /* As if the two arenas were neighbours. */
+    part = theirs;
+    part.pfn = mine.pfn + 2;
+    FAILS(freehold_frames_merge(&mine, &part, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(strstr(error.message, "frames.arena") && mine.count == 2 && part.count == 2);
+    FAILS(freehold_frames_split(&mine, 1, &mine, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    OK(freehold_frames_split(&mine, 1, &part, &error));
+    CHECK(part.arena == arena);
+    OK(freehold_arena_free_frames(arena, &part, &error));
+    OK(freehold_arena_free_frames(arena, &mine, &error));
+    OK(freehold_arena_free_frames(second, &theirs, &error));
+
+    copy = second;
+    OK(freehold_arena_destroy(&second, &error));
+    CHECK(second == NULL);
+    OK(freehold_arena_destroy(&second, &error));
+    second = copy;
+    FAILS(freehold_arena_destroy(&second, &error), FREEHOLD_STATUS_ENDED);
+    FAILS(freehold_arena_frames(copy, 1, &mine, &error), FREEHOLD_STATUS_ENDED);
+    memset(&request, 0, sizeof request);
+    FAILS(freehold_arena_alloc(copy, &request, &pfn, &error), FREEHOLD_STATUS_ENDED);
+    CHECK(freehold_arena_free_frame_count(copy) == 0 && freehold_arena_pointer(copy, 1) == NULL);
+    memset(not_an_arena, 0x5a, sizeof not_an_arena);
+    copy = (freehold_arena *)(void *)not_an_arena;
+    FAILS(freehold_arena_free(copy, 1, 0, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_destroy(&copy, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
 }
 
 static void handles(freehold_arena *arena)
@@ -110,6 +153,25 @@ static void handles(freehold_arena *arena)
     FAILS(freehold_arena_free_frames(arena, &other, &error), FREEHOLD_STATUS_DOUBLE_FREE);
     CHECK(error.pfn == other.pfn && other.count == 5);
     CHECK(freehold_arena_free_frame_count(arena) == free_before);
+
+    /* Frames grow where they are, until something is in the way; what is free of a block in use is given back. */
+    OK(freehold_arena_frames(arena, 512, &all, &error));
+    memset(all.memory, 1, 512 * 4096);
+    OK(freehold_frames_split(&all, 100, &rest, &error));
+    FAILS(freehold_arena_extend_frames(arena, &all, 1, &error), FREEHOLD_STATUS_BUSY);
+    CHECK(error.pfn == rest.pfn && all.count == 100);
+    OK(freehold_arena_free_frames(arena, &rest, &error));
+    OK(freehold_arena_extend_frames(arena, &all, 28, &error));
+    CHECK(all.count == 128);
+    FAILS(freehold_arena_extend_frames(arena, &all, UINT64_C(1) << 50, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
+    FAILS(freehold_arena_extend_frames(arena, &rest, 1, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    {
+        freehold_released released;
+        OK(freehold_arena_trim(arena, &released, &error));
+        CHECK(released.frames >= 384 && released.bytes >= released.frames * 4096);
+    }
+    CHECK(((char *)all.memory)[100 * 4096 - 1] == 1);
+    OK(freehold_arena_free_frames(arena, &all, &error));
 
     /* Dirty frames come back zero. */
     OK(freehold_arena_zeroed(arena, 700, &all, &error));
@@ -189,7 +251,7 @@ static void giving_back(freehold_arena *arena)
     CHECK(released.blocks >= 4 && released.bytes == released.blocks << 21 && released.calls >= 1 && !released.cut_short);
     OK(freehold_arena_trim(arena, NULL, &error));
     OK(freehold_arena_read_stats(arena, &stats, &error));
-    CHECK(stats.blocks_resident == 0 && stats.passes == 3 && stats.blocks_released >= released.blocks);
+    CHECK(stats.blocks_resident == 0 && stats.passes == 4 && stats.blocks_released >= released.blocks);
 }
 
 static struct {
@@ -247,6 +309,7 @@ int main(void)
     freehold_arena *arena;
     knobs();
     OK(freehold_arena_new(64 << 20, &arena, &error));
+    mistaken(arena);
     handles(arena);
     numbers(arena);
     threads(arena);
@@ -257,7 +320,7 @@ int main(void)
     freehold_arena_stats stats;
     OK(freehold_arena_read_stats(arena, &stats, &error));
     CHECK(freehold_arena_free_frame_count(arena) == stats.frames && stats.late_double_frees == 0);
-    freehold_arena_destroy(arena);
+    freehold_arena_destroy(&arena, NULL);
     puts("arena: all right");
     return 0;
 }

@@ -78,6 +78,6 @@ fn every_name_has_the_prefix() {
             continue;
         };
         // The ends of `extern "C"` and of conditions are comments.
-        assert!(name.starts_with("freehold_") || name.trim_start().starts_with("//"), "{line}");
+        assert!(name.starts_with("freehold_") || name.trim_start().starts_with("/*"), "{line}");
     }
 }

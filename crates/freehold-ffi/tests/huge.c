@@ -44,7 +44,7 @@ static void use(freehold_arena *arena, int backing)
     CHECK(*(unsigned char *)whole.memory == 0);
     OK(freehold_arena_free_frames(arena, &whole, &error));
     OK(freehold_arena_validate(arena, &error));
-    freehold_arena_destroy(arena);
+    freehold_arena_destroy(&arena, NULL);
 }
 
 int main(void)

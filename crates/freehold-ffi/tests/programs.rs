@@ -101,10 +101,10 @@ fn c_under_valgrind() {
 #[test]
 fn the_header_alone_in_every_dialect() {
     for (compiler, dialects) in [
-        ("gcc", &["-std=c99", "-std=c11", "-std=c17", "-std=gnu89"][..]),
-        ("clang", &["-std=c99", "-std=c11", "-std=c17"][..]),
-        ("g++", &["-std=c++11", "-std=c++17", "-std=c++20"][..]),
-        ("clang++", &["-std=c++11", "-std=c++20"][..]),
+        ("gcc", &["-std=c89", "-std=c99", "-std=c11", "-std=c17", "-std=gnu89"][..]),
+        ("clang", &["-std=c89", "-std=c99", "-std=c11", "-std=c17"][..]),
+        ("g++", &["-std=c++98", "-std=c++11", "-std=c++17", "-std=c++20"][..]),
+        ("clang++", &["-std=c++98", "-std=c++11", "-std=c++20"][..]),
     ] {
         if !have(compiler) {
             skipped(&format!("the header with {compiler}: there is none"));
@@ -118,7 +118,16 @@ fn the_header_alone_in_every_dialect() {
             std::fs::write(&source, text).expect("a file");
             for dialect in dialects {
                 let mut command = Command::new(compiler);
-                command.args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", language, dialect]);
+                command.args([
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pedantic-errors",
+                    "-fsyntax-only",
+                    "-x",
+                    language,
+                    dialect,
+                ]);
                 run(command.arg("-I").arg(root().join("include")).arg(&source));
             }
         }
@@ -135,6 +144,24 @@ fn cpp_example() {
         let said = run(&mut installed.command(program));
         assert!(said.contains("16384 of 16384 frames free"), "{said}");
     }
+}
+
+/// A page cache for SQLite, beside SQLite's own: the same hits and misses, and the memory comes back. The program checks it.
+#[test]
+fn sqlite_with_its_pages_in_an_arena() {
+    let Some(installed) = installed("gcc", "sqlite") else { return };
+    let probe = installed.prefix.join("probe.c");
+    std::fs::write(&probe, "#include <sqlite3.h>\nint main(void) { return sqlite3_libversion_number() < 3007016; }\n")
+        .expect("a file");
+    let program = installed.prefix.join("probe");
+    let made = Command::new("gcc").arg(&probe).arg("-lsqlite3").arg("-o").arg(&program).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return skipped("the page cache for SQLite: there is no libsqlite3 to compile with");
+    }
+    let flags = ["-std=c11", "-O2", "-Wl,--no-as-needed", "-lsqlite3"];
+    let program = installed.compile("gcc", &flags, "examples/sqlite_cache.c", Link::Shared, "sqlite_cache");
+    let said = run(&mut installed.command(program));
+    assert!(said.contains("sqlite_cache: all right"), "{said}");
 }
 
 /// As C, and as C++, which could catch what is thrown.
@@ -217,7 +244,19 @@ fn installed_as_a_distribution_would() {
         .arg(&program);
     run(&mut command);
     run(&mut installed.command(program));
-    assert!(pkg_config(&["--static", "--libs"]).contains("-lgcc_s"));
+
+    // And without any shared library.
+    let program = installed.prefix.join("static");
+    let flags = pkg_config(&["--static", "--cflags", "--libs"]);
+    let mut command = Command::new("gcc");
+    command
+        .arg("-static")
+        .arg(root().join("examples/messages.c"))
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .arg(&program);
+    run(&mut command);
+    run(&mut installed.command(program));
 
     let mut uninstall = Command::new("make");
     uninstall.current_dir(root()).env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS");

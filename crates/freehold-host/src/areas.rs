@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::{FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES};
 use freehold_vm::{Access, Flush, FlushKind, MapError, Mmu, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::memory::Backing;
-use crate::sys::Mapping;
+use crate::sys::{self, Mapping};
 use crate::{Arena, Error};
 
 /// What a [`HostAreas`] has done.
@@ -116,17 +116,32 @@ impl HostAreas {
     }
 
     /// No access to a range from its return on, in one call.
+    ///
+    /// A process that has as many mappings as it may have is refused new ones, also in place of others; then the access is
+    /// taken from the old one, which is refused only where one would have to be cut in two; then its pages are made guard
+    /// pages (Linux 6.15), for which nothing is cut.
     fn take_away(&self, range: VpnRange) -> Result<(), Errno> {
         let Ok((start, len)) = self.bytes(range) else { return Err(Errno::INVAL) };
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let (start, flags) = (start.as_ptr().cast(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         count(&self.counters.unmaps, 1);
         // SAFETY: within the reserved range; who has unmapped these pages does not use them any more.
-        unsafe { rustix::mm::mmap_anonymous(start.as_ptr().cast(), len, ProtFlags::empty(), flags) }.map(drop)
+        unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }
+            .map(drop)
+            // SAFETY: as above.
+            .or_else(|_| unsafe { rustix::mm::mprotect(start, len, MprotectFlags::empty()) })
+            // SAFETY: as above. The frames are the file's, and stay.
+            .or_else(|_| unsafe { sys::install_guards((start.cast(), len)) })
     }
 }
 
+/// The kernel says "no memory" also where a process has too many mappings, which is nearly always what it means.
 fn refused(errno: Errno) -> MapError {
-    if errno == Errno::NOMEM { MapError::NoMemory } else { MapError::Host(errno.raw_os_error()) }
+    match errno {
+        Errno::NOMEM => {
+            MapError::Limit { limit: "vm.max_map_count (mappings of this process), or memory for page tables" }
+        }
+        errno => MapError::Host(errno.raw_os_error()),
+    }
 }
 
 fn count(counter: &AtomicU64, n: u64) {
@@ -166,14 +181,17 @@ impl Mmu for HostAreas {
 
     /// # Panics
     ///
-    /// Where the kernel refuses to take pages away, which it does only where a process has too many mappings
-    /// (`vm.max_map_count`) and one would have to be cut in two. To go on would leave freed frames within reach.
+    /// Where [`try_flush`](Mmu::try_flush) fails, which [`Vmalloc`](freehold_vm::Vmalloc) calls instead: to go on would
+    /// leave freed frames within reach.
     fn flush(&self, batch: &[Flush]) {
-        for flush in batch.iter().filter(|flush| flush.kind == FlushKind::Unmapped) {
-            if let Err(errno) = self.take_away(flush.range) {
-                panic!("{} cannot be unmapped: {errno}; raise vm.max_map_count", flush.range);
-            }
+        if let Err(error) = self.try_flush(batch) {
+            panic!("pages cannot be taken away: {error}");
         }
+    }
+
+    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
+        let mut unmapped = batch.iter().filter(|flush| flush.kind == FlushKind::Unmapped);
+        unmapped.try_for_each(|flush| self.take_away(flush.range).map_err(refused))
     }
 
     fn relax(&self) {

@@ -116,7 +116,7 @@ impl Arena {
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         if let Some(cpu) = thread::fast(&self.core) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
-                if request.order() > Order::PAGEBLOCK || self.inner.notes.is_noted(pfn) {
+                if self.inner.notes.is_news(pfn, request.order().frames()) {
                     self.note(pfn, request.order());
                 }
                 return Ok(pfn);
@@ -157,6 +157,10 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn note(&self, pfn: Pfn, order: Order) {
+        if self.inner.notes.is_released(pfn) {
+            // Before more memory is touched that was not: what has been freed and is not in anybody's hands.
+            self.core.collect_owed();
+        }
         let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
         self.inner.notes.handed_out(range, |_| {});
     }
@@ -166,6 +170,15 @@ impl Arena {
         let range = self.find_range(count)?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(range)
+    }
+
+    /// Takes just these frames, if they are all free; calls `dirty` with those that may be other than zero.
+    pub(crate) fn take_at(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.check_inside(range)?;
+        self.retried(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        self.inner.notes.handed_out(range, &mut dirty);
+        Ok(())
     }
 
     fn find_range(&self, count: u64) -> Result<FrameRange, Error> {
@@ -178,7 +191,8 @@ impl Arena {
         };
         if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
             // Parts of such runs that were freed one by one.
-            self.core.collect(1);
+            self.core.owe(1);
+            self.core.collect_owed();
         }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
@@ -198,10 +212,14 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?))
+        let found = self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        // The allocator speaks of orders, of which there may be none that is as large.
+        found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
     }
 
-    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock, nor for
+    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`] (but for the last handle
+    /// of an `Arc<Arena>`, which ends the arena).
     ///
     /// Frames that are free already, were never handed out or are not of this arena are refused, and so is a misaligned
     /// chunk: passing them is a mistake but does no harm.
@@ -229,10 +247,10 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        Ok(thread::enter(&self.core, |cpu| cpu.free(pfn, order))??)
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
-    /// Frees any range of frames that were allocated, whatever the allocations were.
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
     ///
     /// # Safety
     ///
@@ -251,9 +269,9 @@ impl Arena {
             return Err(FreeError::ZeroLength.into());
         }
         let core = &self.core;
-        thread::enter(core, |cpu| cpu.free_range(range))??;
+        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
         if range.len() > freehold::PAGEBLOCK_FRAMES {
-            core.collect(range.len() / freehold::PAGEBLOCK_FRAMES);
+            core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }
         Ok(())
     }
@@ -265,16 +283,22 @@ impl Arena {
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
-        let got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        let mut got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        if got < out.len() {
+            // As in `retried`: what is missing may be in a pass's hands.
+            if let Some(_no_pass) = self.inner.release.hold_off() {
+                got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+            }
+        }
         for &pfn in &out[..got] {
-            if self.inner.notes.is_noted(pfn) {
+            if self.inner.notes.is_news(pfn, 1) {
                 self.note(pfn, Order::ZERO);
             }
         }
         Ok(got)
     }
 
-    /// Frees single frames, in any order.
+    /// Frees single frames, in any order. Never waits for a lock.
     ///
     /// # Safety
     ///
@@ -284,7 +308,7 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        Ok(thread::enter(&self.core, |cpu| cpu.free_bulk(frames))??)
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
     }
 
     // ---- Frames as memory ----
@@ -390,10 +414,11 @@ impl Arena {
 
     // ---- Giving memory back ----
 
-    /// Gives every wholly free block back to the OS, now.
+    /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned runs of 8 free frames
+    /// or more that it backs (but for [`Backing::Hugetlb`], whose pages are blocks).
     ///
-    /// Takes the kernel's time for as much memory, and about half a microsecond for each block that the OS backs. Others
-    /// work on meanwhile; an allocation that fails ends the call early.
+    /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that the OS backs. Others work on
+    /// meanwhile; an allocation that fails ends the call early.
     ///
     /// # Errors
     ///
@@ -403,8 +428,8 @@ impl Arena {
         release::pass(&self.inner, Which::All)
     }
 
-    /// Gives back the blocks that have been wholly free, and untouched, since the last call, up to the
-    /// [budget](Builder::budget); does the periodic work of the threads' CPUs. To be called once each
+    /// Gives back the blocks that have been wholly free, and untouched, since the last call, and free runs of those of which
+    /// nothing was handed out since, up to the [budget](Builder::budget); does the periodic work of the threads' CPUs. To be called once each
     /// [decay](Builder::decay) time; the [background thread](Builder::background) does just that.
     ///
     /// # Errors
@@ -428,7 +453,8 @@ impl Arena {
             blocks: notes.blocks(),
             blocks_resident: notes.resident(),
             blocks_released: read(&release.blocks),
-            bytes_released: read(&release.blocks) * FRAME_SIZE * freehold::PAGEBLOCK_FRAMES,
+            frames_released: read(&release.frames),
+            bytes_released: (read(&release.blocks) * freehold::PAGEBLOCK_FRAMES + read(&release.frames)) * FRAME_SIZE,
             release_calls: read(&release.calls),
             release_refused: read(&release.refused),
             passes: read(&release.passes),

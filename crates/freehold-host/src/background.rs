@@ -8,6 +8,10 @@ use crate::Error;
 use crate::arena::Inner;
 use crate::release::{Which, pass};
 
+/// The least time between two passes: looking at every block takes time, too, and what has been free for a shorter while is
+/// mostly about to be used again.
+const LEAST: Duration = Duration::from_millis(100);
+
 /// See the module's documentation.
 pub(crate) struct Background {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -16,6 +20,7 @@ pub(crate) struct Background {
 
 impl Background {
     pub(crate) fn start(inner: &Arc<Inner>, every: Duration) -> Result<Self, Error> {
+        let every = every.max(LEAST);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (inner, theirs) = (Arc::clone(inner), Arc::clone(&stop));
         let thread = Builder::new().name("freehold-release".into()).spawn(move || {

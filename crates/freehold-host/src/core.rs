@@ -5,7 +5,7 @@
 //! the [`Arena`](crate::Arena) is dropped, whatever threads are still about.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
     AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn, Platform, Request,
@@ -29,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) slots: Slots,
     /// The arena has been dropped: threads let go of what they hold when they next look.
     closed: AtomicBool,
+    /// Blocks that may have been freed into and wait to be collected.
+    owed: AtomicU64,
     /// What `engine` keeps its state in; after it, so that it is unmapped last.
     metadata: Mapping,
 }
@@ -44,7 +46,7 @@ impl Core {
             unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
         let engine = Freehold::new(config, region, host)?;
         engine.cpu_online(slots.keeper())?;
-        Ok(Self { stamp, engine, slots, closed: AtomicBool::new(false), metadata })
+        Ok(Self { stamp, engine, slots, closed: AtomicBool::new(false), owed: AtomicU64::new(0), metadata })
     }
 
     /// Bytes of metadata.
@@ -66,6 +68,19 @@ impl Core {
         // 32 blocks of each zone a call. It cannot fail: the keeper is always online.
         for _ in 0..blocks.div_ceil(32) {
             let _ = self.keeper().tick();
+        }
+    }
+
+    /// Leaves [`Self::collect`] to whoever next wants memory: it takes locks, and a free must not wait.
+    pub(crate) fn owe(&self, blocks: u64) {
+        // Relaxed: a hint; what is to be collected is found in the blocks.
+        self.owed.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Collects what frees have left. A load where there is nothing.
+    pub(crate) fn collect_owed(&self) {
+        if self.owed.load(Ordering::Relaxed) != 0 {
+            self.collect(self.owed.swap(0, Ordering::Relaxed));
         }
     }
 

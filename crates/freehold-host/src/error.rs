@@ -10,6 +10,11 @@ use freehold::{AllocError, BulkFreeError, ConfigError, FreeError, Pfn, Violation
 pub enum Error {
     /// The allocator refused: most often, there is no free chunk of that size.
     Alloc(AllocError),
+    /// There are not so many free frames in a row.
+    NoRun {
+        /// How many were asked for.
+        frames: u64,
+    },
     /// The allocator refused a free: the frame is free already, was never handed out, or is not of this arena.
     Free(FreeError),
     /// The allocator refused a frame of a bulk free. Those before it in the slice have been freed.
@@ -72,6 +77,7 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Alloc(error) => matches!(error, AllocError::NoMemory { .. }),
+            Self::NoRun { .. } => true,
             Self::Os { errno, .. } => *errno == rustix::io::Errno::NOMEM.raw_os_error(),
             _ => false,
         }
@@ -82,6 +88,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Alloc(error) => error.fmt(f),
+            Self::NoRun { frames } => write!(f, "there are no {frames} free frames in a row"),
             Self::Free(error) => error.fmt(f),
             Self::BulkFree(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),

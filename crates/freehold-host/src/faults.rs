@@ -3,7 +3,7 @@
 //! ```text
 //!   entry                       what happens to the writer
 //!   mapped, writable            dirty bit set, protection off: goes on
-//!   mapped, not writable        SIGSEGV
+//!   mapped, not writable        the page becomes read-only, and the writer runs into that
 //!   taken or being dropped      waits until reclaim has decided
 //!   nothing                     protection off: writes to a page that nothing is mapped at
 //! ```
@@ -19,7 +19,6 @@ use std::thread::JoinHandle;
 use freehold_vm::Entry;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, getpid};
 
 use crate::Error;
 use crate::mmu::{DROPPING, Pages, TAKEN, count};
@@ -29,8 +28,9 @@ use crate::userfault::Fault;
 pub(crate) struct Handler {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// A forked child has this value, but not the thread.
-    process: Pid,
+    /// Tells a forked child, which has this value but not the thread, and whose process ID may be the parent's: in a PID
+    /// namespace of its own.
+    pages: Arc<Pages>,
 }
 
 impl Handler {
@@ -38,19 +38,20 @@ impl Handler {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
         let stop = Arc::new(stop);
-        let theirs = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("freehold-faults".to_owned()).spawn(move || run(&pages, &theirs));
+        let theirs = (Arc::clone(&pages), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("freehold-faults".to_owned());
+        let thread = thread.spawn(move || run(&theirs.0, &theirs.1));
         let thread = thread.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EAGAIN));
             Error::os("clone", errno, 0, "raise the limit of threads (ulimit -u)")
         })?;
-        Ok(Self { stop, thread: Some(thread), process: getpid() })
+        Ok(Self { stop, thread: Some(thread), pages })
     }
 }
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        let Some(thread) = self.thread.take().filter(|_| getpid() == self.process) else { return };
+        let Some(thread) = self.thread.take().filter(|_| !self.pages.userfault.is_forked()) else { return };
         // It cannot fail: the counter is far from full.
         if rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_ok() {
             let _ = thread.join();
@@ -76,7 +77,7 @@ fn run(pages: &Pages, stop: &OwnedFd) {
     }
 }
 
-fn handle(pages: &Pages, fault: Fault) {
+pub(crate) fn handle(pages: &Pages, fault: Fault) {
     let Some(index) = pages.index_of(fault.address) else { return };
     let counters = &pages.counters;
     let mut waited = false;
@@ -90,8 +91,11 @@ fn handle(pages: &Pages, fault: Fault) {
         }
         let entry = Entry::from_bits(bits);
         if entry.is_mapped() && !(entry.is_present() && entry.is_writable()) {
-            count(&counters.refused_writes, 1);
-            pages.userfault.refuse(fault);
+            let Some(sealed) = pages.seal(index, bits) else { continue };
+            if sealed.is_err() {
+                // Too many mappings for that.
+                pages.userfault.refuse(fault);
+            }
             return;
         }
         let one = pages.lock();

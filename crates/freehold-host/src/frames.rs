@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use freehold::{FRAME_SIZE, FrameRange, Order, Pfn};
+use freehold::{FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
 use crate::arena::{Arena, Handle};
@@ -39,6 +39,13 @@ pub struct Frames<H: Handle = &'static Arena> {
     range: FrameRange,
 }
 
+/// The order that so many frames are a chunk of, up to a block.
+#[inline(always)]
+fn chunk(frames: u64) -> Option<Order> {
+    let small = frames.is_power_of_two() && frames <= PAGEBLOCK_FRAMES;
+    if small { Order::new(frames.trailing_zeros() as u8) } else { None }
+}
+
 impl<H: Handle> Frames<H> {
     /// So many neighbouring frames: see [`Arena::frames`].
     ///
@@ -47,10 +54,10 @@ impl<H: Handle> Frames<H> {
     /// As there.
     #[inline(always)]
     pub fn new(arena: H, count: u64) -> Result<Self, Error> {
-        if count == 1 {
-            return Self::from_request(arena, FrameRequest::new(Order::ZERO));
+        match chunk(count) {
+            Some(order) => Self::from_request(arena, FrameRequest::new(order)),
+            None => Self::several(arena, count),
         }
-        Self::several(arena, count)
     }
 
     #[inline(never)]
@@ -200,6 +207,40 @@ impl<H: Handle> Frames<H> {
         Ok(Self { arena, range })
     }
 
+    /// Adds the `more` frames right behind these, if they are free: nothing is moved or copied. What is in them is whatever
+    /// their last user left.
+    ///
+    /// Takes time proportional to the number of blocks they lie in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Alloc`] where one of them is in use or `more` is 0, [`Error::OutsideArena`] behind the arena's end,
+    /// [`Error::Forked`]. Nothing has changed then.
+    pub fn try_extend(&mut self, more: u64) -> Result<(), Error> {
+        self.extend(more, |_| {})
+    }
+
+    /// The same; the new frames are all zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_extend`].
+    pub fn try_extend_zeroed(&mut self, more: u64) -> Result<(), Error> {
+        let arena = self.arena.clone();
+        self.extend(more, |dirty| {
+            let bytes = (dirty.len() * FRAME_SIZE) as usize;
+            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else uses them.
+            unsafe { ptr::write_bytes(arena.pointer_unchecked(dirty.start), 0, bytes) };
+        })
+    }
+
+    fn extend(&mut self, more: u64, dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+        let end = Pfn::new(self.range.end.get().saturating_add(more));
+        self.arena.take_at(FrameRange { start: self.range.end, end }, dirty)?;
+        self.range.end = end;
+        Ok(())
+    }
+
     /// Has the kernel back these frames now: see [`Arena::populate`].
     ///
     /// # Errors
@@ -233,7 +274,9 @@ impl<H: Handle> DerefMut for Frames<H> {
 impl<H: Handle> Drop for Frames<H> {
     #[inline]
     fn drop(&mut self) {
-        if self.range.len() != 1 || self.arena.give(self.range.start, Order::ZERO).is_err() {
+        let start = self.range.start;
+        let chunk = chunk(self.range.len()).filter(|order| start.get() % order.frames() == 0);
+        if chunk.is_none_or(|order| self.arena.give(start, order).is_err()) {
             self.drop_slow();
         }
     }

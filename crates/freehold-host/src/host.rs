@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::{Pfn, Platform};
 use rustix::thread::MembarrierCommand;
 
+/// How often a barrier is tried before it counts as forbidden.
+const RETRIES: u32 = 1000;
+
 /// Threads of this process as CPUs.
 pub(crate) struct Host {
     barrier: bool,
@@ -32,13 +35,21 @@ impl Platform for Host {
     }
 
     fn heavy_barrier(&self) {
-        if rustix::thread::membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-            // It worked when it was registered, so somebody has forbidden it since (a seccomp filter installed late).
-            // Going on without would let two threads into one CPU's state: there is no value to return that says so,
-            // and unwinding would leave a lock held.
-            eprintln!("freehold-host: membarrier(2) has been forbidden after an arena was made that relies on it");
-            std::process::abort();
+        // The kernel may lack the memory for a moment.
+        let done = || rustix::thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        if (0..RETRIES).any(|_| {
+            done() || {
+                std::thread::yield_now();
+                false
+            }
+        }) {
+            return;
         }
+        // It worked when it was registered, so somebody has forbidden it since (a seccomp filter installed late). Going on
+        // without would let two threads into one CPU's state: there is no value to return that says so, and unwinding
+        // would leave a lock held.
+        eprintln!("freehold-host: membarrier(2) has been forbidden after an arena was made that relies on it");
+        std::process::abort();
     }
 
     fn relax(&self) {

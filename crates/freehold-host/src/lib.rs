@@ -15,7 +15,7 @@
 //!  PFN            base >> 12                              a frame's PFN is its address >> 12
 //!
 //!  beside it      engine    256 bytes a block: which frames are free, who holds the block
-//!                 notes      65 bytes a block: does the OS back it, which frames are still zero
+//!                 notes      68 bytes a block: does the OS back it, which frames are still zero
 //!                 stamp      one page that reads 0 in a forked child
 //!
 //!  threads        thread A -> CPU 0, its own:  plain loads and stores
@@ -29,7 +29,7 @@
 //!   reach in use `membarrier(2)`.
 //! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any thread; beside them are
 //!   [raw calls](Arena::alloc) by frame number.
-//! - **Giving back.** Blocks that have been wholly free for a while are [given back](Arena::pass) to the OS, in batches,
+//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and more within others, are [given back](Arena::pass) to the OS, in batches,
 //!   with one system call for each run of neighbours; [`Arena::trim`] does it now.
 //! - **Trouble is a value.** No address space, no memory, a wrong free, a forked child: an [`Error`], and nothing lost.
 //!
@@ -99,7 +99,7 @@
 //!
 //! # What it does not do
 //!
-//! - It does not move frames, so a block with a single frame in use stays the process's.
+//! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay the process's.
 //! - It cannot keep the kernel from overcommitting: memory that was not [populated](Arena::populate) may be missing when
 //!   it is touched, which is a signal. The knobs are [`Builder::populate`] and [`Backing::Hugetlb`].
 //! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest first; it does not know
@@ -126,12 +126,14 @@ mod notes;
 mod numa;
 mod release;
 mod request;
+mod seal;
 mod slots;
 mod stamp;
 mod stats;
 mod sys;
 mod thread;
 mod userfault;
+mod vm;
 
 pub use areas::{AreaStats, HostAreas};
 pub use arena::{Arena, Handle};
@@ -145,6 +147,7 @@ pub use numa::{Numa, Topology};
 pub use release::Released;
 pub use request::FrameRequest;
 pub use stats::Stats;
+pub use vm::HostVm;
 
 pub use freehold;
 pub use freehold_vm;

@@ -19,7 +19,7 @@ use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 
 use crate::Error;
 use crate::numa::Topology;
@@ -57,6 +57,16 @@ pub enum OnFork {
     Unmapped,
 }
 
+/// Gives a new file its length; an error where it would be more than the process may write, for which the kernel has a signal
+/// instead (`SIGXFSZ`).
+fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
+    let refused = |errno| Error::os("ftruncate of the memfd", errno, len, "raise RLIMIT_FSIZE (ulimit -f)");
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len) {
+        return Err(refused(Errno::FBIG));
+    }
+    rustix::fs::ftruncate(file, len).map_err(refused)
+}
+
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
@@ -86,8 +96,7 @@ impl Memory {
                 let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
                 let fd = rustix::fs::memfd_create("freehold", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                     .map_err(|errno| Error::os("memfd_create", errno, len as u64, hint))?;
-                rustix::fs::ftruncate(&fd, len as u64)
-                    .map_err(|errno| Error::os("ftruncate of the memfd", errno, len as u64, "raise RLIMIT_FSIZE"))?;
+                set_length(&fd, len as u64)?;
                 let mut mapping = Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
                 mapping.replace_with_file(fd.as_fd())?;
                 file = Some(fd);

@@ -56,7 +56,9 @@
 //!
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
-//! - A write that is not allowed gets its thread a `SIGSEGV`. `si_addr` does not name the page.
+//! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system call. The page has a
+//!   mapping of its own from then on (see `seal.rs`); at `vm.max_map_count`, where it cannot have one, its thread is sent the
+//!   signal, which a system call does not notice.
 //! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is reclaimed, none can be
 //!   mapped read-only, and rights that are taken away are so in the entries only.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
@@ -72,6 +74,8 @@ use rustix::io::Errno;
 
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
+use crate::seal::Seals;
+use crate::sys::Bytes;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
 
@@ -97,6 +101,7 @@ pub(crate) struct Pages {
     pub(crate) entries: Box<[AtomicU64]>,
     pub(crate) userfault: Userfault,
     protection: Mutex<()>,
+    pub(crate) seals: Seals,
     pub(crate) counters: Counters,
 }
 
@@ -190,6 +195,11 @@ impl Pages {
         self.userfault.protect(self.memory().bytes(self.addresses(index, pages)), on)
     }
 
+    /// Pages as memory.
+    pub(crate) fn bytes(&self, index: usize, pages: usize) -> Bytes {
+        self.memory().bytes(self.addresses(index, pages as u64))
+    }
+
     pub(crate) fn wake(&self, index: usize) {
         self.userfault.wake(self.memory().bytes(self.addresses(index, 1)));
     }
@@ -280,6 +290,8 @@ impl Pages {
         count(&self.counters.release_refused, u64::from(released.is_err()));
         let first = self.memory().first().get();
         for range in ranges {
+            // Where it fails (too many mappings) it is tried again when something is mapped there.
+            let _ = self.unseal((range.start.get() - first) as usize, range.len() as usize);
             for entry in &self.entries[(range.start.get() - first) as usize..(range.end.get() - first) as usize] {
                 // Release: pairs with the Acquire of whoever maps here next.
                 entry.store(0, Ordering::Release);
@@ -345,9 +357,10 @@ impl HostMmu {
         let count = spaces * range.len();
         let mut entries = Vec::new();
         // An allocation that fails would end the process.
-        let no_memory = |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
-        entries.try_reserve_exact(count as usize).map_err(no_memory)?;
+        let no_memory_for = |count| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
+        entries.try_reserve_exact(count as usize).map_err(|_| no_memory_for(count))?;
         entries.resize_with(count as usize, AtomicU64::default);
+        let seals = Seals::new(count as usize).ok_or_else(|| no_memory_for(count))?;
         let pages = Arc::new(Pages {
             home,
             spaces,
@@ -355,6 +368,7 @@ impl HostMmu {
             entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
             protection: Mutex::new(()),
+            seals,
             counters: Counters::default(),
         });
         // A huge page could be given back only as a whole.
@@ -542,10 +556,21 @@ impl Mmu for HostMmu {
             if self.pages.userfault.is_forked() {
                 return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
             }
+            // Until the entries are there: a write to a page that nothing is mapped at has its protection taken off.
             let _one = self.pages.lock();
             self.pages.protect(index, slots.len(), true).map_err(|errno| MapError::Host(errno.raw_os_error()))?;
+            #[cfg(test)]
+            tests::protected();
+            self.restore(slots, fresh);
+        } else {
+            self.restore(slots, fresh);
         }
-        self.restore(slots, fresh);
+        let unsealed = self.pages.unseal(index, entries.len());
+        if let Err(errno) = unsealed {
+            // Nobody has seen them. Release: as `AtomicEntry::store`.
+            entries.iter().for_each(|entry| entry.store(0, Ordering::Release));
+            return Err(MapError::Host(errno.raw_os_error()));
+        }
         Ok(())
     }
 
@@ -584,9 +609,14 @@ impl Mmu for HostMmu {
     }
 
     fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        let entry = &self.pages.slots(slots).1[0];
+        let (index, entries) = self.pages.slots(slots);
+        let entry = &entries[0];
         // AcqRel, Acquire: as `AtomicEntry::replace`.
         let replaced = entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
+        if replaced.is_ok() && new.is_writable() && !old.is_writable() {
+            // Where it fails (too many mappings) the page stays as it is, and writes to it are refused.
+            let _ = self.pages.unseal(index, 1);
+        }
         replaced.map(|_| ()).map_err(visible)
     }
 }
@@ -599,5 +629,11 @@ impl Drop for HostMmu {
         }
         // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.
         self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
+        // An arena's frames go on without this.
+        let _ = self.pages.unseal(0, self.pages.entries.len());
     }
 }
+
+#[cfg(test)]
+#[path = "mmu_tests.rs"]
+mod tests;

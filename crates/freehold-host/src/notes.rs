@@ -1,55 +1,91 @@
 //! What is known of each block's memory: whether the OS has backed any of it, and which frames are still zero.
 //!
 //! ```text
-//! note  1 byte a block    0             nothing to note: the usual case, and all that an allocation looks at
-//!                         FRESH         some frame has not been handed out since the block came from the OS: it is zero
-//!                         RELEASED      no frame has: the OS backs none of it (always together with FRESH)
-//!                         SEEN          a pass found the block wholly free, and nothing was handed out of it since
-//! used  64 bytes a block  bit f = frame f was handed out since the block came from the OS; read only while FRESH
+//! note  4 bytes a block   RESIDENT      some frame was handed out since the block came from the OS, so that it backs some
+//!                         USED_UP       every frame was: the usual case (together with RESIDENT), and all that an
+//!                                       allocation looks at
+//!                         SEEN          a pass has found the block wholly free, and nothing was handed out of it since
+//!                         WATCHED       a pass has found it in use, and nothing was handed out of it since
+//!                         PARTED        some of it was given back since, so that the OS backs it page by page
+//!                         generation    how often parts of the block were given back
+//! used  64 bytes a block  bit f = frame f was handed out since it came from the OS; read only while not USED_UP
 //! ```
 //!
-//! 65 bytes for each 2 MiB (0.0031 %). An allocation loads its block's note, which is 0 once every frame of the block has
-//! been used, and costs nothing else then. Notes are only set by who has every frame of the block; they are only cleared
-//! by who has been given a frame of it. So the two can never meet, and the allocator's own hand-over (whoever
-//! gets a frame sees what its last user did) orders them.
+//! 68 bytes for each 2 MiB (0.0032 %), zero for a block that nobody has used, so that an arena's notes cost nothing until
+//! then. An allocation loads its block's note, and where frames of the block are still to come the word that has its bit.
+//!
+//! Notes are lost only by who has been given a frame of the block, and come back by who has every frame that they are about.
+//! So the two meet in one place only: a thread finds that every frame has been used, and before it can say so a pass gives
+//! some of them back. The generation tells: what was found out in an older one is not noted.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
 use crate::sys::Mapping;
 
-const FRESH: u8 = 1 << 0;
-const RELEASED: u8 = 1 << 1;
-const SEEN: u8 = 1 << 2;
+const RESIDENT: u32 = 1 << 0;
+const USED_UP: u32 = 1 << 1;
+const SEEN: u32 = 1 << 2;
+const WATCHED: u32 = 1 << 3;
+const FLAGS: u32 = RESIDENT | USED_UP | SEEN | WATCHED;
+/// Nothing to note.
+const USUAL: u32 = RESIDENT | USED_UP;
+const PARTED: u32 = 1 << 4;
+const GENERATION: u32 = 1 << 5;
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
 /// See the module's documentation.
 pub(crate) struct Notes {
-    notes: Box<[AtomicU8]>,
-    /// `WORDS` words a block, in a mapping so that blocks never used cost nothing.
+    /// One for each block, in a mapping so that blocks never used cost nothing.
+    notes: Mapping,
+    /// `WORDS` words a block.
     used: Mapping,
     first_block: u64,
-    /// Blocks without `RELEASED`.
+    blocks: u64,
+    /// Blocks with `RESIDENT`.
     resident: AtomicU64,
+    /// No block from here on has ever been resident.
+    top: AtomicU64,
 }
 
 impl Notes {
     /// For `blocks` blocks that come fresh from the OS, the first of which has that number; `backed` where the OS backs
     /// them already.
     pub(crate) fn new(first_block: u64, blocks: u64, backed: bool) -> Result<Self, Error> {
-        let note = if backed { FRESH } else { FRESH | RELEASED };
-        Ok(Self {
-            notes: (0..blocks).map(|_| AtomicU8::new(note)).collect(),
+        let this = Self {
+            notes: Mapping::zeroed(blocks as usize * size_of::<AtomicU32>())?,
             used: Mapping::zeroed(blocks as usize * WORDS * size_of::<AtomicU64>())?,
             first_block,
+            blocks,
             resident: AtomicU64::new(if backed { blocks } else { 0 }),
-        })
+            top: AtomicU64::new(if backed { blocks } else { 0 }),
+        };
+        // A huge page would be 2 MiB for the first block that is used.
+        this.notes.no_huge_pages();
+        this.used.no_huge_pages();
+        if backed {
+            // Relaxed: nobody else has it yet.
+            this.all().iter().for_each(|note| note.store(RESIDENT, Ordering::Relaxed));
+        }
+        Ok(this)
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[AtomicU32] {
+        // SAFETY: the mapping has a note for each block, zeroed, aligned, and only ever used as atomics.
+        unsafe { std::slice::from_raw_parts(self.notes.base().cast::<AtomicU32>().as_ptr(), self.blocks as usize) }
     }
 
     pub(crate) fn blocks(&self) -> u64 {
-        self.notes.len() as u64
+        self.blocks
+    }
+
+    /// Blocks below this number may be resident; no other is.
+    pub(crate) fn top(&self) -> u64 {
+        // Relaxed: who comes later is found later.
+        self.top.load(Ordering::Relaxed)
     }
 
     /// Bytes of notes.
@@ -63,21 +99,45 @@ impl Notes {
         self.resident.load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
     fn used(&self, block: usize) -> &[AtomicU64] {
         // SAFETY: the mapping has `WORDS` words for each note, zeroed, aligned, and only ever used as atomics.
         let all = unsafe {
-            std::slice::from_raw_parts(self.used.base().cast::<AtomicU64>().as_ptr(), self.notes.len() * WORDS)
+            std::slice::from_raw_parts(self.used.base().cast::<AtomicU64>().as_ptr(), self.blocks as usize * WORDS)
         };
         &all[block * WORDS..(block + 1) * WORDS]
     }
 
     /// Whether there may be something to note about frames of that block that are handed out.
     #[inline(always)]
-    pub(crate) fn is_noted(&self, pfn: Pfn) -> bool {
+    fn is_noted(&self, pfn: Pfn) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
-        // Relaxed: it says 0 only after a previous holder of a frame of this block cleared it; a stale value that is
-        // not 0 costs a look. A stale 0 cannot be: who set the note freed the frame that the caller now has.
-        self.notes.get(block).is_some_and(|note| note.load(Ordering::Relaxed) != 0)
+        // Relaxed: it is the usual one only after a previous holder of a frame of this block made it so; a stale value that is
+        // not costs a look. A stale usual one cannot be where it matters: who changed it freed the frame that the caller has.
+        self.all().get(block).is_some_and(|note| note.load(Ordering::Relaxed) & FLAGS != USUAL)
+    }
+
+    /// The same about a chunk of `frames` frames, a power of two: no where all of them were handed out before.
+    #[inline(always)]
+    pub(crate) fn is_news(&self, pfn: Pfn, frames: u64) -> bool {
+        let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
+        let Some(note) = self.all().get(block) else { return false };
+        // Relaxed: as above.
+        let flags = note.load(Ordering::Relaxed) & FLAGS;
+        if flags == USUAL {
+            return frames > PAGEBLOCK_FRAMES;
+        }
+        if flags != RESIDENT || frames > 64 {
+            return true;
+        }
+        let (at, mask) = (pfn.get() % PAGEBLOCK_FRAMES, (!0u64 >> (64 - frames)) << (pfn.get() % 64));
+        // Relaxed: the bits came with the frames.
+        self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
+    }
+
+    /// Whether the OS backs nothing of the block that a frame is in. A hint for who does not have the frame.
+    pub(crate) fn is_released(&self, pfn: Pfn) -> bool {
+        !self.is_resident((pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block))
     }
 
     /// Frames have been handed out. Calls `dirty` with each run of them that may be other than zero.
@@ -113,17 +173,21 @@ impl Notes {
     /// Frames of one block that has a note have been handed out.
     fn clear(&self, start: u64, end: u64, dirty: &mut impl FnMut(u64, u64)) {
         let block = (start / PAGEBLOCK_FRAMES - self.first_block) as usize;
-        let note = &self.notes[block];
-        // Relaxed: others clear the same bits at the same moment; each bit is cleared by one of them, who counts. A frame
-        // that is used again and again while its block is still fresh finds nothing to clear, and writes nothing.
-        let mut old = note.load(Ordering::Relaxed);
-        if old & (RELEASED | SEEN) != 0 {
-            old = note.fetch_and(!(RELEASED | SEEN), Ordering::Relaxed);
+        let note = &self.all()[block];
+        // Acquire: the bits that are looked at below are at least as new, see there. Others clear the same flags at the same
+        // moment; each is cleared by one of them, who counts. A frame that is used again and again while its block is
+        // still fresh finds nothing to clear, and writes nothing.
+        let mut old = note.load(Ordering::Acquire);
+        if old & (RESIDENT | SEEN | WATCHED) != RESIDENT {
+            // Relaxed for who is told: a statistic, and a hint.
+            old = note.fetch_or(RESIDENT, Ordering::AcqRel);
+            note.fetch_and(!(SEEN | WATCHED), Ordering::Relaxed);
         }
-        if old & RELEASED != 0 {
+        if old & RESIDENT == 0 {
             self.resident.fetch_add(1, Ordering::Relaxed);
+            self.top.fetch_max(block as u64 + 1, Ordering::Relaxed);
         }
-        if old & FRESH == 0 {
+        if old & USED_UP != 0 {
             dirty(start, end - start);
             return;
         }
@@ -153,43 +217,89 @@ impl Notes {
             at += len;
         }
         if news && used.iter().all(|word| word.load(Ordering::SeqCst) == !0) {
-            // Relaxed: whoever still sees FRESH looks at the bits, and finds them all set.
-            note.fetch_and(!FRESH, Ordering::Relaxed);
+            // SeqCst: if a pass has cleared bits after they were looked at, it comes after this, and takes the flag away
+            // again; or before, and the generation is another one. Whoever does not see the flag yet looks at the bits.
+            let same = |now| (now / GENERATION == old / GENERATION).then_some(now | USED_UP);
+            let _ = note.fetch_update(Ordering::SeqCst, Ordering::SeqCst, same);
         }
     }
 
     /// Whether the OS may back some of a block.
     pub(crate) fn is_resident(&self, block: u64) -> bool {
         // Relaxed: who acts on it takes the block first and looks again.
-        self.notes[block as usize].load(Ordering::Relaxed) & RELEASED == 0
+        self.all()[block as usize].load(Ordering::Relaxed) & RESIDENT != 0
     }
 
     /// Whether an earlier pass found the block wholly free and nothing was handed out of it since.
     pub(crate) fn is_seen(&self, block: u64) -> bool {
-        self.notes[block as usize].load(Ordering::Relaxed) & SEEN != 0
+        self.all()[block as usize].load(Ordering::Relaxed) & SEEN != 0
     }
 
     /// A pass has found the block wholly free. The caller has all of its frames.
     pub(crate) fn see(&self, block: u64) {
         // Relaxed: handed to the next user with the frames.
-        self.notes[block as usize].fetch_or(SEEN, Ordering::Relaxed);
+        self.all()[block as usize].fetch_or(SEEN, Ordering::Relaxed);
+    }
+
+    /// Whether an earlier pass found the block in use and nothing was handed out of it since.
+    pub(crate) fn is_watched(&self, block: u64) -> bool {
+        self.all()[block as usize].load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// A pass has found the block in use.
+    pub(crate) fn watch(&self, block: u64) {
+        // Relaxed: a hint, which whoever is given a frame at this moment may miss.
+        self.all()[block as usize].fetch_or(WATCHED, Ordering::Relaxed);
     }
 
     /// The OS has taken a block's memory back. The caller has all of its frames.
     pub(crate) fn released(&self, block: u64) {
-        // Relaxed throughout: handed to the next user with the frames.
+        // Relaxed throughout: handed to the next user with the frames. SeqCst for the note: as in `released_part`.
         for word in self.used(block as usize) {
             word.store(0, Ordering::Relaxed);
         }
-        let old = self.notes[block as usize].swap(FRESH | RELEASED, Ordering::Relaxed);
-        if old & RELEASED == 0 {
+        let fresh = |old: u32| Some((old & !(FLAGS | PARTED)).wrapping_add(GENERATION));
+        let old = self.all()[block as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
+        if old.is_ok_and(|old| old & RESIDENT != 0) {
             self.resident.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
+    /// The words of a block that a part of it lies in, each with the bits of the part.
+    fn words(&self, part: FrameRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let (start, len) = (part.start.get(), part.len());
+        let block = (start / PAGEBLOCK_FRAMES - self.first_block) as usize;
+        let first = start % PAGEBLOCK_FRAMES;
+        (first / 64..=(first + len - 1) / 64).map(move |word| {
+            let (from, to) = (first.max(word * 64), (first + len).min(word * 64 + 64));
+            (&self.used(block)[word as usize], (!0 >> (64 - (to - from))) << (from % 64))
+        })
+    }
+
+    /// Whether the OS backs nothing of a part of a block: nothing was handed out of it since it came. The caller has all of
+    /// its frames. With `huge` the OS backs a block as a whole as soon as one frame is used.
+    pub(crate) fn is_absent(&self, part: FrameRange, huge: bool) -> bool {
+        let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
+        // Relaxed: as in `is_noted`; the bits came with the frames.
+        let note = self.all()[block].load(Ordering::Relaxed);
+        note & USED_UP == 0
+            && (note & PARTED != 0 || !huge)
+            && self.words(part).all(|(word, mask)| word.load(Ordering::Relaxed) & mask == 0)
+    }
+
+    /// The OS has taken back a part of a block, of which the caller has all frames.
+    pub(crate) fn released_part(&self, part: FrameRange) {
+        // SeqCst: see `clear`, where somebody may be about to say that all frames of the block have been used. The bits of
+        // frames that are not the caller's are all set where the block was used up, and right where it was not.
+        self.words(part).for_each(|(word, mask)| _ = word.fetch_and(!mask, Ordering::SeqCst));
+        let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
+        let fresh = |old: u32| Some(((old & !USED_UP) | PARTED).wrapping_add(GENERATION));
+        let _ = self.all()[block].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
+    }
+
     /// How many blocks say that they are resident, counted one by one.
     pub(crate) fn count_resident(&self) -> u64 {
-        (0..self.blocks()).filter(|&block| self.is_resident(block)).count() as u64
+        (0..self.top()).filter(|&block| self.is_resident(block)).count() as u64
     }
 }
 
@@ -265,5 +375,57 @@ mod tests {
         notes.released(0);
         assert_eq!(notes.resident(), 0);
         assert_eq!(dirty(&notes, range(0, 512)), []);
+    }
+
+    #[test]
+    fn parts_that_were_given_back_are_absent_and_clean_and_the_rest_is_not() {
+        let notes = Notes::new(0, 2, false).unwrap();
+        assert_eq!(dirty(&notes, range(512, 512)), []);
+        assert!(!notes.is_noted(Pfn::new(600)));
+        // Over the end of a word.
+        notes.released_part(range(512 + 48, 32));
+        assert!(notes.is_absent(range(512 + 48, 16), false) && notes.is_absent(range(512 + 64, 16), false));
+        assert!(!notes.is_absent(range(512 + 32, 16), false) && !notes.is_absent(range(512 + 32, 32), false));
+        assert!(notes.is_news(Pfn::new(512 + 48), 1) && !notes.is_news(Pfn::new(512 + 32), 16));
+        assert_eq!((notes.resident(), notes.count_resident()), (1, 1));
+        assert_eq!(dirty(&notes, range(512, 512)), [(512, 48), (512 + 80, 512 - 80)]);
+        assert!(!notes.is_noted(Pfn::new(512)), "used up again");
+        assert_eq!(dirty(&notes, range(512 + 48, 32)), [(512 + 48, 32)]);
+    }
+
+    /// A thread uses the last frames of a block while parts of it are given back, over and over: what is said to be zero
+    /// was given back since it was last handed out.
+    #[test]
+    fn parts_given_back_while_others_use_the_block_up_are_clean_once() {
+        let notes = Notes::new(0, 1, false).unwrap();
+        dirty(&notes, range(0, 512));
+        std::thread::scope(|scope| {
+            for part in 0..4 {
+                let notes = &notes;
+                scope.spawn(move || {
+                    let mine = range(part * 128, 128);
+                    for _ in 0..20_000 {
+                        notes.released_part(mine);
+                        assert!(notes.is_absent(mine, false));
+                        assert_eq!(dirty(notes, mine), []);
+                        assert_eq!(dirty(notes, mine), [(mine.start.get(), 128)]);
+                    }
+                });
+            }
+        });
+        assert_eq!(dirty(&notes, range(0, 512)), [(0, 512)]);
+    }
+
+    /// As many blocks as 16 TiB have: addresses until they are used, and no walk over them.
+    #[test]
+    fn notes_of_blocks_never_used_take_no_memory() {
+        let notes = Notes::new(0, 1 << 23, false).unwrap();
+        let backed = || {
+            let mapped = |mapping: &Mapping| crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap();
+            mapped(&notes.notes) + mapped(&notes.used)
+        };
+        assert_eq!((backed(), notes.count_resident(), notes.top()), (0, 0, 0));
+        assert_eq!(dirty(&notes, range(512 * 1000, 512)), []);
+        assert_eq!((backed(), notes.count_resident(), notes.top()), (2, 1, 1001));
     }
 }

@@ -1,10 +1,13 @@
-//! Giving memory back to the OS: wholly free blocks, in batches, with one system call for each run of neighbours.
+//! Giving memory back to the OS: wholly free blocks and free runs of others, in batches, with one system call for each run of
+//! neighbours or for many.
 //!
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     32 taken:  one madvise for each run of neighbours, or one process_madvise for all of them
-//!                note the blocks as released, free them again
+//!     or else what is free in it, in chunks of 8 frames or more
+//! 32 blocks' worth taken:
+//!     one madvise for each run of neighbours, or one process_madvise for all of them
+//!     note the blocks and chunks as released, free them again
 //! ```
 //!
 //! - A block that is being released is *allocated*, so nobody else can get it; an allocation that fails meanwhile waits
@@ -13,8 +16,11 @@
 //!   allocator's `alloc_contig_range` would do as well but isolates first, pulling blocks in use out of threads' hands.
 //! - The highest first, because the allocator takes the lowest whole block it has: what stays is what is used next.
 //! - A pass with decay takes a block twice: the first time it notes that the block was found free, and gives it back as
-//!   it is; the second time it finds that nothing was handed out in between, so it was free all the time.
+//!   it is; the second time it finds that nothing was handed out in between, so it was free all the time. Of a block in use
+//!   it gives back what is free where nothing was handed out in between.
+//! - A chunk of which the OS backs nothing is not given back a second time: the notes tell.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +29,7 @@ use freehold::{AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order
 use crate::Error;
 use crate::arena::Inner;
 use crate::host::Host;
+use crate::memory::Backing;
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +46,8 @@ pub(crate) enum Which {
 pub struct Released {
     /// Blocks given back.
     pub blocks: u64,
+    /// Frames given back out of blocks in use.
+    pub frames: u64,
     /// Bytes given back.
     pub bytes: u64,
     /// System calls that took.
@@ -47,6 +56,28 @@ pub struct Released {
     pub seen: u64,
     /// The pass ended early because an allocation failed meanwhile.
     pub cut_short: bool,
+}
+
+thread_local! {
+    /// This thread is making a pass, for whose end it must not wait: the program's own allocator may be the arena, and a
+    /// pass keeps lists.
+    static IN_PASS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says so while it lives.
+struct Passing;
+
+impl Passing {
+    fn new() -> Self {
+        IN_PASS.set(true);
+        Self
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        IN_PASS.set(false);
+    }
 }
 
 /// State and counters of all passes of an arena.
@@ -59,6 +90,7 @@ pub(crate) struct Release {
     wanted: AtomicBool,
     pub(crate) passes: AtomicU64,
     pub(crate) blocks: AtomicU64,
+    pub(crate) frames: AtomicU64,
     pub(crate) calls: AtomicU64,
     /// Runs that the kernel would not take.
     pub(crate) refused: AtomicU64,
@@ -73,6 +105,7 @@ impl Release {
             wanted: AtomicBool::new(false),
             passes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
+            frames: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -87,7 +120,7 @@ impl Release {
     pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because a pass has it came
         // to the allocator after that pass took it, and so sees the pass counted.
-        if self.passes.load(Ordering::Acquire) == 0 {
+        if self.passes.load(Ordering::Acquire) == 0 || IN_PASS.get() {
             return None;
         }
         // Relaxed: a hint that saves waiting for the rest of the pass.
@@ -96,11 +129,19 @@ impl Release {
     }
 }
 
-/// Blocks taken out of the allocator, and what became of them.
+/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs more than the memory.
+const LEAST: Order = match Order::new(3) {
+    Some(order) => order,
+    None => Order::ZERO,
+};
+
+/// What has been taken out of the allocator, and what became of it.
 struct Pass<'a> {
     inner: &'a Inner,
     cpu: On<'a, 'static, Host>,
-    taken: Vec<u64>,
+    /// Whole blocks, and chunks of others. From the highest block down.
+    taken: Vec<FrameRange>,
+    frames: u64,
     released: Released,
     result: Result<(), Error>,
 }
@@ -110,6 +151,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     inner.core.check_fork()?;
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.lock();
+    let _passing = Passing::new();
     release.wanted.store(false, Ordering::Relaxed);
     // Release: see `hold_off`.
     release.passes.fetch_add(1, Ordering::Release);
@@ -120,12 +162,19 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
             let _ = engine.on(cpu).tick();
         }
     }
-    let mut pass =
-        Pass { inner, cpu: inner.core.keeper(), taken: Vec::new(), released: Released::default(), result: Ok(()) };
+    let mut pass = Pass {
+        inner,
+        cpu: inner.core.keeper(),
+        taken: Vec::new(),
+        frames: 0,
+        released: Released::default(),
+        result: Ok(()),
+    };
     pass.run(which);
     let Pass { released, result, .. } = pass;
     // Relaxed: statistics.
     release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
+    release.frames.fetch_add(released.frames, Ordering::Relaxed);
     release.calls.fetch_add(released.calls, Ordering::Relaxed);
     result?;
     Ok(released)
@@ -134,8 +183,8 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
 impl Pass<'_> {
     fn run(&mut self, which: Which) {
         let Inner { notes, release, .. } = self.inner;
-        let budget = if which == Which::All { u64::MAX } else { release.budget };
-        for block in (0..notes.blocks()).rev() {
+        let budget = if which == Which::All { u64::MAX } else { release.budget.saturating_mul(PAGEBLOCK_FRAMES) };
+        for block in (0..notes.top()).rev() {
             if !notes.is_resident(block) {
                 continue;
             }
@@ -143,40 +192,81 @@ impl Pass<'_> {
                 self.released.cut_short = true;
                 break;
             }
-            if self.released.blocks + self.taken.len() as u64 >= budget {
+            if self.released.bytes / FRAME_SIZE + self.frames >= budget {
                 break;
             }
-            if !self.take(block) {
-                continue;
-            }
-            if which == Which::Decayed && !notes.is_seen(block) {
-                notes.see(block);
-                self.released.seen += 1;
-                self.free(self.range(block, 1));
-                continue;
-            }
-            self.taken.push(block);
-            if self.taken.len() == release.batch {
+            self.visit(block, which);
+            if self.frames >= release.batch as u64 * PAGEBLOCK_FRAMES {
                 self.flush();
             }
         }
         self.flush();
-        self.inner.core.collect(self.released.seen);
+        self.inner.core.owe(self.released.seen);
+        self.inner.core.collect_owed();
     }
 
-    fn range(&self, block: u64, blocks: u64) -> FrameRange {
+    /// One block that the OS backs.
+    fn visit(&mut self, block: u64, which: Which) {
+        let notes = &self.inner.notes;
+        let (range, all) = (self.range(block), which == Which::All);
+        if self.take(Order::PAGEBLOCK, range).is_none() {
+            if all || notes.is_watched(block) {
+                self.take_parts(range);
+            } else {
+                notes.watch(block);
+            }
+        } else if all || notes.is_seen(block) {
+            self.taken.push(range);
+            self.frames += PAGEBLOCK_FRAMES;
+        } else {
+            notes.see(block);
+            self.released.seen += 1;
+            self.free(range);
+        }
+    }
+
+    fn range(&self, block: u64) -> FrameRange {
         let start = self.inner.memory.first().get() + block * PAGEBLOCK_FRAMES;
-        FrameRange { start: Pfn::new(start), end: Pfn::new(start + blocks * PAGEBLOCK_FRAMES) }
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start + PAGEBLOCK_FRAMES) }
     }
 
-    /// Takes a block out of the allocator, if it is wholly free.
-    fn take(&self, block: u64) -> bool {
-        let range = self.range(block, 1);
-        let request = Request::new(Order::PAGEBLOCK, Migratetype::Movable)
-            .from(range.start)
-            .below(range.end)
+    /// Takes a chunk of a block out of the allocator, if there is a free one.
+    fn take(&self, order: Order, block: FrameRange) -> Option<FrameRange> {
+        let request = Request::new(order, Migratetype::Movable)
+            .from(block.start)
+            .below(block.end)
             .flags(AllocFlags::NO_WATERMARKS);
-        self.cpu.alloc(request).is_ok()
+        let start = self.cpu.alloc(request).ok()?;
+        FrameRange::new(start, order.frames())
+    }
+
+    /// Takes what is free in a block in use and is backed.
+    fn take_parts(&mut self, block: FrameRange) {
+        if self.inner.memory.backing() == Backing::Hugetlb {
+            return;
+        }
+        let first = self.taken.len();
+        // The smallest first: where there is none there is nothing, and that is all that most blocks cost.
+        let Some(chunk) = self.take(LEAST, block) else { return };
+        self.taken.push(chunk);
+        let mut order = Order::PAGEBLOCK.get() - 1;
+        while let Some(size) = Order::new(order).filter(|&size| size >= LEAST) {
+            match self.take(size, block) {
+                Some(chunk) => self.taken.push(chunk),
+                None => order -= 1,
+            }
+        }
+        let huge = self.inner.memory.backing() == Backing::HugePages;
+        let mut at = first;
+        while at < self.taken.len() {
+            if self.inner.notes.is_absent(self.taken[at], huge) {
+                let absent = self.taken.swap_remove(at);
+                self.free(absent);
+            } else {
+                self.frames += self.taken[at].len();
+                at += 1;
+            }
+        }
     }
 
     fn free(&mut self, range: FrameRange) {
@@ -186,31 +276,40 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives the taken blocks back, to the OS first and then to the allocator.
+    /// Gives what was taken back, to the OS first and then to the allocator.
     fn flush(&mut self) {
         if self.taken.is_empty() {
             return;
         }
-        // They were taken from the highest down.
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for &block in self.taken.iter().rev() {
+        #[cfg(test)]
+        tests::taken();
+        self.taken.sort_unstable_by_key(|range| range.start);
+        let mut runs: Vec<FrameRange> = Vec::new();
+        for &range in &self.taken {
             match runs.last_mut() {
-                Some((first, len)) if *first + *len == block => *len += 1,
-                _ => runs.push((block, 1)),
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => runs.push(range),
             }
         }
-        let ranges: Vec<FrameRange> = runs.iter().map(|&(first, len)| self.range(first, len)).collect();
         let Inner { notes, memory, release, .. } = self.inner;
-        let mut done = 0;
-        let released = &mut self.released;
-        // SAFETY: these blocks are allocated to this pass, which has given them to nobody.
+        let first = memory.first().get();
+        let (taken, released, mut done) = (&self.taken, &mut self.released, 0);
+        // SAFETY: these frames are allocated to this pass, which has given them to nobody.
         let result = unsafe {
-            memory.release(&ranges, &mut released.calls, |run| {
+            memory.release(&runs, &mut released.calls, |run| {
                 done += 1;
-                let (first, len) = runs[run];
-                (first..first + len).for_each(|block| notes.released(block));
-                released.blocks += len;
-                released.bytes += ranges[run].len() * FRAME_SIZE;
+                let run = runs[run];
+                released.bytes += run.len() * FRAME_SIZE;
+                let at = taken.partition_point(|range| range.start < run.start);
+                for &range in taken[at..].iter().take_while(|range| range.end <= run.end) {
+                    if range.len() == PAGEBLOCK_FRAMES {
+                        notes.released((range.start.get() - first) / PAGEBLOCK_FRAMES);
+                        released.blocks += 1;
+                    } else {
+                        notes.released_part(range);
+                        released.frames += range.len();
+                    }
+                }
             })
         };
         // Relaxed: a statistic.
@@ -218,10 +317,75 @@ impl Pass<'_> {
         if self.result.is_ok() {
             self.result = result;
         }
-        for range in ranges {
-            self.free(range);
-        }
-        self.inner.core.collect(self.taken.len() as u64);
+        runs.into_iter().for_each(|run| self.free(run));
+        self.inner.core.owe(self.frames.div_ceil(PAGEBLOCK_FRAMES));
+        self.inner.core.collect_owed();
         self.taken.clear();
+        self.frames = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Arena;
+
+    type Meanwhile = Box<dyn FnOnce()>;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    }
+
+    /// Called when a pass has blocks in hand.
+    pub(super) fn taken() {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+    }
+
+    /// As a program's allocator would, for the lists that a pass keeps.
+    #[test]
+    fn an_allocation_that_fails_within_a_pass_does_not_wait_for_its_end() {
+        let arena: &'static Arena = Arena::with_size(8 << 20).unwrap().leak();
+        let used = arena.frames(arena.stats().frames - 512).unwrap();
+        drop(arena.frames(512).unwrap());
+        let (told, failed) = mpsc::channel();
+        std::thread::spawn(move || {
+            arena.trim().unwrap();
+            MEANWHILE.set(Some(Box::new(move || told.send(arena.frames(600).is_err()).unwrap())));
+            drop(arena.frames(512).unwrap());
+            arena.trim().unwrap();
+        });
+        assert_eq!(failed.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits for ever");
+        drop(used);
+    }
+
+    #[test]
+    fn what_a_pass_has_in_hand_is_not_missing_from_a_bulk_allocation() {
+        // A pass has two of the eight blocks in hand at a time.
+        let arena = Arena::builder(16 << 20).batch(2).build().unwrap();
+        drop(arena.frames(arena.stats().frames).unwrap());
+        let mut out = vec![Pfn::new(0); arena.stats().frames as usize];
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    // For whoever does not wait for the pass to be done with its call.
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut out), Ok(out.len()));
+        });
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free_bulk(&out) }.unwrap();
+        arena.validate().unwrap();
     }
 }

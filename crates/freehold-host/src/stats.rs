@@ -13,6 +13,8 @@ pub struct Stats {
     pub blocks_resident: u64,
     /// Blocks given back to the OS so far, each time counted.
     pub blocks_released: u64,
+    /// Frames given back out of blocks in use so far, each time counted.
+    pub frames_released: u64,
     /// Bytes given back to the OS so far.
     pub bytes_released: u64,
     /// System calls that took.

@@ -91,6 +91,13 @@ impl Mapping {
         mapped.map(drop).map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
     }
 
+    /// Keeps the kernel from using huge pages here, where it has any.
+    pub(crate) fn no_huge_pages(&self) {
+        let advice = rustix::mm::Advice::LinuxNoHugepage;
+        // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the advice, which is as good.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -134,6 +141,20 @@ pub(crate) unsafe fn dont_need_vectors(pidfd: BorrowedFd<'_>, ranges: &[Bytes]) 
         )
     };
     usize::try_from(done).map_err(|_| last_errno())
+}
+
+/// Makes pages fatal to touch without changing their mapping (`MADV_GUARD_INSTALL`); a new mapping in their place undoes it.
+///
+/// # Safety
+///
+/// Nobody uses these bytes.
+pub(crate) unsafe fn install_guards(range: (*mut u8, usize)) -> Result<(), Errno> {
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
+    // SAFETY: the caller's promise.
+    match unsafe { libc::madvise(range.0.cast(), range.1, MADV_GUARD_INSTALL) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
 }
 
 /// How `mbind(2)` places pages.

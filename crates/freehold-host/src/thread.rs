@@ -33,6 +33,8 @@ struct Fast {
 thread_local! {
     static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(ptr::null()) } }; WAYS] };
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it has a destructor.
+    static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a thread has in one arena.
@@ -148,6 +150,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
                 // A good moment to let go of arenas that are gone.
                 entries.retain(|entry| !entry.core.is_closed());
                 entries.push(Entry::new(core, id));
+                KNOWN.set(true);
                 entries.len() - 1
             }
         };
@@ -172,6 +175,44 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
             let guest = Guest { core, cpu: core.slots.join(&core.engine) };
             f(Cpu::Shared(core.engine.on(guest.cpu)))
         }
+    })
+}
+
+/// Runs `f`, which frees, on a CPU that takes no waiting to find: the calling thread's own or the one it shares, or else
+/// nobody's. A thread that has none here is not given one: making a CPU's slot ready takes locks, whose holder may be doing
+/// whatever.
+#[inline(always)]
+pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
+    match fast(core) {
+        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        None => enter_to_free_slow(core, f),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
+    core.check_fork()?;
+    let id = core.stamp.id();
+    let mut place = None;
+    if KNOWN.get() {
+        // Where the storage is gone already, nobody's CPU will do.
+        let _ = ENTRIES.try_with(|entries| {
+            let Ok(entries) = entries.try_borrow() else { return };
+            let Some(entry) = entries.iter().find(|entry| entry.id == id) else { return };
+            entry.cache();
+            place = match &entry.place {
+                Place::Exclusive(_, owned) => Some(Ok(&raw const **owned)),
+                Place::Shared(cpu) => Some(Err(*cpu)),
+                Place::Nowhere => None,
+            };
+        });
+    }
+    Ok(match place {
+        // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
+        Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
+        Some(Err(cpu)) => f(Cpu::Shared(core.engine.on(cpu))),
+        None => f(Cpu::Shared(core.keeper())),
     })
 }
 

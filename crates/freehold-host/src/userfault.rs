@@ -49,6 +49,14 @@ pub(crate) struct Fault {
     thread: u32,
 }
 
+#[cfg(test)]
+impl Fault {
+    /// Of a thread that there is not.
+    pub(crate) fn at(address: u64) -> Self {
+        Self { address, thread: u32::MAX }
+    }
+}
+
 /// One `userfaultfd`.
 ///
 /// In a forked child the descriptor is still the parent's: what is asked of it happens to the parent's memory. So there
@@ -141,8 +149,10 @@ impl Userfault {
 
     /// Whoever waits for these pages tries again.
     pub(crate) fn wake(&self, bytes: Bytes) {
-        // SAFETY: the structure is two words. It fails only where nothing is registered.
-        let _ = unsafe { self.ioctl(UFFDIO_WAKE, &mut range(bytes)) };
+        // It fails only where nothing is registered; but whoever waits would wait for ever, so that is tried more than once.
+        // SAFETY: the structure is two words.
+        let woken = || unsafe { self.ioctl(UFFDIO_WAKE, &mut range(bytes)) }.is_ok();
+        let _ = (0..100).any(|_| woken());
     }
 
     /// The next fault, if there is one.

@@ -4,6 +4,9 @@
 #[path = "../examples/buffer-pool.rs"]
 mod buffer_pool;
 #[allow(dead_code, reason = "as above")]
+#[path = "../examples/cache-of-pages.rs"]
+mod cache_of_pages;
+#[allow(dead_code, reason = "as above")]
 #[path = "../examples/fault-loop.rs"]
 mod fault_loop;
 #[allow(dead_code, reason = "as above")]
@@ -25,6 +28,14 @@ fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
         assert!(report.write_backs > 0 && report.most_frames > 1000 && report.most_frames <= 1024, "{report:?}");
         assert!(report.hits > report.misses / 2, "the accesses are skewed: {report:?}");
         assert_eq!(report.frames_left, 0);
+    }
+}
+
+#[test]
+fn the_cache_of_pages_keeps_what_is_in_use_and_what_was_written_to_in_time() {
+    match freehold_host::HostMmu::new(1, freehold_host::freehold_vm::VpnRange::new(Default::default(), 512).unwrap()) {
+        Ok(_) => assert_eq!(cache_of_pages::run().unwrap(), (51, 49, 1)),
+        Err(error) => drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED: {error}\n"))),
     }
 }
 

@@ -46,9 +46,15 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         drop(rest);
         blocks.truncate(4);
         let released = arena.trim().unwrap();
-        assert_eq!((released.blocks, released.bytes), (3, 3 * 2 * MIB), "{backing:?}");
+        // Of the block in use its other chunks of 8 frames, unless its memory is one piece.
+        let part = if backing == Backing::Hugetlb { 0 } else { BLOCK - 8 };
+        assert_eq!(
+            (released.blocks, released.frames, released.bytes),
+            (3, part, 3 * 2 * MIB + part * 4096),
+            "{backing:?}"
+        );
         assert_eq!(arena.stats().blocks_resident, 5);
-        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 5 * BLOCK);
+        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 5 * BLOCK - part);
         assert!(one.iter().all(|&byte| byte == 1) && blocks.iter().all(|block| block.iter().all(|&byte| byte == 1)));
         // Nothing is given back twice.
         assert_eq!(arena.trim().unwrap().blocks, 0);
@@ -56,7 +62,8 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         assert_eq!(arena.trim().unwrap().blocks, 5);
         assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
         let stats = arena.stats();
-        assert_eq!((stats.blocks_released, stats.bytes_released, stats.release_refused), (8, 16 * MIB, 0));
+        let bytes = 16 * MIB + part * 4096;
+        assert_eq!((stats.blocks_released, stats.bytes_released, stats.release_refused), (8, bytes, 0));
         assert_eq!(stats.passes, 3);
         // What was given back can be had again, and is zero.
         let again = arena.zeroed(4096).unwrap();
@@ -234,4 +241,63 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
     assert_eq!(arena.trim().unwrap().blocks, 2);
     assert_eq!(arena.frames_in_memory(range).unwrap(), 0);
     all_free(&arena);
+}
+
+/// Fills a gibibyte a frame at a time, keeps one in a thousand, and looks at what the kernel has.
+#[test]
+fn free_runs_within_blocks_in_use_are_given_back_once_and_are_zero_again() {
+    for backing in [Backing::Private, Backing::Memfd] {
+        let arena = Arena::builder(256 * MIB).backing(backing).build().unwrap();
+        let mut all: Vec<_> = (0..arena.stats().frames).map(|_| Some(arena.frames(1).unwrap())).collect();
+        for frame in all.iter_mut().flatten() {
+            frame[0] = 1;
+        }
+        let mut kept = 0;
+        for (i, frame) in all.iter_mut().enumerate() {
+            if (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < (1 << 32) / 1000 {
+                kept += 1;
+            } else {
+                *frame = None;
+            }
+        }
+        let resident = || arena.frames_in_memory(arena.range()).unwrap();
+        assert_eq!(resident(), arena.stats().frames);
+        let released = arena.trim().unwrap();
+        // At most the chunk of 8 that each one that is kept lies in.
+        assert!(resident() <= kept * 8, "{} frames resident for {kept} in use", resident());
+        assert_eq!(released.bytes, (arena.stats().frames - resident()) * 4096);
+        assert!(released.frames > 0 && released.calls < 20 + released.frames / 32, "{released:?}");
+        assert_eq!(arena.stats().bytes_released, released.bytes);
+        arena.validate().unwrap();
+        // Nothing is left to give back, and nothing is tried.
+        let again = arena.trim().unwrap();
+        assert_eq!((again.bytes, again.calls, again.cut_short), (0, 0, false));
+        // What was given back is zero without being written to, and what was kept is what it was.
+        assert!(all.iter().flatten().all(|frame| frame[0] == 1));
+        let before = resident();
+        let zero: Vec<_> = (0..1000).map(|_| arena.zeroed(16).unwrap()).collect();
+        // To read them is to map them, so that comes later.
+        assert!(resident() < before + 16 * kept, "frames were written to that were zero");
+        assert!(zero.iter().all(|frames| frames.iter().all(|&byte| byte == 0)));
+        drop((zero, all));
+        assert_eq!(arena.free_frames(), arena.stats().frames);
+        arena.trim().unwrap();
+        assert_eq!((resident(), arena.stats().blocks_resident), (0, 0));
+        arena.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_pass_gives_back_runs_of_blocks_of_which_nothing_was_handed_out_since_the_last() {
+    let arena = Arena::with_size(16 * MIB).unwrap();
+    let mut whole = arena.frames(512).unwrap();
+    whole.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    let (kept, rest) = whole.split(1).unwrap();
+    drop(rest);
+    assert_eq!(arena.pass().unwrap().bytes, 0);
+    let released = arena.pass().unwrap();
+    assert_eq!((released.blocks, released.frames), (0, 512 - 8));
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
+    assert_eq!(kept[0], 1);
+    assert_eq!(arena.pass().unwrap().calls, 0);
 }

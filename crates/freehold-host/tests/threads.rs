@@ -312,3 +312,30 @@ fn raw_calls_from_both_sides_and_in_bulk() {
         all_free(&arena);
     });
 }
+
+/// Threads that only free, and one that only allocates: what is freed is used again, so that no more memory is touched than
+/// was ever in use, but for what a CPU may hold.
+#[test]
+fn threads_that_only_free_do_not_make_the_arena_grow() {
+    both_locks(|lock| {
+        let arena = Arena::builder(256 * MIB).lock(lock).build().unwrap();
+        thread::scope(|scope| {
+            let arena = &arena;
+            let free = |receive: mpsc::Receiver<Vec<Frames<&Arena>>>| receive.into_iter().for_each(drop);
+            let (first, theirs) = mpsc::sync_channel(2);
+            scope.spawn(move || free(theirs));
+            let (second, theirs) = mpsc::sync_channel(2);
+            scope.spawn(move || free(theirs));
+            for round in 0..400 {
+                let mut frames: Vec<_> = (0..512).map(|_| arena.frames(1).unwrap()).collect();
+                frames.extend((0..8).map(|_| arena.frames(40).unwrap()));
+                frames.iter_mut().for_each(|frames| frames[0] = 1);
+                if round % 2 == 0 { &first } else { &second }.send(frames).unwrap();
+            }
+        });
+        // At most eight messages of 832 frames are under way: 13 blocks.
+        let resident = arena.stats().blocks_resident;
+        assert!(resident <= 40, "{resident} blocks were touched for 13 in use");
+        all_free(&arena);
+    });
+}

@@ -314,3 +314,36 @@ fn each_node_has_a_zone_and_threads_start_at_their_own() {
     here.frames(1).unwrap()[0] = 1;
     all_free(&here);
 }
+
+#[test]
+fn a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal() {
+    if !in_a_process_of_its_own("a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal") {
+        return;
+    }
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), maximum: before.maximum }).unwrap();
+    let error = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap_err();
+    assert!(matches!(error, Error::Os { errno: libc::EFBIG, .. }), "{error:?}");
+    assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+    setrlimit(Resource::Fsize, before).unwrap();
+    all_free(&Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap());
+}
+
+#[test]
+fn a_background_thread_without_decay_still_rests() {
+    let arena = Arena::builder(1 << 30).background(true).decay(std::time::Duration::ZERO).build().unwrap();
+    thread::sleep(std::time::Duration::from_millis(500));
+    // One for each 100 ms; without the rest it makes thousands.
+    assert!(arena.stats().passes <= 6, "{} passes in half a second", arena.stats().passes);
+}
+
+#[test]
+fn a_run_longer_than_any_order_is_named_by_its_length() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let error = arena.frames(1 << 20).unwrap_err();
+    assert_eq!(error, Error::NoRun { frames: 1 << 20 });
+    assert_eq!(
+        (error.to_string().as_str(), error.is_out_of_memory()),
+        ("there are no 1048576 free frames in a row", true)
+    );
+}

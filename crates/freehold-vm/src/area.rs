@@ -67,6 +67,9 @@ pub enum VmallocError {
     Alloc(AllocError),
     /// The host could not map them.
     Map(MapError),
+    /// The host could not take pages away, and they are as they were: the area stays, or, where it was freed lazily or was
+    /// being made, waits for a [purge](Vmalloc::purge) with its frames. Nothing is lost; trying again later may work.
+    Unmap(MapError),
     /// No area starts at that page, or it is being freed.
     NotAnArea {
         /// The page.
@@ -96,6 +99,7 @@ impl fmt::Display for VmallocError {
             Self::NoNodes => f.write_str("all nodes for areas or runs are in use; hand over larger slices"),
             Self::Alloc(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "{error}"),
+            Self::Unmap(error) => write!(f, "pages could not be taken away, and stay: {error}"),
             Self::NotAnArea { start } => write!(f, "no area starts at {start}, or it is being freed"),
             Self::WrongKind { start } => {
                 write!(f, "the area at {start} is of the other kind: vfree what vmalloc made, vunmap what vmap made")

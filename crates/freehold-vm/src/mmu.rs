@@ -12,6 +12,11 @@ use crate::{Access, Entry, Slots, SpaceId, Vpn, VpnRange};
 pub enum MapError {
     /// The machine has no memory for its own page tables.
     NoMemory,
+    /// The host has a limit, and it is reached.
+    Limit {
+        /// Its name, for whoever can raise it.
+        limit: &'static str,
+    },
     /// The host refused, with this error number.
     Host(i32),
 }
@@ -20,6 +25,7 @@ impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory => f.write_str("no memory for page tables"),
+            Self::Limit { limit } => write!(f, "a limit is reached: {limit}"),
             Self::Host(errno) => write!(f, "the host refused to map, error {errno}"),
         }
     }
@@ -90,6 +96,18 @@ pub trait Mmu: Sync {
     /// Returns when no CPU has an old translation of any of these pages, nor is in the middle of an access through
     /// one. One call a batch: several ranges, several folios, several address spaces.
     fn flush(&self, batch: &[Flush]);
+
+    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s all can: to be
+    /// overridden by a machine that may be unable to take translations away. Such a machine leaves them alone in
+    /// [`unmap`](Self::unmap).
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`]; some of the ranges may have been flushed then, each as a whole. To flush them again does no harm.
+    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
+        self.flush(batch);
+        Ok(())
+    }
 
     /// One turn of a wait for a lock.
     fn relax(&self) {
@@ -167,6 +185,9 @@ impl<M: Mmu> Mmu for &M {
     }
     fn flush(&self, batch: &[Flush]) {
         (**self).flush(batch);
+    }
+    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
+        (**self).try_flush(batch)
     }
     fn relax(&self) {
         (**self).relax();
@@ -260,6 +281,17 @@ impl FlushBatch {
         mmu.flush(self.ranges());
         self.len = 0;
         true
+    }
+
+    /// The same, for a machine that may be unable to: see [`Mmu::try_flush`].
+    ///
+    /// # Errors
+    ///
+    /// As there. The batch is empty afterwards in any case.
+    pub fn try_flush(&mut self, mmu: &impl Mmu) -> Result<(), MapError> {
+        let flushed = if self.len == 0 { Ok(()) } else { mmu.try_flush(self.ranges()) };
+        self.len = 0;
+        flushed
     }
 }
 

@@ -58,16 +58,21 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ) -> Result<(), VmallocError> {
         // Before anybody can purge it.
         self.unmap(range);
-        let waiting = self.with(|state| {
-            let next_lazy = state.lazy.replace(range.start);
-            if let Some(area) = state.areas.get_mut(range.start.get()) {
-                (area.kind, area.runs, area.next_lazy) = (Kind::Lazy, runs, next_lazy);
-            }
-            state.lazy_pages += range.len();
-            state.lazy_pages
-        });
+        let waiting = self.leave(range.start, range.len(), runs);
         count(&self.counters.areas_freed, 1);
         if waiting > self.lazy_max.get() { self.purge(frames).map(drop) } else { Ok(()) }
+    }
+
+    /// Leaves an area to a purge; returns how many pages wait for one.
+    pub(crate) fn leave(&self, start: Vpn, pages: u64, runs: Runs) -> u64 {
+        self.with(|state| {
+            let next_lazy = state.lazy.replace(start);
+            if let Some(area) = state.areas.get_mut(start.get()) {
+                (area.kind, area.runs, area.next_lazy) = (Kind::Lazy, runs, next_lazy);
+            }
+            state.lazy_pages += pages;
+            state.lazy_pages
+        })
     }
 
     /// Flushes what was freed lazily and frees its frames; returns how many pages that were. Waits for a purge that
@@ -78,45 +83,65 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// # Errors
     ///
     /// [`VmallocError::Free`], where somebody else has freed frames of an area; everything else has been done.
+    /// [`VmallocError::Unmap`], where the host could not take pages away: their areas wait for the next purge.
     pub fn purge(&self, frames: &impl FrameAllocator) -> Result<u64, VmallocError> {
         // One at a time, so that who purges for want of something comes back to find it free.
         lock::acquire(&self.purging, || self.mmu.relax());
         let turn = Turn(&self.purging);
         let (mut pages, mut result) = (0, Ok(()));
-        loop {
-            let mut areas = [VpnRange::default(); BATCH];
-            let mut runs = Runs::EMPTY;
-            let n = self.with(|state| {
-                let mut n = 0;
-                while let Some(area) = state.lazy.filter(|_| n < BATCH).and_then(|v| state.areas.get(v.get())) {
-                    state.lazy = area.value.next_lazy;
-                    state.lazy_pages -= area.value.pages;
-                    state.runs.append(&mut runs, area.value.runs);
-                    // With the guard page, behind which the next area begins.
-                    areas[n] = VpnRange { start: Vpn::new(area.start), end: Vpn::new(area.end) };
-                    pages += area.value.pages;
-                    n += 1;
-                }
-                n
-            });
+        while result.is_ok() {
+            let mut areas = [(VpnRange::default(), 0, Runs::EMPTY); BATCH];
+            let n = self.take_lazy(&mut areas);
             if n == 0 {
                 break;
             }
             let areas = &mut areas[..n];
-            areas.sort_unstable_by_key(|range| range.start);
+            areas.sort_unstable_by_key(|(range, ..)| range.start);
             let mut batch = FlushBatch::new();
-            for range in areas.iter() {
+            for (range, ..) in areas.iter() {
                 // As many ranges as areas fit.
                 let _ = batch.add(Flush { space: self.space, range: *range, kind: FlushKind::Unmapped });
             }
-            count(&self.counters.flushes, u64::from(batch.flush(&self.mmu)));
-            // Only now: who gets these addresses must not find old translations.
-            self.with(|state| areas.iter().for_each(|range| _ = state.areas.remove(range.start.get())));
-            result = result.and(self.free_runs(frames, runs, None));
+            count(&self.counters.flushes, 1);
+            let flushed = batch.try_flush(&self.mmu).is_ok();
+            let mut gone = Runs::EMPTY;
+            for (range, len, runs) in areas.iter() {
+                if !flushed {
+                    // Not all of them. One by one, so that it shows which.
+                    if let Err(error) = self.flush_one(*range) {
+                        self.leave(range.start, *len, *runs);
+                        result = Err(error);
+                        continue;
+                    }
+                }
+                pages += len;
+                // Only now: who gets these addresses must not find old translations.
+                self.with(|state| {
+                    state.areas.remove(range.start.get());
+                    state.runs.append(&mut gone, *runs);
+                });
+            }
+            result = result.and(self.free_runs(frames, gone, None).map_err(VmallocError::Free));
         }
         count(&self.counters.purges, u64::from(pages > 0));
         drop(turn);
-        result.map(|()| pages).map_err(VmallocError::Free)
+        result.map(|()| pages)
+    }
+
+    /// Takes areas that wait for a purge: each with its guard page, behind which the next one begins, the number of its
+    /// pages, and its runs. Returns how many.
+    fn take_lazy(&self, areas: &mut [(VpnRange, u64, Runs); BATCH]) -> usize {
+        self.with(|state| {
+            let mut n = 0;
+            while let Some(area) = state.lazy.filter(|_| n < BATCH).and_then(|v| state.areas.get(v.get())) {
+                state.lazy = area.value.next_lazy;
+                state.lazy_pages -= area.value.pages;
+                let range = VpnRange { start: Vpn::new(area.start), end: Vpn::new(area.end) };
+                areas[n] = (range, area.value.pages, area.value.runs);
+                n += 1;
+            }
+            n
+        })
     }
 
     /// Somebody has run out of something: whether trying again may help.

@@ -227,6 +227,32 @@ impl<'m> RunArena<'m> {
         Ok(Runs { head: first, tail: last, count })
     }
 
+    /// Puts back what [`punch`](Self::punch) has just taken out from `from` on. O(runs before it).
+    pub(crate) fn refill(&mut self, runs: &mut Runs, from: u64, taken: Runs) {
+        if taken.head == NIL {
+            return;
+        }
+        let (mut before, mut n, mut at) = (NIL, runs.head, 0);
+        while n != NIL && at < from {
+            let node = self.node(n);
+            at += node.len;
+            (before, n) = (n, node.next);
+        }
+        // The hole.
+        let after = self.node(n).next;
+        if before == NIL {
+            runs.head = taken.head;
+        } else {
+            self.nodes[before as usize].next = taken.head;
+        }
+        self.nodes[taken.tail as usize].next = after;
+        if after == NIL {
+            runs.tail = taken.tail;
+        }
+        runs.count = runs.count + taken.count - 1;
+        self.give(n);
+    }
+
     /// Brings the runs into rising order of frames and joins those that touch: the fewest runs there can be, whatever
     /// the order of the pages was. O(runs) where they are in order, O(runs log runs) otherwise; no memory.
     pub(crate) fn coalesce(&mut self, runs: &mut Runs) {

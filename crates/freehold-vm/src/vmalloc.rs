@@ -242,8 +242,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let mut left = layout.pages;
         let filled = self.fill(frames, &mut runs, &mut left, base);
         count(&self.counters.frames, layout.pages - left);
-        let made = filled.and_then(|()| self.map_runs(start, &runs, layout.access, base));
-        if let Err(error) = made {
+        let made = filled.map_err(|error| (error, 0)).and_then(|()| self.map_runs(start, &runs, layout.access, base));
+        if let Err((error, mapped)) = made {
+            if mapped > 0 && self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) }).is_err() {
+                self.leave(start, layout.pages, runs);
+                return Err(error);
+            }
             // What was allocated is this call's own, so that freeing it cannot fail.
             let _ = self.free_runs(frames, runs, Some(start));
             return Err(error);
@@ -311,8 +315,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         Ok(())
     }
 
-    /// Maps an area's runs from its start on, each with one call.
-    fn map_runs(&self, start: Vpn, runs: &Runs, access: Access, base: Order) -> Result<(), VmallocError> {
+    /// Maps an area's runs from its start on, each with one call; says how many pages have been mapped where that fails.
+    fn map_runs(&self, start: Vpn, runs: &Runs, access: Access, base: Order) -> Result<(), (VmallocError, u64)> {
         let mut mapped = 0;
         let mut cursor = runs.cursor();
         loop {
@@ -329,10 +333,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             });
             for (at, run) in &some[..n] {
                 if let Err(error) = self.mmu.map(self.space, start.plus(*at), *run, access, base) {
-                    if mapped > 0 {
-                        self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) });
-                    }
-                    return Err(VmallocError::Map(error));
+                    return Err((VmallocError::Map(error), mapped));
                 }
                 count(&self.counters.maps, 1);
                 mapped = at + run.len();
@@ -348,10 +349,16 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         count(&self.counters.unmaps, 1);
     }
 
-    fn unmap_and_flush(&self, range: VpnRange) {
+    fn unmap_and_flush(&self, range: VpnRange) -> Result<(), VmallocError> {
         self.unmap(range);
-        self.mmu.flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }]);
+        self.flush_one(range)
+    }
+
+    pub(crate) fn flush_one(&self, range: VpnRange) -> Result<(), VmallocError> {
         count(&self.counters.flushes, 1);
+        self.mmu
+            .try_flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }])
+            .map_err(VmallocError::Unmap)
     }
 
     /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that starts at `area`.
@@ -436,7 +443,10 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         if self.lazy_max.get() > 0 {
             return self.free_later(frames, range, runs);
         }
-        self.unmap_and_flush(range);
+        if let Err(error) = self.unmap_and_flush(range) {
+            self.publish(start, Kind::Owned, runs);
+            return Err(error);
+        }
         count(&self.counters.areas_freed, 1);
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
     }
@@ -451,7 +461,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let mut result = Ok(());
         for starts in starts.chunks(crate::BATCH) {
             let mut batch = FlushBatch::new();
-            let mut claimed = [(Vpn::new(0), Runs::EMPTY); crate::BATCH];
+            let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
             let mut n = 0;
             for start in starts {
                 match self.claim(*start, Kind::Owned) {
@@ -459,16 +469,25 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                         self.unmap(range);
                         // As many ranges as areas fit.
                         let _ = batch.add(Flush { space: self.space, range, kind: FlushKind::Unmapped });
-                        claimed[n] = (*start, runs);
+                        claimed[n] = (range, runs);
                         n += 1;
                     }
                     Err(error) => result = result.and(Err(error)),
                 }
             }
-            count(&self.counters.flushes, u64::from(batch.flush(&self.mmu)));
-            for (start, runs) in &claimed[..n] {
+            count(&self.counters.flushes, u64::from(!batch.is_empty()));
+            let flushed = batch.try_flush(&self.mmu).is_ok();
+            for (range, runs) in &claimed[..n] {
+                if !flushed {
+                    // Not all of them. One by one, so that it shows which.
+                    if let Err(error) = self.flush_one(*range) {
+                        self.publish(range.start, Kind::Owned, *runs);
+                        result = result.and(Err(error));
+                        continue;
+                    }
+                }
                 count(&self.counters.areas_freed, 1);
-                result = result.and(self.free_runs(frames, *runs, Some(*start)).map_err(VmallocError::Free));
+                result = result.and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
             }
         }
         result
@@ -483,8 +502,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub fn unmap_part(&self, frames: &impl FrameAllocator, start: Vpn, range: VpnRange) -> Result<(), VmallocError> {
         let (area, mut runs) = self.claim(start, Kind::Owned)?;
         let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
-        let out = if inside {
-            let (from, to) = (range.start.get() - start.get(), range.end.get() - start.get());
+        let (from, to) = (range.start.get().wrapping_sub(start.get()), range.end.get().wrapping_sub(start.get()));
+        let mut out = if inside {
             let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
             let mut out = punch(&mut runs);
             if out.is_err() && self.purge_for_want(frames) {
@@ -494,8 +513,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         } else {
             Err(VmallocError::OutOfArea { range })
         };
-        if out.is_ok() {
-            self.unmap_and_flush(range);
+        if let Ok(taken) = out {
+            if let Err(error) = self.unmap_and_flush(range) {
+                self.with(|state| state.runs.refill(&mut runs, from, taken));
+                out = Err(error);
+            }
         }
         self.publish(start, Kind::Owned, runs);
         self.free_runs(frames, out?, None).map_err(VmallocError::Free)
@@ -519,7 +541,10 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// See [`VmallocError`]; nothing has changed then.
     pub fn vunmap(&self, start: Vpn) -> Result<(), VmallocError> {
         let (range, _) = self.claim(start, Kind::Borrowed)?;
-        self.unmap_and_flush(range);
+        if let Err(error) = self.unmap_and_flush(range) {
+            self.publish(start, Kind::Borrowed, Runs::EMPTY);
+            return Err(error);
+        }
         self.unreserve(start);
         count(&self.counters.areas_freed, 1);
         Ok(())
@@ -551,10 +576,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         for run in pages.chunk_by(|a, b| a.get().wrapping_add(1) == b.get()) {
             let frames = FrameRange { start: run[0], end: Pfn::new(run[0].get() + run.len() as u64) };
             if let Err(error) = self.mmu.map(self.space, start.plus(at), frames, access, Order::ZERO) {
-                if at > 0 {
-                    self.unmap_and_flush(VpnRange { start, end: start.plus(at) });
+                if at > 0 && self.unmap_and_flush(VpnRange { start, end: start.plus(at) }).is_err() {
+                    self.leave(start, pages.len() as u64, Runs::EMPTY);
+                } else {
+                    self.unreserve(start);
                 }
-                self.unreserve(start);
                 return Err(VmallocError::Map(error));
             }
             count(&self.counters.maps, 1);

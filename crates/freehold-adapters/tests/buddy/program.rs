@@ -108,7 +108,31 @@ pub(crate) fn edges() -> Vec<Option<usize>> {
     seen.push(rest.alloc_at(0x5000, 1)); // not there
     rest.dealloc(0x4800, 256);
     seen.push(rest.alloc_at(0x4880, 1));
-    seen.push(rest.alloc(0).map(|_| 0)); // counts as one
+    seen
+}
+
+/// What is left for larger requests at the ends of memory after smaller ones.
+pub(crate) fn ends() -> Vec<Option<usize>> {
+    let mut seen = Vec::new();
+    let mut three = FrameAllocator::<33>::new();
+    three.add_frame(0, 3);
+    seen.extend([three.alloc(1), three.alloc(2), three.alloc(1)]);
+    three.dealloc(2, 1);
+    seen.push(three.alloc(1));
+    // Ends of 1, 2 and 4 frames before a multiple of 512, and of 8 and 1 behind another.
+    let mut frames = FrameAllocator::<33>::new();
+    frames.add_frame(512 - 7, 1024 + 9);
+    let sizes = [1, 1, 2, 4, 8];
+    let mut taken = 0;
+    for size in sizes {
+        let first = frames.alloc(size);
+        taken += size;
+        seen.push(first.map(|first| usize::from((512..1024).contains(&first))));
+    }
+    // The block in the middle is whole.
+    seen.push(frames.alloc(512));
+    assert_eq!(taken, 16);
+    seen.push(frames.alloc(1));
     seen
 }
 

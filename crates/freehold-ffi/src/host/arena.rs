@@ -1,5 +1,10 @@
 //! The arena, and its frames by number.
 
+use core::mem::ManuallyDrop;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
 
@@ -12,12 +17,45 @@ use crate::status::Status;
 ///
 /// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every call is refused with
 /// `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
-pub struct Arena(pub(crate) HostArena);
+pub struct Arena {
+    /// `LIVE`, or `ENDED`; in whatever else a pointer points to, most likely neither.
+    magic: AtomicU64,
+    arena: ManuallyDrop<HostArena>,
+}
+
+const LIVE: u64 = 0xF4EE_401D_A4E7_A11E;
+const ENDED: u64 = 0xF4EE_401D_DEAD_A4E7;
+
+/// The handles of ended arenas, a few words each. They are kept, so that who still uses one is told so, and does not read
+/// memory that is somebody else's by now.
+static ENDED_HANDLES: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 
 impl Arena {
     pub(crate) fn boxed(arena: HostArena) -> *mut Self {
-        Box::into_raw(Box::new(Self(arena)))
+        Box::into_raw(Box::new(Self { magic: AtomicU64::new(LIVE), arena: ManuallyDrop::new(arena) }))
     }
+
+    fn check(&self) -> Result<(), Failure> {
+        // Relaxed: who ends an arena while others use it has broken a promise; this is to find those who come later.
+        match self.magic.load(Ordering::Relaxed) {
+            LIVE => Ok(()),
+            ENDED => Err(Failure::Ended),
+            magic => Err(Failure::Argument { what: "arena", value: magic, allowed: "a pointer to an arena" }),
+        }
+    }
+}
+
+/// The arena behind a handle, unless that is null, has been destroyed or is none.
+///
+/// # Safety
+///
+/// Null, or a pointer to an arena, or to other memory that can be read.
+#[inline(always)]
+pub(crate) unsafe fn live<'a>(arena: *const Arena) -> Result<&'a HostArena, Failure> {
+    // SAFETY: the caller's promise.
+    let this = unsafe { shared(arena, "arena")? };
+    this.check()?;
+    Ok(&this.arena)
 }
 
 /// The arena's form of a request, which has no limits.
@@ -56,20 +94,32 @@ pub unsafe extern "C" fn freehold_arena_new(bytes: u64, arena: *mut *mut Arena, 
     }
 }
 
-/// Ends an arena; its memory goes back to the OS, frames that are still allocated included. A null pointer is fine and
-/// does nothing.
+/// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are still allocated included. A
+/// null arena is fine and nothing is done. Whoever uses another copy of the pointer later is told `FREEHOLD_STATUS_ENDED`.
 ///
 /// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
 /// have ended.
 ///
 /// # Safety
 ///
-/// `arena` is null or comes from this library and is not destroyed.
+/// `arena` is null or can be written to, and what it points to is null or comes from this library; `error` is null or can
+/// be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut Arena) {
-    if !arena.is_null() {
-        // SAFETY: the caller's promise; it was made by `Box::into_raw`.
-        drop(unsafe { Box::from_raw(arena) });
+pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut *mut Arena, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let handle = arena.as_mut().ok_or(Failure::Null("arena"))?;
+            let Some(this) = handle.as_mut() else { return Ok(()) };
+            this.check()?;
+            // Relaxed: as in `check`.
+            this.magic.store(ENDED, Ordering::Relaxed);
+            ManuallyDrop::drop(&mut this.arena);
+            // What a thread that panicked has left is as good as ever.
+            ENDED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(this);
+            *handle = ptr::null_mut();
+            Ok(())
+        })
     }
 }
 
@@ -94,7 +144,7 @@ pub unsafe extern "C" fn freehold_arena_alloc(
         answer(error, || {
             wanted(pfn, "pfn")?;
             let request = frame_request(shared(request, "request")?)?;
-            put(pfn, "pfn", shared(arena, "arena")?.0.request(request)?.get())
+            put(pfn, "pfn", live(arena)?.request(request)?.get())
         })
     }
 }
@@ -122,7 +172,7 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
         answer(error, || {
             wanted(allocated, "allocated")?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(allocated, "allocated", shared(arena, "arena")?.0.alloc_bulk(self::migratetype(migratetype)?, out)?)
+            put(allocated, "allocated", live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
         })
     }
 }
@@ -143,7 +193,7 @@ pub unsafe extern "C" fn freehold_arena_free(arena: *const Arena, pfn: u64, orde
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.free(Pfn::new(pfn), self::order(order)?)?;
+            live(arena)?.free(Pfn::new(pfn), self::order(order)?)?;
             Ok(())
         })
     }
@@ -167,7 +217,7 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.free_range(frames(start, end))?;
+            live(arena)?.free_range(frames(start, end))?;
             Ok(())
         })
     }
@@ -192,7 +242,7 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
+            live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
             Ok(())
         })
     }
@@ -209,7 +259,7 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_current_cpu(arena: *const Arena, cpu: *mut u16, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(cpu, "cpu", shared(arena, "arena")?.0.current_cpu()?.get())) }
+    unsafe { answer(error, || put(cpu, "cpu", live(arena)?.current_cpu()?.get())) }
 }
 
 /// Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
@@ -226,7 +276,7 @@ pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut E
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.flush()?;
+            live(arena)?.flush()?;
             Ok(())
         })
     }
@@ -245,7 +295,7 @@ pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut E
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.drain()?;
+            live(arena)?.drain()?;
             Ok(())
         })
     }
@@ -265,7 +315,7 @@ pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mu
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.validate()?;
+            live(arena)?.validate()?;
             Ok(())
         })
     }

@@ -8,7 +8,7 @@ use freehold_host::Frames as HostFrames;
 
 use crate::arguments::{frames, put, shared, wanted};
 use crate::error::{Error, Failure, answer};
-use crate::host::arena::{Arena, frame_request};
+use crate::host::arena::{Arena, frame_request, live};
 use crate::request::Request;
 use crate::status::Status;
 
@@ -22,15 +22,25 @@ pub struct Frames {
     pub pfn: u64,
     /// How many frames, of 4096 bytes each.
     pub count: u64,
+    /// Their arena; null where there are no frames.
+    pub arena: *const Arena,
 }
 
-const NONE: Frames = Frames { memory: ptr::null_mut(), pfn: 0, count: 0 };
+const NONE: Frames = Frames { memory: ptr::null_mut(), pfn: 0, count: 0, arena: ptr::null() };
 
-fn out(frames: HostFrames<&freehold_host::Arena>) -> Result<Frames, Failure> {
+fn out(handle: *const Arena, frames: HostFrames<&freehold_host::Arena>) -> Frames {
     let arena = *frames.arena();
     let range = frames.into_raw();
     let memory = arena.pointer(range.start).map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast());
-    Ok(Frames { memory, pfn: range.start.get(), count: range.len() })
+    Frames { memory, pfn: range.start.get(), count: range.len(), arena: handle }
+}
+
+/// Refuses frames of another arena than the caller thinks.
+fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(), Failure> {
+    if frames.arena == arena {
+        return Ok(());
+    }
+    Err(Failure::Argument { what: "frames.arena", value: frames.arena.addr() as u64, allowed })
 }
 
 /// So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
@@ -54,8 +64,7 @@ pub unsafe extern "C" fn freehold_arena_frames(
     unsafe {
         answer(error, || {
             wanted(out, "out")?;
-            let arena = &shared(arena, "arena")?.0;
-            put(out, "out", self::out(arena.frames(count)?)?)
+            put(out, "out", self::out(arena, live(arena)?.frames(count)?))
         })
     }
 }
@@ -79,8 +88,7 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     unsafe {
         answer(error, || {
             wanted(out, "out")?;
-            let arena = &shared(arena, "arena")?.0;
-            put(out, "out", self::out(arena.zeroed(count)?)?)
+            put(out, "out", self::out(arena, live(arena)?.zeroed(count)?))
         })
     }
 }
@@ -104,13 +112,45 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
     unsafe {
         answer(error, || {
             wanted(out, "out")?;
-            let arena = &shared(arena, "arena")?.0;
-            put(out, "out", self::out(HostFrames::from_request(arena, frame_request(shared(request, "request")?)?)?)?)
+            let wanted = frame_request(shared(request, "request")?)?;
+            put(out, "out", self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
         })
     }
 }
 
-/// Gives frames back, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
+/// left.
+///
+/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+///
+/// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed;
+/// `frames` is null or can be written to, and came from here; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_extend_frames(
+    arena: *const Arena,
+    frames: *mut Frames,
+    more: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
+            same(these, arena, "the arena that the frames are of")?;
+            let range = self::frames(these.pfn, these.pfn.wrapping_add(these.count));
+            let mut handle = HostFrames::from_raw(live(arena)?, range)?;
+            let extended = handle.try_extend(more);
+            these.count = handle.into_raw().len();
+            Ok(extended?)
+        })
+    }
+}
+
+/// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -130,7 +170,8 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
         answer(error, || {
             let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
             if these.count > 0 {
-                let arena = &shared(arena, "arena")?.0;
+                same(these, arena, "the arena that the frames are given to")?;
+                let arena = live(arena)?;
                 // A single frame takes the allocator's fast path.
                 if these.count == 1 {
                     arena.free(freehold::Pfn::new(these.pfn), freehold::Order::ZERO)?;
@@ -166,6 +207,13 @@ pub unsafe extern "C" fn freehold_frames_split(
         answer(error, || {
             wanted(rest, "rest")?;
             wanted(first, "first")?;
+            if ptr::eq(first, rest) {
+                return Err(Failure::Argument {
+                    what: "rest",
+                    value: rest.addr() as u64,
+                    allowed: "another than first",
+                });
+            }
             let all = *first;
             if count == 0 || count >= all.count {
                 let allowed = "at least 1 and less than there are frames";
@@ -173,20 +221,20 @@ pub unsafe extern "C" fn freehold_frames_split(
             }
             let memory = all.memory.wrapping_byte_add((count * FRAME_SIZE) as usize);
             put(first, "first", Frames { count, ..all })?;
-            put(rest, "rest", Frames { memory, pfn: all.pfn + count, count: all.count - count })
+            put(rest, "rest", Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all })
         })
     }
 }
 
 /// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
 ///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours; both are as they were then.
+/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas; both are as they were then.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
 ///
 /// # Safety
 ///
-/// `first`, `other` and `error` are null or can be written to; both came from here, from the same arena.
+/// `first`, `other` and `error` are null or can be written to; both came from here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_merge(first: *mut Frames, other: *mut Frames, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -195,6 +243,7 @@ pub unsafe extern "C" fn freehold_frames_merge(first: *mut Frames, other: *mut F
             wanted(first, "first")?;
             wanted(other, "other")?;
             let (a, b) = (*first, *other);
+            same(&b, a.arena, "the arena of first")?;
             let (low, high) = if a.pfn < b.pfn { (a, b) } else { (b, a) };
             if a.count == 0 || b.count == 0 || low.pfn.checked_add(low.count) != Some(high.pfn) {
                 return Err(Failure::Argument { what: "other.pfn", value: b.pfn, allowed: "a neighbour of first" });

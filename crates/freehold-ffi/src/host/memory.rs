@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 use freehold::Pfn;
 use freehold_host::{Backing, OnFork, Released as HostReleased};
 
-use crate::arguments::{frames, put, shared};
+use crate::arguments::{frames, put};
 use crate::config::FrameRange;
 use crate::error::{Error, FREEHOLD_NO_PFN, answer};
-use crate::host::arena::Arena;
+use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
 /// What giving memory back to the OS did.
@@ -27,12 +27,14 @@ pub struct Released {
     pub seen: u64,
     /// The pass ended early because an allocation failed meanwhile.
     pub cut_short: bool,
+    /// Frames given back out of blocks in use.
+    pub frames: u64,
 }
 
 impl From<HostReleased> for Released {
     fn from(released: HostReleased) -> Self {
-        let HostReleased { blocks, bytes, calls, seen, cut_short, .. } = released;
-        Self { blocks, bytes, calls, seen, cut_short }
+        let HostReleased { blocks, frames, bytes, calls, seen, cut_short, .. } = released;
+        Self { blocks, bytes, calls, seen, cut_short, frames }
     }
 }
 
@@ -47,8 +49,8 @@ impl From<HostReleased> for Released {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }
-        .and_then(|arena| arena.0.pointer(Pfn::new(pfn)))
+    unsafe { live(arena).ok() }
+        .and_then(|arena| arena.pointer(Pfn::new(pfn)))
         .map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast())
 }
 
@@ -63,7 +65,7 @@ pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.and_then(|arena| arena.0.pfn_of(pointer.cast())).map_or(FREEHOLD_NO_PFN, Pfn::get)
+    unsafe { live(arena).ok() }.and_then(|arena| arena.pfn_of(pointer.cast())).map_or(FREEHOLD_NO_PFN, Pfn::get)
 }
 
 /// All frames there are.
@@ -77,8 +79,8 @@ pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.map_or(FrameRange::default(), |arena| {
-        let range = arena.0.range();
+    unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| {
+        let range = arena.range();
         FrameRange { start: range.start.get(), end: range.end.get() }
     })
 }
@@ -96,7 +98,7 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref().and_then(|arena| arena.0.memfd()) }.map_or(-1, |file| file.as_raw_fd())
+    unsafe { live(arena).ok().and_then(|arena| arena.memfd()) }.map_or(-1, |file| file.as_raw_fd())
 }
 
 /// Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
@@ -110,7 +112,7 @@ pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.and_then(|arena| arena.0.offset(Pfn::new(pfn))).map_or(-1, |offset| offset as i64)
+    unsafe { live(arena).ok() }.and_then(|arena| arena.offset(Pfn::new(pfn))).map_or(-1, |offset| offset as i64)
 }
 
 /// What the frames are made of: a `freehold_backing`; -1 for a null arena.
@@ -124,7 +126,7 @@ pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.map_or(-1, |arena| match arena.0.backing() {
+    unsafe { live(arena).ok() }.map_or(-1, |arena| match arena.backing() {
         Backing::Private => 0,
         Backing::Memfd => 1,
         Backing::HugePages => 2,
@@ -144,7 +146,7 @@ pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.map_or(-1, |arena| match arena.0.on_fork() {
+    unsafe { live(arena).ok() }.map_or(-1, |arena| match arena.on_fork() {
         OnFork::Copy => 0,
         OnFork::Unmapped => 1,
         _ => -1,
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn freehold_arena_populate(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(arena, "arena")?.0.populate(frames(start, end))?;
+            live(arena)?.populate(frames(start, end))?;
             Ok(())
         })
     }
@@ -196,7 +198,7 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(count, "count", shared(arena, "arena")?.0.frames_in_memory(frames(start, end))?)) }
+    unsafe { answer(error, || put(count, "count", live(arena)?.frames_in_memory(frames(start, end))?)) }
 }
 
 /// Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
@@ -218,7 +220,7 @@ pub unsafe extern "C" fn freehold_arena_trim(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let done = shared(arena, "arena")?.0.trim()?;
+            let done = live(arena)?.trim()?;
             if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
         })
     }
@@ -243,7 +245,7 @@ pub unsafe extern "C" fn freehold_arena_pass(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let done = shared(arena, "arena")?.0.pass()?;
+            let done = live(arena)?.pass()?;
             if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
         })
     }

@@ -1,8 +1,8 @@
 //! What an arena tells about itself.
 
-use crate::arguments::{put, shared, wanted};
+use crate::arguments::{put, wanted};
 use crate::error::{Error, answer};
-use crate::host::arena::Arena;
+use crate::host::arena::{Arena, live};
 use crate::stats::{Totals, ZoneStats, no_zone};
 use crate::status::Status;
 
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn freehold_arena_read_stats(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(stats, "stats", shared(arena, "arena")?.0.stats().into())) }
+    unsafe { answer(error, || put(stats, "stats", live(arena)?.stats().into())) }
 }
 
 /// How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn freehold_arena_read_stats(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { arena.as_ref() }.map_or(0, |arena| arena.0.free_frames())
+    unsafe { live(arena).ok() }.map_or(0, |arena| arena.free_frames())
 }
 
 /// The allocator's view of one zone; there is one for each memory node.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn freehold_arena_read_zone_stats(
     unsafe {
         answer(error, || {
             wanted(stats, "stats")?;
-            let found = shared(arena, "arena")?.0.zone_stats(zone);
+            let found = live(arena)?.zone_stats(zone);
             put(stats, "stats", found.ok_or_else(|| no_zone(zone))?.into())
         })
     }
@@ -136,5 +136,5 @@ pub unsafe extern "C" fn freehold_arena_read_totals(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(totals, "totals", shared(arena, "arena")?.0.totals().into())) }
+    unsafe { answer(error, || put(totals, "totals", live(arena)?.totals().into())) }
 }

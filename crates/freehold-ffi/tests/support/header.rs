@@ -18,5 +18,104 @@ pub(crate) fn generate() -> String {
         .expect("cbindgen reads the sources");
     let mut header = Vec::new();
     bindings.write(&mut header);
-    String::from_utf8(header).expect("the sources are UTF-8")
+    readable(&String::from_utf8(header).expect("the sources are UTF-8"))
+}
+
+/// What precedes the first function of each group.
+const GROUPS: [(&str, &str); 10] = [
+    ("freehold_config_init", "The bare allocator: making it"),
+    ("freehold_zone_count", "The bare allocator: looking at it, watermarks, ranges"),
+    ("freehold_alloc", "The bare allocator: on the CPU that the platform names"),
+    ("freehold_arena_new", "The arena: making it, frames by number"),
+    ("freehold_arena_builder_new", "The arena: its knobs"),
+    ("freehold_arena_frames", "The arena: frames as memory"),
+    ("freehold_cpu_online", "The bare allocator: CPUs and memory that come and go"),
+    ("freehold_on_alloc", "The bare allocator: on a CPU that the caller names"),
+    ("freehold_own", "The bare allocator: on a CPU that the caller has for itself"),
+    ("freehold_read_cpu_stats", "The bare allocator: statistics. Errors and versions"),
+];
+
+/// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name of an enum, and the former
+/// no `//`; what every pointer must be is said once, at the top; and functions come in groups.
+fn readable(header: &str) -> String {
+    let lines: Vec<String> = header.lines().map(without_line_comment).collect();
+    let mut out = String::new();
+    let mut groups = GROUPS.len();
+    let mut at = 0;
+    while at < lines.len() {
+        if lines[at] != "/**" {
+            // An enum's last name, perhaps with the end of a condition behind it.
+            let ends =
+                lines[at + 1..].iter().find(|line| !line.starts_with('#')).is_some_and(|line| line.starts_with('}'));
+            out += lines[at].strip_suffix(',').filter(|_| ends).unwrap_or(&lines[at]);
+            out.push('\n');
+            at += 1;
+            continue;
+        }
+        let end = at + lines[at..].iter().position(|line| line == " */").expect("a comment ends");
+        if let Some((_, title)) = GROUPS.iter().find(|(first, _)| declares(&lines[end + 1], first)) {
+            out += &format!("/* ---- {title} ---- */\n\n");
+            groups -= 1;
+        }
+        out += &folded(&lines[at..=end]);
+        at = end + 1;
+    }
+    assert_eq!(groups, 0, "a group begins with no function that there is");
+    // One condition for neighbours that all have it.
+    out.replace("#endif\n\n#if defined(FREEHOLD_HOSTED)\n", "\n")
+}
+
+/// Marks of sentences on safety that the top of the header has for all functions.
+const SAID_ONCE: [&str; 14] = [
+    "is null",
+    "are null",
+    "can be written to",
+    "can be read",
+    "and is not destroyed",
+    "comes from this library",
+    "And nothing else",
+    "A null arena has none",
+    "Nobody uses the frames",
+    "`count` frame",
+    "come from here",
+    "came from here",
+    "only looked at by",
+    "is not followed",
+];
+
+fn declares(line: &str, function: &str) -> bool {
+    line.split([' ', '*']).any(|word| word.strip_prefix(function).is_some_and(|rest| rest.starts_with('(')))
+}
+
+fn without_line_comment(line: &str) -> String {
+    match line.split_once("//").filter(|_| line.starts_with(['#', '}'])) {
+        Some((code, comment)) => format!("{}  /*{comment} */", code.trim_end()),
+        None => line.to_string(),
+    }
+}
+
+/// A comment without what is said once for all; of its section on safety only the rest is left.
+fn folded(comment: &[String]) -> String {
+    let Some(safety) = comment.iter().position(|line| line == " * # Safety") else {
+        return comment.join("\n") + "\n";
+    };
+    let text: Vec<&str> = comment[safety + 1..comment.len() - 1].iter().map(|line| line[2..].trim()).collect();
+    let text = text.join(" ").replace(" - ", " ");
+    let said = |part: &&str| SAID_ONCE.iter().any(|said| part.contains(said));
+    let parts = text.split_inclusive(['.', ';']).map(|part| part.trim().trim_end_matches(['.', ';']));
+    let rest: Vec<&str> = parts.filter(|part| !part.is_empty() && !said(part)).collect();
+    let mut out = comment[..safety].join("\n").trim_end_matches("\n *").to_string() + "\n";
+    if !rest.is_empty() {
+        out += " *\n";
+        let mut line = " * Requires:".to_string();
+        for word in rest.join("; ").split(' ') {
+            if line.len() + word.len() > 117 {
+                out += &format!("{line}\n");
+                line = " *".to_string();
+            }
+            line += &format!(" {word}");
+        }
+        out += &format!("{line}.\n");
+    }
+    out + " */\n"
 }

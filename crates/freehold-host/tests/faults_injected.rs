@@ -1,0 +1,279 @@
+//! Every system call fails once: a run of everything that the crate does is made over and over, and each time the next
+//! system call of it is refused. What comes back is an error or a documented lesser way, never a panic, and nothing is lost.
+//!
+//! A seccomp filter hands the calls that the crate makes to a second thread, which says for each whether the kernel shall do
+//! it. The allocator of the C library is left alone: what it cannot get ends a Rust program.
+
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use freehold_host::freehold::{Migratetype, Pfn};
+use freehold_host::freehold_vm::{Access, IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
+use freehold_host::{Arena, Backing, HostAreas, HostVm, Numa, OnFork, Topology};
+
+/// The calls that are refused, and with what in turn.
+const CALLS: [libc::c_long; 16] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_process_madvise,
+    libc::SYS_mincore,
+    libc::SYS_mbind,
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_membarrier,
+    libc::SYS_userfaultfd,
+    libc::SYS_ioctl,
+    libc::SYS_eventfd2,
+    libc::SYS_pidfd_open,
+    libc::SYS_clone3,
+];
+const ERRORS: [i32; 4] = [libc::ENOMEM, libc::EAGAIN, libc::EPERM, libc::ENOSYS];
+
+#[repr(C)]
+#[derive(Default)]
+struct Notice {
+    id: u64,
+    pid: u32,
+    flags: u32,
+    call: i32,
+    arch: u32,
+    instruction: u64,
+    arguments: [u64; 6],
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Answer {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+/// `SECCOMP_IOCTL_NOTIF_RECV` and `_SEND`.
+const RECEIVE: libc::c_ulong = 0xc050_2100;
+const SEND: libc::c_ulong = 0xc018_2101;
+
+/// Has the calling thread's calls, and those of threads that it starts, decided by who has the descriptor.
+fn watch() -> Result<OwnedFd, std::io::Error> {
+    let one = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let (load, equal, back) =
+        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
+    let mut filter = vec![one(load, 0, 0, 0)];
+    filter.extend(CALLS.iter().enumerate().map(|(i, &call)| one(equal, call as u32, (CALLS.len() - i) as u8, 0)));
+    filter.push(one(back, libc::SECCOMP_RET_ALLOW, 0, 0));
+    filter.push(one(back, libc::SECCOMP_RET_USER_NOTIF, 0, 0));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program outlives the call, which changes what this thread's calls do; the descriptor is new.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        let (set, listener) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        match libc::syscall(libc::SYS_seccomp, set, listener, &raw const program) {
+            -1 => Err(std::io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd as i32)),
+        }
+    }
+}
+
+/// Where the C library's own code is.
+fn c_library() -> std::ops::Range<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut parts = maps.lines().filter(|line| line.contains("/libc.so") && line.contains("r-xp"));
+    let line = parts.next_back().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
+    u64::from_str_radix(line.0, 16).unwrap()..u64::from_str_radix(line.1, 16).unwrap()
+}
+
+/// What a run is told, and tells.
+struct Plan {
+    /// The call that is refused next, counted from 0; none where there are not so many.
+    refuse: AtomicU64,
+    error: AtomicI32,
+    seen: AtomicU64,
+    refused: AtomicI32,
+}
+
+fn decide(listener: &OwnedFd, plan: &Plan, library: &std::ops::Range<u64>) {
+    use std::os::fd::AsRawFd;
+    loop {
+        let mut notice = Notice::default();
+        // SAFETY: the structures of the two requests.
+        if unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notice) } != 0 {
+            match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR | libc::ENOENT) => continue,
+                _ => return,
+            }
+        }
+        let heap = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
+        let exempt = library.contains(&notice.instruction) && heap.contains(&notice.call.into());
+        let mut answer = Answer { id: notice.id, flags: 1, ..Answer::default() }; // CONTINUE
+        if !exempt && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
+            plan.refused.store(notice.call, SeqCst);
+            answer = Answer { id: notice.id, error: -plan.error.load(SeqCst), ..Answer::default() };
+        }
+        // SAFETY: as above. It fails where the caller is gone.
+        unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw mut answer) };
+    }
+}
+
+/// A call of the crate that failed, which is fine.
+fn fine<T, E: std::fmt::Display>(result: Result<T, E>) -> Option<T> {
+    result.map_err(|error| assert!(!error.to_string().is_empty())).ok()
+}
+
+/// One arena, used in every way, and everything home in the end.
+fn arena(builder: &freehold_host::Builder) {
+    let Some(arena) = fine(builder.build()) else { return };
+    let mut held = Vec::new();
+    for count in [1, 3, 16, 512, 1000] {
+        held.extend(fine(arena.frames(count)));
+    }
+    held.extend(fine(arena.zeroed(700)));
+    for frames in &mut held {
+        fine(frames.populate());
+        frames[0] = 1;
+    }
+    if let Some(frames) = held.last_mut() {
+        fine(frames.try_extend(100));
+    }
+    let mut out = [Pfn::new(0); 64];
+    if let Some(got) = fine(arena.alloc_bulk(Migratetype::Movable, &mut out)) {
+        // SAFETY: allocated just now.
+        unsafe { arena.free_bulk(&out[..got]) }.unwrap();
+    }
+    std::thread::scope(|scope| {
+        let half = held.split_off(held.len() / 2);
+        // Where there is no thread, it happens here.
+        let dropped = std::thread::Builder::new().spawn_scoped(scope, move || drop(half));
+        fine(dropped);
+    });
+    fine(arena.trim());
+    fine(arena.pass());
+    fine(arena.frames_in_memory(arena.range()));
+    drop(held);
+    fine(arena.trim());
+    arena.drain().unwrap();
+    arena.validate().unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
+    assert_eq!(arena.stats().refused_drops, 0);
+}
+
+fn areas() {
+    let Some(arena) = fine(Arena::builder(8 << 20).backing(Backing::Memfd).build()).map(Arc::new) else { return };
+    // SAFETY: nobody else uses this arena.
+    let frames = unsafe { arena.frame_allocator() };
+    let Some(areas) = fine(HostAreas::new(Arc::clone(&arena), 1 << 12)) else { return };
+    let range = areas.range();
+    let (mut nodes, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 64]);
+    let vm = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
+    for lazy in [0, 1000] {
+        vm.set_lazy_max(lazy);
+        let made: Vec<_> =
+            [3, 600, 5].iter().filter_map(|&pages| fine(vm.vmalloc(&frames, Layout::pages(pages)))).collect();
+        for area in made {
+            // Refused once; the second time nothing is in the way.
+            if fine(vm.vfree(&frames, area)).is_none() && lazy == 0 {
+                vm.vfree(&frames, area).unwrap();
+            }
+        }
+    }
+    if fine(vm.purge(&frames)).is_none() {
+        vm.purge(&frames).unwrap();
+    }
+    assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
+}
+
+fn pages() {
+    let Some(host) = fine(HostVm::new(2 << 20)) else { return };
+    let (vm, frames, some) = (host.vm(), host.frames(), host.pages(0, 32).unwrap());
+    let order = freehold_host::freehold::Order::new(5).unwrap();
+    let before = host.free_frames();
+    if fine(vm.map_new(&frames, HostVm::SPACE, some.start, order, Access::ReadWrite)).is_some() {
+        let word = &vm.mmu().words(HostVm::SPACE, some.start).unwrap()[0];
+        word.store(7, SeqCst);
+        fine(vm.madvise_free(&frames, HostVm::SPACE, some));
+        word.store(8, SeqCst);
+        fine(vm.madvise_pageout(&frames, HostVm::SPACE, some));
+        assert_eq!(word.load(SeqCst), 8, "a write was lost");
+        fine(vm.protect(HostVm::SPACE, some, Access::Read));
+        vm.unmap(&frames, HostVm::SPACE, some).unwrap();
+    }
+    let (read_only, single) = (host.pages(64, 1).unwrap(), freehold_host::freehold::Order::ZERO);
+    if fine(vm.map_new(&frames, HostVm::SPACE, read_only.start, single, Access::Read)).is_some() {
+        let at = vm.mmu().words(HostVm::SPACE, read_only.start).unwrap()[0].as_ptr();
+        let zero = std::fs::File::open("/dev/zero").unwrap();
+        // SAFETY: the kernel says that it may not write there.
+        assert_eq!(unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&zero), at.cast(), 8) }, -1);
+        vm.unmap(&frames, HostVm::SPACE, read_only).unwrap();
+    }
+    assert_eq!(host.free_frames(), before, "frames lost");
+}
+
+fn everything() {
+    let two = Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
+    arena(&Arena::builder(8 << 20));
+    arena(&Arena::builder(8 << 20).backing(Backing::Memfd).batch(1));
+    arena(&Arena::builder(8 << 20).backing(Backing::HugePages).on_fork(OnFork::Unmapped).slots(0));
+    arena(&Arena::builder(8 << 20).topology(two).numa(Numa::Prefer).background(true).populate(true));
+    fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build());
+    areas();
+    pages();
+}
+
+#[test]
+fn every_system_call_may_fail() {
+    // Once, unwatched: what the C library sets up for itself.
+    everything();
+    let (send, receive) = mpsc::channel();
+    let (next, rounds) = mpsc::channel::<()>();
+    let (done, ended) = mpsc::channel();
+    let victim = std::thread::spawn(move || {
+        let watched = watch();
+        let failed = watched.is_err();
+        send.send(watched).unwrap();
+        while !failed && rounds.recv().is_ok() {
+            done.send(std::panic::catch_unwind(everything).is_ok()).unwrap();
+        }
+    });
+    let listener = match receive.recv().unwrap() {
+        Ok(listener) => listener,
+        Err(error) => return drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {error}")),
+    };
+    let (plan, library) =
+        (Arc::new(Plan { refuse: 0.into(), error: 0.into(), seen: 0.into(), refused: 0.into() }), c_library());
+    let theirs = Arc::clone(&plan);
+    std::thread::spawn(move || decide(&listener, &theirs, &library));
+    let mut of_each = [0u32; CALLS.len()];
+    let mut at = 0;
+    loop {
+        let mut refused_any = false;
+        for error in ERRORS {
+            plan.seen.store(0, SeqCst);
+            plan.refused.store(-1, SeqCst);
+            plan.error.store(error, SeqCst);
+            plan.refuse.store(at, SeqCst);
+            next.send(()).unwrap();
+            let call = || plan.refused.load(SeqCst);
+            let ok = ended.recv_timeout(Duration::from_secs(60));
+            assert_eq!(ok, Ok(true), "with error {error} from call {} (the {at}th)", call());
+            if let Some(i) = CALLS.iter().position(|&known| known == call().into()) {
+                of_each[i] += 1;
+                refused_any = true;
+            }
+        }
+        if !refused_any {
+            break;
+        }
+        at += 1;
+    }
+    drop(next);
+    victim.join().unwrap();
+    let never: Vec<_> = CALLS.iter().zip(of_each).filter(|(_, n)| *n == 0).map(|(call, _)| call).collect();
+    assert!(never.is_empty(), "these calls were never made, so never refused: {never:?}");
+    assert!(at > 100, "only {at} system calls");
+}

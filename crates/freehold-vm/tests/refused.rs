@@ -1,0 +1,98 @@
+//! A machine that cannot take pages away: areas stay as they are, or wait for a purge, and nothing is lost.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use common::*;
+use freehold::{FrameRange, Order, SingleCpu};
+use freehold_vm::{
+    Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+};
+
+const LIMIT: MapError = MapError::Limit { limit: "mappings" };
+
+#[derive(Default)]
+struct Machine(Mutex<(BTreeMap<u64, u64>, bool, Option<u64>)>);
+
+impl Machine {
+    fn refuse(&self, flushes: bool, maps_left: Option<u64>) {
+        let mut state = self.0.lock().unwrap();
+        (state.1, state.2) = (flushes, maps_left);
+    }
+    fn mapped(&self) -> usize {
+        self.0.lock().unwrap().0.len()
+    }
+}
+
+impl Mmu for &Machine {
+    fn map(&self, _: SpaceId, at: Vpn, frames: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
+        let mut state = self.0.lock().unwrap();
+        if state.2 == Some(0) {
+            return Err(LIMIT);
+        }
+        state.2 = state.2.map(|left| left - 1);
+        for i in 0..frames.len() {
+            assert!(state.0.insert(at.get() + i, frames.start.get() + i).is_none(), "mapped twice");
+        }
+        Ok(())
+    }
+    fn unmap(&self, _: SpaceId, _: VpnRange) {}
+    fn flush(&self, batch: &[Flush]) {
+        self.try_flush(batch).unwrap();
+    }
+    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
+        let mut state = self.0.lock().unwrap();
+        if state.1 {
+            return Err(LIMIT);
+        }
+        state.0.retain(|vpn, _| !batch.iter().any(|flush| flush.range.contains(Vpn::new(*vpn))));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_away_stays_or_waits() {
+    let machine = Machine::default();
+    let fh = frames(1024, 1, SingleCpu);
+    let free = || fh.zone_stats(0).unwrap().free;
+    let all = free();
+    let vm =
+        Vmalloc::new(&machine, SpaceId::new(0), pages(0, 4096), leak(16, IntervalNode::new), leak(64, RunNode::new));
+    let made: Vec<Vpn> = (0..3).map(|_| vm.vmalloc(&fh, Layout::pages(21)).unwrap()).collect();
+    let refused = Err(VmallocError::Unmap(LIMIT));
+    let shown = |area| {
+        let mut runs = Vec::new();
+        vm.for_each_run(area, |at, run| runs.push((at, run))).unwrap();
+        runs.iter().map(|(_, run)| run.len()).sum::<u64>()
+    };
+    machine.refuse(true, None);
+    assert_eq!(vm.vfree(&fh, made[0]), refused);
+    assert_eq!(vm.vfree_many(&fh, &made), refused);
+    // The first page, some in the middle, the last: the runs are put back each time.
+    for (from, len) in [(0, 1), (3, 14), (20, 1), (0, 21)] {
+        let part = VpnRange::new(Vpn::new(made[1].get() + from), len).unwrap();
+        assert_eq!(vm.unmap_part(&fh, made[1], part), refused);
+        assert_eq!(shown(made[1]), 21);
+    }
+    assert_eq!((machine.mapped(), free()), (63, all - 63), "nothing has changed");
+
+    // An area that cannot be made, nor taken apart again, waits for a purge with its frames.
+    machine.refuse(true, Some(1));
+    assert_eq!(vm.vmalloc(&fh, Layout::pages(21)), Err(VmallocError::Map(LIMIT)));
+    assert!(vm.lazy_pages() >= 21 && free() < all - 63);
+    // As does what is freed lazily.
+    vm.set_lazy_max(1000);
+    vm.vfree(&fh, made[2]).unwrap();
+    assert_eq!(vm.purge(&fh), Err(VmallocError::Unmap(LIMIT)));
+    assert!(vm.lazy_pages() >= 42);
+    machine.refuse(false, None);
+    assert!(vm.purge(&fh).unwrap() >= 42);
+    assert_eq!((vm.lazy_pages(), machine.mapped(), free()), (0, 42, all - 42));
+
+    vm.set_lazy_max(0);
+    vm.vfree_many(&fh, &made[..2]).unwrap();
+    assert_eq!(machine.mapped(), 0);
+    assert_all_free(&fh);
+}
