@@ -10,6 +10,8 @@ use freehold_classic::{Classic, Config, Design, Request, Tuning};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 const BLOCKS: u64 = 512;
+/// Loops of vmalloc's pages that are counted, after a hundred that are not.
+const LOOPS: u64 = 1000;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -138,9 +140,20 @@ fn ranges(engine: &str) -> Outcome<()> {
 
 /// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the zone, a hundred times.
 fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
-    const LOOPS: u64 = 1000;
     let config = Config::single_zone(Design::parse("6.18,+contig-free")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
     let classic = Classic::new(config)?;
+    vmalloc_loops(&classic, kernel, pages)?;
+    let stats = classic.stats();
+    let each = |n: u64| 100.0 * n as f64 / LOOPS as f64;
+    let (frees, merges) = (stats.pcp.frees + stats.zone.frees, each(stats.zone.merges));
+    let (holds, steps) = (each(stats.zone_lock.holds()), each(stats.zone_lock.total()));
+    println!("{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}", frees / LOOPS);
+    Ok(())
+}
+
+/// By itself, so that its instructions can be counted.
+#[inline(never)]
+fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
     let order = Order::fitting(pages).ok_or("no such order")?;
     for round in 0..LOOPS + 100 {
         if round == 100 {
@@ -161,18 +174,18 @@ fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
         };
         match range {
             Some(range) if kernel == "patched" => _ = classic.free_contig_range(cpu(0), range)?,
-            _ => slots.into_iter().flatten().try_for_each(|pfn| put(&classic, 0, pfn))?,
+            _ => slots.into_iter().flatten().try_for_each(|pfn| put(classic, 0, pfn))?,
         }
     }
-    let stats = classic.stats();
-    let each = |n: u64| 100.0 * n as f64 / LOOPS as f64;
-    let (frees, merges) = (stats.pcp.frees + stats.zone.frees, each(stats.zone.merges));
-    let (holds, steps) = (each(stats.zone_lock.holds()), each(stats.zone_lock.total()));
-    println!("{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}", frees / LOOPS);
     Ok(())
 }
 
 fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [kernel, pages] = arguments.as_slice() {
+        // One row alone, to be counted by callgrind.
+        return vmalloc(kernel, pages.parse()?);
+    }
     println!("A split pageblock is freed while somebody allocates 64 frames, one for every eighth freed\n");
     println!("{:<6} {:<13} {:<6} {:>6} {:>7} {:>11}", "engine", "freed", "pinned", "frees", "reused", "free at end");
     for (engine, by_range) in [("7.1", false), ("7.2", false), ("7.1", true), ("7.2", true)] {
