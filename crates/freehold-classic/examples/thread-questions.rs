@@ -112,12 +112,12 @@ fn ranges(engine: &str) -> Outcome<()> {
     let (mut busy, mut stats) = (0, [0; 4]);
     let mut held: Vec<Vec<Pfn>> = vec![Vec::new(); CPUS];
     for round in 0..100 {
-        for n in 0..CPUS {
-            while held[n].len() < 512 {
-                held[n].push(take(&classic, n, Order::ZERO)?);
+        for (n, held) in held.iter_mut().enumerate() {
+            while held.len() < 512 {
+                held.push(take(&classic, n, Order::ZERO)?);
             }
             // Half of it by the CPU itself, half by its neighbour.
-            for (i, pfn) in held[n].drain(..).enumerate() {
+            for (i, pfn) in held.drain(..).enumerate() {
                 put(&classic, (n + i % 2) % CPUS, pfn)?;
             }
         }
