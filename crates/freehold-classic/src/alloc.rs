@@ -4,6 +4,7 @@
 //!   for each zone, highest first:   above low?  ── PCP: list ── empty? refill ── zone lock
 //!                                                 └─ busy, or order not kept ──> zone lock
 //!   nothing:  the same down to min, with the reserves that the request may use
+//!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for those who may not wait)
 //!   nothing:  give the last HIGHATOMIC block back, once more
 //! ```
@@ -15,6 +16,7 @@ use freehold::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn};
 use crate::Classic;
 use crate::buddy::Mode;
 use crate::config::Request;
+use crate::page::PAGEBLOCK;
 use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
@@ -78,6 +80,11 @@ impl Classic {
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
             return None;
         }
+        if self.on.has(Switch::PeerBlocks) {
+            if let Some(pfn) = self.alloc_from_peer(cpu, request) {
+                return Some(pfn);
+            }
+        }
         self.unreserve_high_atomic(request.migratetype, false);
         self.drain_all();
         if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
@@ -88,6 +95,25 @@ impl Classic {
             return self.alloc_above(cpu, request, Mark::Min);
         }
         None
+    }
+
+    /// `peer-blocks`: before everybody is drained, one CPU is asked for one block. What others hold counts for no
+    /// watermark, so none is looked at.
+    fn alloc_from_peer(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order.get(), request.migratetype);
+        if !self.layout.keeps(order) {
+            return None;
+        }
+        self.zones.iter().rev().find_map(|zone| {
+            let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.dead && !inner.busy)?;
+            if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
+                return None;
+            }
+            let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
+            inner.counters.allocs += 1;
+            zone.frames.set_allocated(frame, order, migratetype);
+            Some(zone.frames.pfn(frame))
+        })
     }
 
     fn unreserve_high_atomic(&self, migratetype: Migratetype, force: bool) -> bool {
@@ -185,7 +211,10 @@ impl Classic {
         let count = inner.count;
         let chunks = inner.tuning.refill(self.on, order, count, zone.pressure());
         let refill = Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
-        if !zone.refill(inner, self.layout, refill) {
+        // Where a claim would bring a block, a peer's is instead of one.
+        let block = self.on.has(Switch::PeerBlocks) && chunks << order >= PAGEBLOCK;
+        let from_peer = block && zone.take_from_peer(cpu.index(), inner, self.layout, migratetype);
+        if !from_peer && !zone.refill(inner, self.layout, refill) {
             return None;
         }
         let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
@@ -209,7 +238,7 @@ impl Classic {
             frame = locked.take_smallest(order.get(), Migratetype::HighAtomic);
         }
         locked.counters.allocs += u64::from(frame.is_some());
-        frame
+        frame.inspect(|&frame| locked.count_movable(frame, order.get(), migratetype))
     }
 
     /// Fills the empty places of `slots` with single frames and returns how many places from the start on are filled.

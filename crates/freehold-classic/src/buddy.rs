@@ -142,7 +142,18 @@ impl Locked<'_> {
     /// rest is kept for those who cannot use CMA.
     pub(crate) fn prefer_cma(&self, may_cma: bool) -> bool {
         let free = self.zone.free_frames();
-        may_cma && free.cma > free.free / 2
+        may_cma && free.cma > free.free / 2 && self.zone.on.has(Switch::CmaHalf)
+    }
+
+    /// Counts what share of movable requests CMA serves.
+    pub(crate) fn count_movable(&mut self, frame: u32, order: u8, requested: Migratetype) {
+        if !self.zone.has_cma || requested != Migratetype::Movable {
+            return;
+        }
+        self.counters.movable_frames += 1 << order;
+        if self.zone.type_of(frame) == Migratetype::Cma {
+            self.counters.cma_frames += 1 << order;
+        }
     }
 
     /// Takes a chunk for a request, falling back stage by stage. Source: Linux 7.2, `__rmqueue`.

@@ -28,6 +28,7 @@ impl Classic {
         stats.poisoned = counts.poisoned.load(Relaxed);
         stats.pcp_busy = counts.pcp_busy.load(Relaxed);
         stats.drain_all = counts.drain_all.load(Relaxed);
+        stats.range_visits = counts.range_visits.load(Relaxed);
         // Frees left on lock-free lists are frees from the moment they are there.
         let queued = counts.remote_queued.load(Relaxed);
         stats.pcp.frees += queued;

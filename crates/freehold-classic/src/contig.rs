@@ -17,6 +17,7 @@ use freehold::{AllocError, CpuId, FrameRange, Migratetype, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER};
+use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 
@@ -65,7 +66,7 @@ impl Classic {
         migrate: &mut dyn FnMut(InUse) -> bool,
     ) -> Result<(), AllocError> {
         let zone = &self.zones[index];
-        self.drain_zone(index);
+        self.drain_range(index, start, end);
         let mut at = start;
         while at < end {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
@@ -92,8 +93,32 @@ impl Classic {
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
         let (index, start, end) = self.find_range(range)?;
         self.zones[index].isolate_range(start, end)?;
-        self.drain_zone(index);
+        self.drain_range(index, start, end);
         Ok(())
+    }
+
+    /// Empties the PCPs, so that free frames of an isolated range get onto its lists: everybody's, or with
+    /// `targeted-drain` those of the CPUs that own blocks of it, and everybody's only if that was not enough.
+    fn drain_range(&self, index: usize, start: u32, end: u32) {
+        let zone = &self.zones[index];
+        let visited = |cpus: usize| self.counts.range_visits.fetch_add(cpus as u64, Relaxed);
+        if self.on.has(Switch::TargetedDrain) {
+            let blocks = zone.block_of(start)..=zone.block_of(end - 1);
+            let mut owners: Vec<u32> = blocks.clone().filter_map(|block| zone.blocks.owner(block)).collect();
+            owners.sort_unstable();
+            owners.dedup();
+            owners.iter().for_each(|&cpu| zone.drain_pcp(cpu as usize, self.layout));
+            visited(owners.len());
+            if !zone.deferred.is_empty() {
+                drop(zone.lock());
+            }
+            // Frames that were freed while nobody owned their block may be anywhere.
+            if !blocks.into_iter().any(|block| zone.has_cached(block)) {
+                return;
+            }
+        }
+        visited(zone.pcps.len());
+        self.drain_zone(index);
     }
 
     /// Ends the isolation of the pageblocks that `range` covers.
@@ -121,6 +146,24 @@ impl Classic {
 }
 
 impl Zone {
+    /// Whether frames of a pageblock lie on some CPU's lists. Looks at the head of each of its chunks, without a lock:
+    /// what is on its way at this moment may be missed, as by a drain.
+    fn has_cached(&self, block: u32) -> bool {
+        let frames = Locked::block_frames(block);
+        let mut at = frames.start.max(self.start);
+        while at < frames.end.min(self.end) {
+            let Some((head, state)) = self.frames.chunk(at) else {
+                at += 1;
+                continue;
+            };
+            if matches!(state.kind(), Kind::Pcp | Kind::PcpBuddy | Kind::Queued) {
+                return true;
+            }
+            at = head + (1 << state.order());
+        }
+        false
+    }
+
     fn busy(&self, frame: u32) -> AllocError {
         AllocError::Busy { pfn: self.frames.pfn(frame) }
     }

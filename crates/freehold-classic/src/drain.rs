@@ -66,6 +66,9 @@ impl Zone {
         if self.on.has(Switch::Merge) && (first || !self.on.has(Switch::MergeOnce)) {
             pcp.merge(&self.frames, layout);
         }
+        if self.on.has(Switch::MergeUnowned) && first {
+            pcp.merge_unowned(&self.frames, layout);
+        }
         let lists = layout.lists();
         let first = if self.on.has(Switch::WholeFirst) {
             layout.index(PAGEBLOCK_ORDER, Migratetype::Unmovable)

@@ -23,6 +23,7 @@
 //!               drain (drain) ──> zone lists
 //!
 //!   contig: a range from whoever has it     hotplug: CPUs come and go     check: is all of this consistent?
+//!   peer: a block from another CPU          unowned: merging without owners
 //! ```
 //!
 //! ```
@@ -56,6 +57,7 @@ mod llist;
 mod page;
 mod pageblock;
 mod pcp;
+mod peer;
 mod presets;
 mod primitive;
 mod range;
@@ -63,6 +65,7 @@ mod refill;
 mod stats;
 mod switches;
 mod tune;
+mod unowned;
 mod watermark;
 mod zone;
 
@@ -97,6 +100,7 @@ struct Counts {
     remote_queued: AtomicU64,
     deferred: AtomicU64,
     drain_all: AtomicU64,
+    range_visits: AtomicU64,
 }
 
 /// A machine's page allocator. All methods take `&self` and may be called from any thread.
@@ -224,8 +228,9 @@ impl Classic {
             }
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
         }
-        let Counts { failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all } = &self.counts;
-        for count in [failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all] {
+        let Counts { failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all, range_visits } =
+            &self.counts;
+        for count in [failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all, range_visits] {
             // SeqCst like the other rare accesses; nothing depends on the order.
             count.store(0, SeqCst);
         }

@@ -4,6 +4,7 @@
 //!   5.17 .. 7.2                                    pcp-buddy
 //!   lists[0..12]  orders 0..3 x 3 types            lists[0..30]  orders 0..9 x 3 types
 //!   lists[12..14] order 9: not movable, movable    (6.9 and before: one list for both)
+//!   5.12 and before, or `high-order-pcp` off: lists[0..3], order 0 only
 //!
 //!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
 //! ```
@@ -87,13 +88,16 @@ impl Pcp {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     buddy: bool,
+    high_order: bool,
     thp_by_type: bool,
     huge_pages: bool,
 }
 
 impl Layout {
     pub(crate) fn new(on: Switches, huge_pages: bool) -> Self {
-        Self { buddy: on.has(Switch::Ownership), thp_by_type: on.has(Switch::ThpByType), huge_pages }
+        let has = |switch| on.has(switch);
+        let (buddy, high_order) = (has(Switch::Ownership), has(Switch::HighOrderPcp));
+        Self { buddy, high_order, thp_by_type: has(Switch::ThpByType), huge_pages }
     }
 
     /// Whether the PCP keeps chunks of `order`.
@@ -102,7 +106,7 @@ impl Layout {
         if self.buddy {
             order <= PAGEBLOCK_ORDER
         } else {
-            order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER && self.huge_pages
+            order == 0 || self.high_order && (order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER && self.huge_pages)
         }
     }
 
@@ -127,6 +131,7 @@ impl Layout {
     pub(crate) fn lists(self) -> usize {
         match self {
             Self { buddy: true, .. } => MAX_LISTS,
+            Self { high_order: false, .. } => 3,
             Self { huge_pages: false, .. } => 12,
             Self { thp_by_type: false, .. } => 13,
             Self { .. } => 14,
@@ -218,7 +223,8 @@ impl PcpInner {
     }
 }
 
-fn next(frames: &Frames, frame: u32) -> Option<u32> {
+/// The entry after `frame` on its list.
+pub(crate) fn next(frames: &Frames, frame: u32) -> Option<u32> {
     let next = frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
     (next != crate::page::NIL).then_some(next)
 }
@@ -241,7 +247,7 @@ mod tests {
         assert_eq!(layout("5.17").index(9, Movable), 12);
         assert_eq!(layout("pcp-buddy").index(9, Movable), 28);
         assert_eq!(layout("7.2").index(0, Cma), layout("7.2").index(0, Movable));
-        for name in ["5.17", "7.2", "pcp-buddy"] {
+        for name in ["5.17", "7.2", "pcp-buddy", "5.17,-high-order-pcp"] {
             let layout = layout(name);
             for order in (0..=10).filter(|&order| layout.keeps(order)) {
                 for migratetype in Migratetype::PCP {
@@ -249,6 +255,8 @@ mod tests {
                 }
             }
         }
+        let single = layout("7.2,-high-order-pcp");
+        assert_eq!(((0..=10).filter(|&order| single.keeps(order)).count(), single.lists()), (1, 3));
         assert!(!layout("7.2").keeps(4) && layout("pcp-buddy").keeps(4) && !layout("pcp-buddy").keeps(10));
     }
 

@@ -17,7 +17,9 @@ pub struct Preset {
     pub switches: Switches,
 }
 
-const V5_18_1: Switches = Switches::NONE.with(Switch::RightBuddyPrefetch);
+// What 5.17 had of what can be switched here.
+const V5_17: Switches = Switches::NONE.with(Switch::CmaHalf).with(Switch::HighOrderPcp);
+const V5_18_1: Switches = V5_17.with(Switch::RightBuddyPrefetch);
 const V5_18_2: Switches = V5_18_1.with(Switch::PindexRange);
 const V5_18_3: Switches = V5_18_2.with(Switch::SimpleSelection);
 const V5_18_4: Switches = V5_18_3.with(Switch::SinglePass);
@@ -64,7 +66,7 @@ pub const fn presets() -> &'static [Preset] {
         Preset { name, alias: None, summary, switches }
     }
     const PRESETS: &[Preset] = &[
-        preset("5.17", "Linux 5.17: high-order pages on the PCP, before the 2022 follow-up.", Switches::NONE),
+        preset("5.17", "Linux 5.17: high-order pages on the PCP, before the 2022 follow-up.", V5_17),
         preset("5.17+1", "5.17 with patch 1 of the 2022 series: prefetch the right buddy.", V5_18_1),
         preset("5.17+2", "5.17 with patches 1 and 2: track the range of active lists.", V5_18_2),
         preset("5.17+3", "5.17 with patches 1 to 3: simpler selection of lists.", V5_18_3),
@@ -136,14 +138,13 @@ impl Design {
 }
 
 fn turn_on(switches: Switches, switch: Switch) -> Switches {
-    let switches = switches.with(switch);
-    switch.needs().map_or(switches, |needs| turn_on(switches, needs))
+    switch.needs().iter().fold(switches.with(switch), |switches, &needs| turn_on(switches, needs))
 }
 
 fn turn_off(switches: Switches, switch: Switch) -> Switches {
     Switch::ALL
         .iter()
-        .filter(|other| other.needs() == Some(switch) && switches.has(**other))
+        .filter(|other| other.needs().contains(&switch) && switches.has(**other))
         .fold(switches.without(switch), |switches, &other| turn_off(switches, other))
 }
 
@@ -220,7 +221,8 @@ mod tests {
         for preset in presets() {
             assert_eq!(Design::parse(preset.name).unwrap().switches, preset.switches);
             for switch in preset.switches.iter() {
-                assert!(switch.needs().is_none_or(|needs| preset.switches.has(needs)), "{}: {switch}", preset.name);
+                let has = |needs: &Switch| preset.switches.has(*needs);
+                assert!(switch.needs().iter().all(has), "{}: {switch}", preset.name);
             }
         }
         assert_eq!(Design::parse("vanilla").unwrap().switches, Design::parse("7.2").unwrap().switches);
@@ -233,6 +235,10 @@ mod tests {
         let on = Design::parse("5.18,+remote-list").unwrap().switches;
         assert!(on.has(Switch::Route) && on.has(Switch::Ownership) && on.has(Switch::PageblockData));
         assert!(!on.has(Switch::Merge));
+        // A switch may need two, and each of them takes it along.
+        let off = Design::parse("pcp-buddy,-high-order-pcp").unwrap().switches;
+        assert!(!off.has(Switch::Ownership) && !off.has(Switch::Route) && !off.has(Switch::FreeHighHalf));
+        assert!(off.has(Switch::PageblockData) && off.has(Switch::AutoHigh));
     }
 
     #[test]

@@ -45,6 +45,35 @@ impl Classic {
         Ok(())
     }
 
+    /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the one of order `to` at
+    /// `pfn`, with one reference. What a reviewer of the contiguous-free thread proposed to do before such a range is
+    /// freed.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then. A part that somebody else holds, or that is bad memory, cannot be
+    /// joined and counts as [`FreeError::WrongOrder`].
+    pub fn unsplit(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        let Loose { zone, frame, .. } = self.locate(pfn, to)?;
+        let frames = &self.zones[zone].frames;
+        let parts = || (frame..frame + to.frames() as u32).step_by(from.frames() as usize);
+        // All are seized before any is changed, so that nobody takes or drops a reference meanwhile.
+        for (seized, part) in parts().enumerate() {
+            let found = frames.seize(part, from.get());
+            let bad = found == Ok(1) && frames.state(part).is_poisoned();
+            if found == Ok(1) && !bad {
+                continue;
+            }
+            parts().take(seized + usize::from(bad)).for_each(|part| frames.let_go(part));
+            let shared = FreeError::WrongOrder { pfn: frames.pfn(part), allocated: from, freed: to };
+            return Err(found.err().unwrap_or(shared));
+        }
+        let migratetype = frames.state(frame).migratetype();
+        parts().skip(1).for_each(|part| frames.set(part, State::TAIL));
+        frames.set(frame, State::allocated(to.get(), migratetype));
+        Ok(())
+    }
+
     /// Takes one more reference of the chunk that starts at `pfn`.
     ///
     /// # Errors

@@ -72,6 +72,7 @@ impl Job<'_, '_> {
         let index = self.layout.index(order, migratetype);
         self.pcp.push_back(&self.zone.zone.frames, index, frame, State::new(kind, order, migratetype));
         self.zone.work += 1;
+        self.zone.count_movable(frame, order, migratetype);
         self.got += 1 << order;
     }
 

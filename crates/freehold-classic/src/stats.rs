@@ -132,6 +132,10 @@ counters! {
         merges,
         /// Chunks split in two.
         splits,
+        /// Frames that left the zone for movable requests, where the zone has CMA; recovered ones included.
+        movable_frames,
+        /// Of those, frames of CMA pageblocks.
+        cma_frames,
         /// Lists looked at while searching.
         lists_looked_at,
         /// Requests served from another migratetype: the kernel's `mm_page_alloc_extfrag` events.
@@ -202,6 +206,10 @@ counters! {
         free_high,
         /// Chunks absorbed from the lock-free list of remote frees.
         absorbed,
+        /// Whole pageblocks taken from another CPU (`peer-blocks`).
+        peer_blocks,
+        /// CPUs asked for one.
+        peers_asked,
     }
 }
 
@@ -239,6 +247,8 @@ pub struct Stats {
     pub pcp_busy: u64,
     /// Drain-all rounds, each visiting every CPU.
     pub drain_all: u64,
+    /// CPUs visited to empty their PCPs because a range was being isolated.
+    pub range_visits: u64,
 }
 
 /// Free and used memory at one moment, by a walk over all frames; exact when nobody else is using the allocator.

@@ -35,7 +35,7 @@ impl Thread {
 }
 
 macro_rules! switches {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $thread:ident, $summary:literal $(, needs $needs:ident)?;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $thread:ident, $summary:literal $(, needs $($needs:ident)+)?;)*) => {
         /// One change to the design.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
@@ -71,18 +71,20 @@ macro_rules! switches {
                 match self { $(Self::$variant => $summary,)* }
             }
 
-            /// The switch without which this one has no meaning.
+            /// The switches without which this one has no meaning.
             #[must_use]
-            pub const fn needs(self) -> Option<Self> {
-                match self { $(Self::$variant => switches!(@needs $($needs)?),)* }
+            pub const fn needs(self) -> &'static [Self] {
+                match self { $(Self::$variant => &[$($(Self::$needs),+)?],)* }
             }
         }
     };
-    (@needs $needs:ident) => { Some(Self::$needs) };
-    (@needs) => { None };
 }
 
 switches! {
+    CmaHalf = "cma-half", "5.8", Kernel,
+        "Movable requests take CMA frames first while more than half of what is free is CMA; off: last.";
+    HighOrderPcp = "high-order-pcp", "5.13", HighOrderPcp,
+        "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 thread's 'revert'): order 0 only.";
     RightBuddyPrefetch = "right-buddy-prefetch", "5.18", HighOrderPcp,
         "Bulk free prefetches the buddy of the chunk's own order, not always of order 0.";
     PindexRange = "pindex-range", "5.18", HighOrderPcp,
@@ -94,13 +96,13 @@ switches! {
     SinglePass = "single-pass", "5.18", HighOrderPcp,
         "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a second list first.";
     HighOrderLimit = "high-order-limit", "5.18", HighOrderPcp,
-        "A CPU that only frees gives its high-order pages back at once.";
+        "A CPU that only frees gives its high-order pages back at once.", needs HighOrderPcp;
     AutoHigh = "auto-high", "6.7", Kernel,
         "The high mark tunes itself between high_min and high_max; refills grow with consecutive allocations.";
     TypeHygiene = "type-hygiene", "6.10", Kernel,
         "A drained page goes to the list of its pageblock's type of now; merged pageblocks take one type.";
     ThpByType = "thp-by-type", "6.10", Kernel,
-        "Two order-9 PCP lists, movable and not, instead of one.";
+        "Two order-9 PCP lists, movable and not, instead of one.", needs HighOrderPcp;
     BatchQuarterMebi = "batch-256k", "6.13", Kernel,
         "The batch is a power of two minus one from managed/4096, at most 256 KiB, and never 0.";
     ClaimSteal = "claim-steal", "6.15", Kernel,
@@ -108,7 +110,7 @@ switches! {
     RememberMode = "remember-mode", "6.15", Kernel,
         "A refill remembers which fallback stage served it and does not search the exhausted ones again.", needs ClaimSteal;
     FreeHighHalf = "free-high-half", "6.16", Kernel,
-        "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh;
+        "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh HighOrderLimit;
     ChunkedDrain = "chunked-drain", "6.19", Kernel,
         "A drain takes the zone lock for at most one batch at a time.";
     IsolateBit = "isolate-bit", "7.2", Kernel,
@@ -122,7 +124,7 @@ switches! {
     PageblockData = "pageblock-data", "RFC", PcpBuddy,
         "One struct a pageblock instead of packed bits.";
     Ownership = "ownership", "RFC", PcpBuddy,
-        "PCP lists of every order up to a pageblock, split and kept by the CPU; pageblocks have owners.", needs PageblockData;
+        "PCP lists of every order up to a pageblock, split and kept by the CPU; pageblocks have owners.", needs PageblockData HighOrderPcp;
     Route = "route", "RFC", PcpBuddy,
         "A freed page goes to the PCP of the CPU that owns its pageblock.", needs Ownership;
     Merge = "merge", "RFC", PcpBuddy,
@@ -149,6 +151,14 @@ switches! {
         "One merge pass a drain, not one before each of its chunks: the pass looks at everything the PCP holds.", needs Merge;
     OwnedByType = "owned-by-type", "review", PcpBuddyReview,
         "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of other types.", needs Recover;
+    PeerBlocks = "peer-blocks", "review", PcpBuddyReview,
+        "A refill takes a whole pageblock from the next CPU that has one before it goes to the zone; and instead of failing.",
+        needs Claim;
+    MergeUnowned = "merge-unowned", "review", PcpBuddyReview,
+        "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in every page would allow.";
+    TargetedDrain = "targeted-drain", "review", PcpBuddyReview,
+        "Isolating a range drains the CPUs that own its pageblocks, and the others only if frames of it are left on PCPs.",
+        needs Route;
 }
 
 impl Switch {
@@ -170,7 +180,7 @@ impl fmt::Display for Switch {
 pub struct Switches(u64);
 
 impl Switches {
-    /// Nothing on: Linux 5.17.
+    /// Nothing on: Linux 5.17 without what it had from before the threads.
     pub const NONE: Self = Self(0);
 
     /// This set with `switch` on as well.

@@ -3,7 +3,7 @@
 //! All of them are pure functions of a [`Tuning`], so that each can be checked by hand. Two generations:
 //!
 //! * 5.17 to 6.6: one `high` mark; `free_factor` doubles the amount given back with every drain that no allocation
-//!   interrupts.
+//!   interrupts, as long as the amount is below what `high` leaves: 32 batches are the most only since 6.7.
 //! * 6.7 and later (switch `auto-high`): `high` moves between `high_min` and `high_max`; `alloc_factor` doubles refills
 //!   while a CPU only allocates, `free_count` remembers how many frames it freed in a row.
 //!
@@ -230,8 +230,9 @@ impl Tuning {
                 return 1;
             }
             let (least, most) = (self.batch, (high - self.batch).max(self.batch));
-            let scaled = self.batch << self.free_factor;
-            if scaled < most && self.free_factor < SCALE_MAX {
+            // A shift by 32 or more is out of reach of any batch but 0.
+            let scaled = self.batch.checked_shl(self.free_factor).unwrap_or(u32::MAX);
+            if scaled < most {
                 self.free_factor += 1;
             }
             return scaled.clamp(least, most);
@@ -326,6 +327,19 @@ mod tests {
         assert_eq!(drains, [63, 126, 252, 380, 380]);
         tuning.note_alloc(on("5.18"));
         assert_eq!(tuning.drain(on("5.18"), 443, 443, false), 126);
+    }
+
+    #[test]
+    fn before_6_7_nothing_but_the_high_mark_stops_the_doubling() {
+        for name in ["5.17", "5.18"] {
+            let mut tuning = tuning();
+            let drains: Vec<u32> = (0..10).map(|_| tuning.drain(on(name), 10_000, 10_000, false)).collect();
+            assert_eq!(drains, [63, 126, 252, 504, 1008, 2016, 4032, 8064, 9937, 9937], "{name}");
+            assert_eq!(tuning.free_factor, 8, "{name}: the first that was too much");
+        }
+        // Whatever state somebody sets: no overflow.
+        let mut tuning = Tuning { batch: 0, free_factor: 31, ..tuning() };
+        (0..4).for_each(|_| _ = tuning.drain(on("5.18"), 443, 443, false));
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //!           ^ multiple of 1024, so that every chunk's buddy has a record  ^
 //! ```
 //!
-//! Lock order: a PCP lock, then the zone lock; never two of either. The locks are `std`'s mutexes rather than spin
+//! Lock order: a PCP lock, then the zone lock; never two of either, but that a second PCP lock may be tried (`peer`).
+//! The locks are `std`'s mutexes rather than spin
 //! locks: with more threads than cores, a user-space thread that is preempted inside a spin lock stops everybody.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -66,6 +67,7 @@ pub(crate) struct Zone {
     pub(crate) frames: Frames,
     pub(crate) blocks: Pageblocks,
     pub(crate) managed: u64,
+    pub(crate) has_cma: bool,
     pub(crate) marks: Watermarks,
     /// Raised for a while by a fallback (`watermark_boost`).
     pub(crate) boost: AtomicU64,
@@ -102,6 +104,7 @@ impl Zone {
             frames,
             blocks,
             managed: config.managed(),
+            has_cma: !config.cma.is_empty(),
             marks,
             boost: AtomicU64::new(0),
             free: AtomicU64::new(0),

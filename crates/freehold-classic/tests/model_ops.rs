@@ -74,6 +74,9 @@ presets_hold! {
     linux_7_2 = "7.2",
     pcp_buddy = "pcp-buddy",
     pcp_buddy_fixed = "pcp-buddy-fixed",
+    single_frames_merged = "7.2,-high-order-pcp,+merge-unowned",
+    pcp_buddy_questions = "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
+    pcp_buddy_fixed_questions = "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
 }
 
 /// A preset with some changes on that it does not have and some off that it has.

@@ -199,3 +199,34 @@ fn patch_2_takes_a_list_for_the_only_one_as_soon_as_the_range_says_so() {
     let before = drain_one_batch("5.17+1", &hold, 13 * 512 + 1);
     assert_eq!((before.drained_chunks, before.drained_blocks, before.lists_looked_at), (14, 13, 12 + 1 + 12));
 }
+
+/// netperf on localhost: order-3 chunks allocated on one CPU and freed on the other, one at a time.
+fn pass(engine: &str, rounds: usize) -> (u64, usize) {
+    let classic = tuned(engine);
+    let mut used = HashSet::new();
+    let stats = classic.counted(|| {
+        for _ in 0..rounds {
+            let pfn = classic.take(CPU0, 3, Unmovable);
+            used.insert(pfn);
+            classic.put(CPU1, pfn, 3);
+        }
+    });
+    (stats.zone_lock.holds(), used.len())
+}
+
+#[test]
+fn without_high_orders_on_the_pcp_the_same_chunk_is_used_again_under_two_locks_each_time() {
+    // The thread's revert column: the most reuse of all, and the most locking.
+    assert_eq!(pass("5.17,-high-order-pcp", 1000), (2000, 1));
+    let (kept, limited) = (pass("5.17", 1000), pass("5.18", 1000));
+    assert!(kept.0 < limited.0 && limited.0 < 2000, "{kept:?} {limited:?}");
+    assert!(kept.1 > 50, "{kept:?}");
+    // Single pages are not concerned.
+    assert_eq!(truncate("5.17,-high-order-pcp").drained_frames, truncate("5.17").drained_frames);
+    for engine in ["5.17,-high-order-pcp", "7.2,-high-order-pcp"] {
+        let classic = machine(engine, 8);
+        let stats = classic.counted(|| (1..=10).for_each(|o| classic.put(CPU0, classic.take(CPU0, o, Movable), o)));
+        assert_eq!((stats.pcp.allocs, stats.pcp.frees, stats.zone_lock.holds()), (0, 0, 20), "{engine}");
+        classic.whole_again(8);
+    }
+}

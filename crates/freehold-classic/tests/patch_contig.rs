@@ -3,7 +3,7 @@
 
 mod support;
 
-use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning};
 use support::*;
 
@@ -120,4 +120,100 @@ fn the_fixed_design_takes_the_chunking_up_again_that_the_rfc_dropped() {
     };
     let (rfc, fixed) = (longest("pcp-buddy"), longest("pcp-buddy-fixed"));
     assert!(4 * fixed < rfc, "{fixed} {rfc}");
+}
+
+/// A pageblock split into single frames, the hundredth of them pinned by somebody, and freed as one range.
+fn around_a_pin(engine: &str) -> (Classic, Pfn, Stats) {
+    let classic = booted(engine);
+    let block = classic.take(CPU0, 9, Movable);
+    classic.split(block, order(9), order(0)).unwrap();
+    let pinned = block.checked_add(100).unwrap();
+    classic.get(pinned).unwrap();
+    let range = FrameRange::new(block, PAGEBLOCK_FRAMES).unwrap();
+    let stats = classic.counted(|| assert_eq!(classic.free_contig_range(CPU0, range), Ok(1)));
+    (classic, pinned, stats)
+}
+
+#[test]
+fn a_split_folio_with_one_page_pinned_is_freed_around_it() {
+    for (engine, pcp, zone) in [("7.1", 511, 0), ("7.2", 4, 5)] {
+        let (classic, pinned, stats) = around_a_pin(engine);
+        // 64 + 32 + 4 before it; 1 + 2 + 8 + 16 + 128 + 256 behind it. Orders above 3 go past the PCP.
+        assert_eq!((stats.pcp.frees, stats.zone.frees), (pcp, zone), "{engine}");
+        assert_eq!(stats.kept, 1, "{engine}");
+        classic.drain_all();
+        assert_eq!(classic.memory_map().free, (1 << 18) - 1, "{engine}");
+        assert_eq!(classic.memory_map().free_blocks, 511, "{engine}");
+        // The pin's end is the end of the hole.
+        classic.put(CPU0, pinned, 0);
+        classic.whole_again(512);
+    }
+}
+
+#[test]
+fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_where_a_page_is_pinned() {
+    for engine in ["7.1", "7.2", "pcp-buddy-fixed"] {
+        let classic = booted(engine);
+        let block = classic.take(CPU0, 9, Unmovable);
+        classic.split(block, order(9), order(0)).unwrap();
+        let stats = classic.counted(|| {
+            classic.unsplit(block, order(0), order(9)).unwrap();
+            classic.put(CPU0, block, 9);
+        });
+        assert_eq!((stats.pcp.frees, stats.zone.frees), (1, 0), "{engine}");
+        classic.whole_again(512);
+
+        let block = classic.take(CPU0, 9, Movable);
+        classic.split(block, order(9), order(1)).unwrap();
+        let pinned = block.checked_add(300).unwrap();
+        classic.get(pinned).unwrap();
+        let error = classic.unsplit(block, order(1), order(9)).unwrap_err();
+        assert_eq!(error, FreeError::WrongOrder { pfn: pinned, allocated: order(1), freed: order(9) });
+        assert!(classic.unsplit(block, order(0), order(9)).is_err(), "not what the parts are");
+        // Nothing has changed: every part can be freed, and the pinned one twice.
+        (0..256).for_each(|i| classic.put(CPU0, block.checked_add(2 * i).unwrap(), 1));
+        classic.put(CPU0, pinned, 1);
+        classic.whole_again(512);
+        // Bad memory stays known as such.
+        let pair = classic.take(CPU0, 1, Movable);
+        classic.split(pair, order(1), order(0)).unwrap();
+        classic.poison(pair.checked_add(1).unwrap()).unwrap();
+        assert!(classic.unsplit(pair, order(0), order(1)).is_err(), "{engine}");
+        classic.put(CPU0, pair, 0);
+        classic.put(CPU0, pair.checked_add(1).unwrap(), 0);
+        assert_eq!(classic.stats().poisoned, 1, "{engine}");
+    }
+}
+
+/// The punch-hole race: a pageblock that was split is freed while somebody allocates 64 frames for good. Page by page
+/// they come in between; a range is in the zone before they look. Returns how many they got of the block, and whether
+/// the block is whole in the end.
+fn punch_hole(engine: &str, by_range: bool) -> (usize, bool) {
+    let classic = booted(engine);
+    let block = classic.take(CPU0, 9, Movable);
+    classic.split(block, order(9), order(0)).unwrap();
+    classic.drain_all();
+    let mut kept = Vec::new();
+    let range = FrameRange::new(block, PAGEBLOCK_FRAMES).unwrap();
+    if by_range {
+        classic.free_contig_range(CPU0, range).unwrap();
+        kept = classic.take_many(CPU0, 0, Movable, 64);
+    } else {
+        for i in 0..PAGEBLOCK_FRAMES {
+            classic.put(CPU0, block.checked_add(i).unwrap(), 0);
+            if i % 8 == 7 {
+                kept.push(classic.take(CPU0, 0, Movable));
+            }
+        }
+    }
+    let reused = kept.iter().filter(|&&pfn| range.contains(pfn)).count();
+    classic.drain_all();
+    let whole = classic.pageblocks(0).iter().any(|found| found.start == block && found.free == 512);
+    (reused, whole)
+}
+
+#[test]
+fn a_hole_that_is_punched_page_by_page_is_filled_again_before_it_is_whole() {
+    assert_eq!(punch_hole("7.1", false), (64, false));
+    assert_eq!(punch_hole("7.2", true), (0, true));
 }

@@ -215,6 +215,27 @@ fn a_chunked_drain_of_whole_blocks_gives_back_no_more_than_was_asked_for() {
 }
 
 #[test]
+fn one_merge_pass_a_drain_is_enough() {
+    // Every second frame of owned blocks: nothing can merge, everything is looked at.
+    let steps = |engine: &str| {
+        let classic = blocks_at_once(config(engine, 16));
+        let mut pfns = classic.take_many(CPU0, 0, Movable, 513);
+        while classic.pcp_count(0, CPU0) > 0 {
+            pfns.push(classic.take(CPU0, 0, Movable));
+        }
+        let every_second: Vec<Pfn> = pfns.into_iter().filter(|pfn| pfn.get() % 2 == 0).collect();
+        classic.put_all(CPU0, &every_second[..511], 0);
+        classic.set_tuning(0, CPU0, Tuning { free_count: 300, ..Tuning::new(63, 512, 512, false) });
+        let stats = classic.counted(|| classic.put(CPU0, every_second[511], 0));
+        // 301 frames should go in pieces of 63; the order of the frees does not matter to any of it.
+        assert_eq!((stats.pcp.drained_frames, stats.pcp.drains, stats.pcp.merges), (301, 5, 0), "{engine}");
+        stats.pcp.merge_steps
+    };
+    assert_eq!(steps("pcp-buddy-fixed"), 512);
+    assert_eq!(steps("pcp-buddy-fixed,-merge-once"), 512 + 449 + 386 + 323 + 260);
+}
+
+#[test]
 fn contiguous_ranges_are_found_on_the_lists_of_owners_and_on_their_lists_of_remote_frees() {
     for engine in ["pcp-buddy", "pcp-buddy-fixed"] {
         let classic = blocks_at_once(config(engine, 16));

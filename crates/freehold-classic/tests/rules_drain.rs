@@ -181,3 +181,18 @@ fn before_anybody_fails_all_cpus_are_drained() {
         assert_eq!(classic.take(CPU0, 3, Movable), first, "{}", preset.name);
     }
 }
+
+#[test]
+fn lists_looked_at_are_work_of_the_hold_in_which_a_drain_looks() {
+    // A reclaimable frame whose buddy is in use: the third list; picked, and put on a list of the zone.
+    for (engine, looked, work) in [("5.17", 2, 1), ("5.17+3", 2, 1), ("5.17+4", 2, 4), ("5.18", 3, 5), ("7.2", 3, 5)] {
+        let classic = machine(engine, 64);
+        let pfns = classic.take_many(CPU0, 0, Reclaimable, 64);
+        classic.drain_all();
+        classic.put(CPU1, pfns[10], 0);
+        let stats = classic.counted(|| classic.drain_all());
+        assert_eq!((stats.pcp.drained_chunks, stats.zone.merges, stats.zone_lock.holds()), (1, 0, 1), "{engine}");
+        // Up to 5.17+3 the lists are searched before the zone lock is taken, and from the one after the first on.
+        assert_eq!((stats.pcp.lists_looked_at, stats.zone_lock.total()), (looked, work), "{engine}");
+    }
+}

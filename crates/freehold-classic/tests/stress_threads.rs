@@ -174,10 +174,20 @@ fn drainer(machine: &Machine) {
     machine.classic.set_reclaim(false);
 }
 
+/// Every preset, and the switches that none has.
+fn designs() -> impl Iterator<Item = &'static str> {
+    let more = [
+        "7.2,-high-order-pcp,+merge-unowned",
+        "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
+        "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
+    ];
+    presets().iter().map(|preset| preset.name).chain(more)
+}
+
 #[test]
 fn every_preset_survives_four_cpus_hotplug_and_drains() {
-    for preset in presets() {
-        let machine = Machine::new(preset.name, BLOCKS);
+    for name in designs() {
+        let machine = Machine::new(name, BLOCKS);
         let rounds = thread::scope(|scope| {
             let machine = &machine;
             let workers: Vec<_> = (0..CPUS).map(|cpu| scope.spawn(move || work(machine, cpu))).collect();
@@ -196,9 +206,9 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
         assert!(
             allocs > u64::from(STEPS) && allocs > stats.failed && stats.drain_all > 0 && rounds > 0,
             "{}: {stats:?}",
-            preset.name
+            name
         );
-        machine.finish(preset.name);
+        machine.finish(name);
     }
 }
 
@@ -214,8 +224,8 @@ fn meet(turn: &AtomicU32, i: usize) {
 /// Two threads free the same chunks at the same time: one of them gets each.
 #[test]
 fn of_two_concurrent_frees_exactly_one_succeeds() {
-    for preset in presets() {
-        let machine = Machine::new(preset.name, 16);
+    for name in designs() {
+        let machine = Machine::new(name, 16);
         let classic = &machine.classic;
         let mut random = Random::new(5);
         for _round in 0..10 {
@@ -244,10 +254,10 @@ fn of_two_concurrent_frees_exactly_one_succeeds() {
                 let other = scope.spawn(|| free_all(1));
                 (free_all(0), other.join().unwrap())
             });
-            assert!(one.1.is_empty() && two.1.is_empty(), "{}: {one:?} and {two:?}", preset.name);
-            assert_eq!(one.0 + two.0, chunks.len() as u32, "{}", preset.name);
+            assert!(one.1.is_empty() && two.1.is_empty(), "{}: {one:?} and {two:?}", name);
+            assert_eq!(one.0 + two.0, chunks.len() as u32, "{}", name);
         }
-        machine.finish(preset.name);
+        machine.finish(name);
     }
 }
 
@@ -255,8 +265,8 @@ fn of_two_concurrent_frees_exactly_one_succeeds() {
 /// wrong element at their end, which must leave every reference where it was.
 #[test]
 fn ranges_and_references_race_and_every_frame_is_freed_once() {
-    for preset in presets() {
-        let machine = Machine::new(preset.name, 16);
+    for name in designs() {
+        let machine = Machine::new(name, 16);
         let classic = &machine.classic;
         for _round in 0..40 {
             let order = Order::new(6).unwrap();
@@ -290,7 +300,7 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
                 assert_eq!(classic.get(frame), Err(freehold::FreeError::DoubleFree { pfn: frame }));
             }
         }
-        machine.finish(preset.name);
+        machine.finish(name);
     }
 }
 
@@ -298,8 +308,8 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
 #[test]
 fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
     let order = Order::new(7).unwrap();
-    for preset in presets() {
-        let machine = Machine::new(preset.name, 16);
+    for name in designs() {
+        let machine = Machine::new(name, 16);
         let classic = &machine.classic;
         for round in 0..20u32 {
             let request = Request::new(order, Migratetype::Movable);
@@ -322,14 +332,14 @@ fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
                 (chunks.iter().enumerate().map(split).collect::<Vec<_>>(), other.join().unwrap())
             });
             for ((&pfn, split), freed) in chunks.iter().zip(split).zip(freed) {
-                assert_ne!(split.is_ok(), freed.is_ok(), "{}: {split:?} and {freed:?}", preset.name);
+                assert_ne!(split.is_ok(), freed.is_ok(), "{}: {split:?} and {freed:?}", name);
                 if split.is_ok() {
                     let range = FrameRange::new(pfn, order.frames()).unwrap();
                     assert_eq!(classic.free_contig_range(CpuId::new(0), range), Ok(0));
                 }
             }
         }
-        machine.finish(preset.name);
+        machine.finish(name);
     }
 }
 
@@ -337,8 +347,8 @@ fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
 /// that nobody else has a frame of it afterwards is not.
 #[test]
 fn ranges_taken_from_running_allocators_are_nobody_elses() {
-    for preset in presets() {
-        let machine = Machine::new(preset.name, 16);
+    for name in designs() {
+        let machine = Machine::new(name, 16);
         let (classic, ledger) = (&machine.classic, &machine.ledger);
         let mut taken = 0;
         thread::scope(|scope| {
@@ -396,9 +406,9 @@ fn ranges_taken_from_running_allocators_are_nobody_elses() {
         });
         let all = FrameRange::new(machine.start, 16 * PAGEBLOCK_FRAMES).unwrap();
         classic.alloc_contig_range(CpuId::new(2), all, &mut |_| false).unwrap_or_else(|error| {
-            panic!("{}, after {taken} ranges taken: {error}", preset.name);
+            panic!("{}, after {taken} ranges taken: {error}", name);
         });
         assert_eq!(classic.free_contig_range(CpuId::new(2), all), Ok(0));
-        machine.finish(preset.name);
+        machine.finish(name);
     }
 }

@@ -55,6 +55,27 @@ fn page_by_page_flushes_every_page_and_queues_every_folio() {
     assert_eq!((reclaim.flushes, reclaim.syscalls), (left, left));
 }
 
+/// Linux until 6.14: as few flushes as batched, but every folio is queued.
+#[test]
+fn page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_every_folio() {
+    let test = "page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_every_folio";
+    let Some(folios) = folios(test) else { return };
+    let run = |variant| folios.run(variant, UnmapPath::PageByPageDeferred, &Cpus::allowed()).unwrap();
+    for variant in [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights] {
+        let reclaim = run(variant);
+        assert_eq!(counts(reclaim), (PAGES, FOLIOS, 0, 0), "{variant:?}");
+        assert_eq!((reclaim.flushes, reclaim.syscalls), (FOLIOS / 128, FOLIOS / 128), "{variant:?}");
+    }
+    let left = PAGES - SOME * FOLIO_PAGES;
+    let reclaim = run(Variant::Redirtied);
+    assert_eq!(counts(reclaim), (left, FOLIOS, SOME, 0));
+    // A folio that stays partly mapped is flushed before it is let go; every eighth one does.
+    assert!((SOME..=SOME + FOLIOS / 128).contains(&reclaim.flushes), "{reclaim:?}");
+    let reclaim = run(Variant::Pinned);
+    assert_eq!(counts(reclaim), (left, FOLIOS - SOME, 0, SOME));
+    assert_eq!(reclaim.flushes, (FOLIOS - SOME).div_ceil(128));
+}
+
 #[test]
 fn batched_flushes_once_for_128_folios_and_queues_none() {
     let Some(folios) = folios("batched_flushes_once_for_128_folios_and_queues_none") else { return };
@@ -108,12 +129,23 @@ const VMALLOC: [&str; 19] = [
     "vm_map_ram_test_p1_h0",
 ];
 
-const LAZYFREE: [&str; 6] = [
+/// Where a test can be run as several kernels.
+const OF_KERNELS: [&str; 5] =
+    ["v6_18_us", "v6_19_rc1_us", "v6_19_rc1_by_v6_18", "patched_by_v6_18", "contig_free_speedup"];
+
+const LAZYFREE: [&str; 13] = [
     "ns_per_folio_page_by_page",
+    "ns_per_folio_page_by_page_deferred",
     "ns_per_folio_batched",
     "batched_speedup",
+    "batched_speedup_over_deferred",
     "deferred_splits_page_by_page",
+    "deferred_splits_page_by_page_deferred",
     "deferred_splits_batched",
+    "flushes_page_by_page",
+    "flushes_page_by_page_deferred",
+    "flushes_batched",
+    "syscalls_per_folio_page_by_page_deferred",
     "syscalls_per_folio_batched",
 ];
 const ALONE: [&str; 5] = ["", "_redirtied", "_pinned", "_across_tables", "_mixed_rights"];
@@ -163,7 +195,9 @@ fn vmalloc_has_every_row_of_the_threads_table() {
     for engine in ["freehold", "vanilla", "freehold-host", "mmap"] {
         expected.extend(wanted(VMALLOC.map(|name| format!("{name}_us")), engine));
         if engine != "mmap" {
-            expected.extend(wanted(VMALLOC.map(|name| format!("{name}_contig_free_speedup")), engine));
+            for of in OF_KERNELS {
+                expected.extend(wanted(VMALLOC.map(|name| format!("{name}_{of}")), engine));
+            }
         }
     }
     assert_eq!(found, expected);
@@ -199,7 +233,12 @@ fn lazyfree_has_every_variant_and_the_counts() {
     assert_eq!(found, expected);
     for (metric, count) in [
         ("deferred_splits_page_by_page", 2048.0),
+        ("deferred_splits_page_by_page_deferred", 2048.0),
         ("deferred_splits_batched", 0.0),
+        ("flushes_page_by_page", 32768.0),
+        ("flushes_page_by_page_deferred", 16.0),
+        ("flushes_batched", 16.0),
+        ("syscalls_per_folio_page_by_page_deferred", 16.0 / 2048.0),
         ("syscalls_per_folio_batched", 16.0 / 2048.0),
     ] {
         let rows = document["rows"].as_array().expect("an array");

@@ -48,7 +48,7 @@
 //!
 //! `madvise_free` says of pages that their contents may be dropped, unless somebody writes to them again. Reclaim later
 //! takes the folio's entries away, and only then can it know whether somebody wrote, or holds a pin: if so, it puts them
-//! back exactly as they were. [`UnmapPath`] is the switch between the two ways.
+//! back exactly as they were. [`UnmapPath`] is the switch between the ways.
 //!
 //! ```
 //! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};

@@ -177,6 +177,11 @@ fn loom_pin_against_page_by_page_reclaim() {
     pin_against_reclaim(UnmapPath::PageByPage);
 }
 
+#[test]
+fn loom_pin_against_page_by_page_reclaim_with_deferred_flushes() {
+    pin_against_reclaim(UnmapPath::PageByPageDeferred);
+}
+
 /// Dirty against clearing: a write that found the entry is never dropped.
 ///
 /// Fails where `AtomicEntry::take` is a load and a store instead of a swap. Tried.
@@ -207,6 +212,11 @@ fn loom_write_against_batched_reclaim() {
 #[test]
 fn loom_write_against_page_by_page_reclaim() {
     write_against_reclaim(UnmapPath::PageByPage);
+}
+
+#[test]
+fn loom_write_against_page_by_page_reclaim_with_deferred_flushes() {
+    write_against_reclaim(UnmapPath::PageByPageDeferred);
 }
 
 /// What was written through a pin is never dropped, however the pin's end falls.

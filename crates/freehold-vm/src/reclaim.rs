@@ -143,7 +143,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 reclaimed.len += 1;
                 reclaimed.frames += range.len();
             }
-            // Page by page, the folio's entries have been flushed already, and it goes back at once.
+            // Where every page is flushed that has been done already, and the folio goes back at once.
             if reclaimed.len == BATCH || self.unmap_path() == UnmapPath::PageByPage {
                 return self.finish(allocator, reclaimed);
             }
@@ -172,6 +172,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let frame = self.folios.frame(head);
         let mut used = frame.has(flag::REFERENCED);
         frame.clear_flags(flag::REFERENCED);
+        count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let Ok(space) = self.space(mapping.space()) else { continue };
             let mut i = 0;

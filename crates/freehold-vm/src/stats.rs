@@ -61,7 +61,9 @@ stats! {
     flushes,
     /// Those of them for reclaimed folios, together.
     reclaim_flushes,
-    /// Batches of entries that reclaim has cleared; single entries where it goes page by page.
+    /// Walks over a folio's reverse mappings that reclaim has made.
+    rmap_walks,
+    /// Batches of entries that reclaim has cleared and taken out of the reverse mapping; single entries where it goes page by page.
     batches_cleared,
     /// Batches of entries that reclaim has put back.
     batches_restored,

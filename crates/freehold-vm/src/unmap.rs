@@ -4,7 +4,7 @@
 //!   page by page (baseline)                     batched
 //!   for each entry:                             for each batch of entries that agree, within a table, a VMA, the folio:
 //!     clear it                                    clear them, merging dirty and young
-//!     flush                                       full barrier; references == 1 + mappings?  not dirty?
+//!     flush (or note it for later)                full barrier; references == 1 + mappings?  not dirty?
 //!     full barrier; unused, not dirty?              no: put them back, each with its own rights; stop
 //!     take it off the folio's counts              note the range for a later flush
 //!       -> the folio is partly mapped:          once, at the end: take all off the folio's counts
@@ -55,6 +55,8 @@ struct Removed {
     entries: u32,
     /// Frames that no entry shows any more.
     gone: u32,
+    /// Page by page: something has been cleared whose flush was put off.
+    waits: bool,
 }
 
 /// One table's part of a mapping: what to do after its lock is given back.
@@ -72,7 +74,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     pub(crate) fn unmap_folio(&self, head: u32) -> Result<(), Kept> {
         let frame = self.folios.frame(head);
         let mut removed = Removed::default();
-        let batched = self.unmap_path() == UnmapPath::Batched;
+        let path = self.unmap_path();
+        count(&self.counters.rmap_walks, 1);
         let mut result = if frame.has(flag::POISONED) { Err(Kept::Busy) } else { Ok(()) };
         // Where one batch takes everything there is no need to look first.
         let mut looked = false;
@@ -86,10 +89,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 let step = space.table(vpn).0.with_lock(
                     || self.mmu.relax(),
                     || {
-                        if batched {
+                        if path == UnmapPath::Batched {
                             self.take_table(head, mapping, space, live, looked, &mut removed)
                         } else {
-                            self.take_table_by_page(head, mapping, space, live)
+                            let defer = path == UnmapPath::PageByPageDeferred;
+                            self.take_table_by_page(head, mapping, space, live, defer, &mut removed.waits)
                         }
                     },
                 );
@@ -102,6 +106,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     Step::Kept(kept) => result = Err(kept),
                 }
             }
+        }
+        if removed.waits && (result.is_err() || frame.maps.get() > 0) {
+            // As below: the folio stays, partly mapped, and may be split as soon as it is unlocked.
+            self.flush_pending();
         }
         if removed.entries > 0 {
             if removed.entries < frame.maps.get() {
@@ -132,6 +140,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Looks at all entries without clearing any.
     fn look(&self, head: u32) -> Result<(), Kept> {
         let frame = self.folios.frame(head);
+        count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let Ok(space) = self.space(mapping.space()) else { continue };
             let droppable = |vpn| space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
@@ -202,8 +211,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Step::Next(i)
     }
 
-    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baseline.
-    fn take_table_by_page(&self, head: u32, mapping: &Mapping, space: &Space<'m>, mut i: u32) -> Step {
+    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baselines, which flush each entry
+    /// or `defer` that to the end of the batch of folios.
+    fn take_table_by_page(
+        &self,
+        head: u32,
+        mapping: &Mapping,
+        space: &Space<'m>,
+        mut i: u32,
+        defer: bool,
+        waits: &mut bool,
+    ) -> Step {
         let frame = self.folios.frame(head);
         let table_end = space.table_end(mapping.page(i));
         while let Some(live) = mapping.next_live(i) {
@@ -224,9 +242,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 return Step::Kept(kept);
             }
             if space.needs_flush(entry) {
-                self.mmu.flush(&[Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped }]);
-                count(&self.counters.flushes, 1);
-                count(&self.counters.reclaim_flushes, 1);
+                let flush = Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
+                if defer {
+                    self.flush_later(space, flush);
+                    *waits = true;
+                } else {
+                    self.mmu.flush(&[flush]);
+                    count(&self.counters.flushes, 1);
+                    count(&self.counters.reclaim_flushes, 1);
+                }
             }
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, 1);

@@ -55,8 +55,12 @@ pub struct FolioState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmapPath {
     /// One entry at a time: clear, flush, remove from the reverse map. The folio is seen partly mapped from its first
-    /// page to its last but one, and so is queued for a split each time. The baseline: Linux until 6.14.
+    /// page to its last but one, and so is queued for a split each time. What Linux until 6.14 did where a flush could
+    /// not wait.
     PageByPage,
+    /// The same, but the flush is put off and shared with other folios, as in [`UnmapPath::Batched`]: the baseline,
+    /// since Linux until 6.14 did so wherever it paid (`should_defer_flush`).
+    PageByPageDeferred,
     /// As many entries at a time as the page table, the VMA and the folio have alike, flushed together with those of
     /// other folios.
     Batched,
@@ -73,6 +77,8 @@ pub struct Vm<'m, M> {
     /// What reclaim has cleared and not flushed yet. Anybody may flush it.
     pending: Spin<FlushBatch>,
     batched: AtomicBool,
+    /// Page by page only: whether flushes wait.
+    defers: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -99,6 +105,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             deferred: Spin::new(List::new()),
             pending: Spin::new(FlushBatch::new()),
             batched: AtomicBool::new(true),
+            defers: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -111,13 +118,19 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     /// How reclaim takes entries away: [`UnmapPath::Batched`] at first.
     pub fn set_unmap_path(&self, path: UnmapPath) {
+        // Whoever reads between the two sees one of the three ways, each of which is right.
+        self.defers.set(path == UnmapPath::PageByPageDeferred);
         self.batched.set(path == UnmapPath::Batched);
     }
 
     /// How reclaim takes entries away.
     #[must_use]
     pub fn unmap_path(&self) -> UnmapPath {
-        if self.batched.get() { UnmapPath::Batched } else { UnmapPath::PageByPage }
+        match (self.batched.get(), self.defers.get()) {
+            (true, _) => UnmapPath::Batched,
+            (false, true) => UnmapPath::PageByPageDeferred,
+            (false, false) => UnmapPath::PageByPage,
+        }
     }
 
     /// What has been done so far. Takes no lock.

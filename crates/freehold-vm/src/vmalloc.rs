@@ -13,7 +13,7 @@
 //!
 //! **Freeing** brings the area's runs into the order of their frames, joins those that touch, whatever the order of the
 //! pages was, and frees each run with one call ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did
-//! until 7.1). Before that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
+//! until 7.1; with [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
 //! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before its flush.
 //!
 //! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see `purge.rs`.
@@ -91,6 +91,7 @@ pub struct Vmalloc<'m, M> {
     range: VpnRange,
     state: Spin<State<'m>>,
     contig_free: AtomicBool,
+    large_orders: AtomicBool,
     pub(crate) lazy_max: AtomicU64,
     /// Held by whoever purges.
     pub(crate) purging: AtomicBool,
@@ -119,6 +120,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             range,
             state: Spin::new(state),
             contig_free: AtomicBool::new(true),
+            large_orders: AtomicBool::new(true),
             lazy_max: AtomicU64::new(0),
             purging: AtomicBool::new(false),
             counters: Counters::default(),
@@ -132,6 +134,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Whether frames are freed as runs, which they are at first, or one by one: the baseline.
     pub fn set_contig_free(&self, on: bool) {
         self.contig_free.set(on);
+    }
+
+    /// Whether areas are allocated as the largest chunks that fit, as they are at first, or frame by frame (but for the
+    /// pageblocks of huge mappings): the baseline, Linux until 6.18.
+    pub fn set_large_orders(&self, on: bool) {
+        self.large_orders.set(on);
     }
 
     /// The machine that was given to [`Vmalloc::new`].
@@ -275,7 +283,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         left: &mut u64,
         base: Order,
     ) -> Result<(), VmallocError> {
-        let mut cap = Order::fitting(*left).unwrap_or(Order::ZERO).min(Order::LINUX_MAX);
+        let most = if self.large_orders.get() { Order::LINUX_MAX } else { base };
+        let mut cap = Order::fitting(*left).unwrap_or(Order::ZERO).min(most);
         let mut large = cap;
         while large > base && *left > 0 {
             count(&self.counters.large_allocs, 1);

@@ -71,6 +71,11 @@ fn page_by_page_reclaim_beside_threads_that_use_their_pages() {
     run(UnmapPath::PageByPage);
 }
 
+#[test]
+fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_pages() {
+    run(UnmapPath::PageByPageDeferred);
+}
+
 /// The narrow window: one thread makes folios lazyfree and writes to them at once, another one pins their pages, a third
 /// one does nothing but take them away. Every frame holds the number of its page and of the write.
 fn hammer(path: UnmapPath) {
@@ -198,4 +203,9 @@ fn batched_reclaim_hammers_pages_that_are_written_to_and_pinned() {
 #[test]
 fn page_by_page_reclaim_hammers_pages_that_are_written_to_and_pinned() {
     hammer(UnmapPath::PageByPage);
+}
+
+#[test]
+fn page_by_page_reclaim_with_deferred_flushes_hammers_pages_that_are_written_to_and_pinned() {
+    hammer(UnmapPath::PageByPageDeferred);
 }

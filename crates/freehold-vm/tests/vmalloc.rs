@@ -328,6 +328,33 @@ fn vfree_frees_each_run_once_or_each_page() {
     }
 }
 
+/// The three kernels of the contiguous-free thread's table: single frames freed singly (6.18), the largest chunks freed
+/// singly (6.19-rc1: the regression), the largest chunks freed as they came (the thread's change).
+#[test]
+fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
+    for (pages, large, contig, huge, asked) in [
+        (512, false, false, false, (0, 512)),
+        (512, true, false, false, (1, 512)),
+        (512, true, true, false, (1, 1)),
+        // With huge mappings 6.18 had large chunks, too, and freed them page by page.
+        (512, false, false, true, (1, 512)),
+        (1024, false, false, true, (2, 1024)),
+        (100, false, false, false, (0, 100)),
+        (100, true, false, false, (3, 100)),
+    ] {
+        let fh = frames(16, 1, SingleCpu);
+        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 600);
+        vm.set_large_orders(large);
+        vm.set_contig_free(contig);
+        let start = vm.vmalloc(&fh, Layout::pages(pages).huge(huge)).unwrap();
+        vm.vfree(&fh, start).unwrap();
+        let stats = vm.stats();
+        assert_eq!((stats.large_allocs, stats.frees), asked, "{pages} pages, {large} {contig} {huge}");
+        assert_eq!((stats.frames, stats.frames_freed), (pages, pages));
+        assert_all_free(&fh);
+    }
+}
+
 /// The frames of the array are neighbours, but stand in it from the last to the first, or mixed up: one free all the
 /// same, though each is a mapping of its own.
 #[test]

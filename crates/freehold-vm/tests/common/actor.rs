@@ -405,7 +405,8 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
             }
             _ if self.fixed_path => {}
             _ => {
-                let path = [UnmapPath::PageByPage, UnmapPath::Batched][self.random(2) as usize];
+                let paths = [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
+                let path = paths[self.random(3) as usize];
                 self.vm.set_unmap_path(path);
             }
         }

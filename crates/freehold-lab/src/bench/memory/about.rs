@@ -6,13 +6,27 @@ use crate::bench::catalogue::{About, Metric};
 
 const NOTHING: Metric = Metric { name: "", unit: "", what: "" };
 
-const VMALLOC_METRICS: [Metric; 2 * TESTS.len()] = {
-    let mut metrics = [NOTHING; 2 * TESTS.len()];
+/// Metrics of each test.
+const TIMES: usize = 6;
+
+const VMALLOC_METRICS: [Metric; TIMES * TESTS.len()] = {
+    let mut metrics = [NOTHING; TIMES * TESTS.len()];
     let mut i = 0;
     while i < TESTS.len() {
-        let us = Metric { name: TESTS[i].us, unit: "us", what: "the table's loops, contiguous freeing on" };
-        let speedup = Metric { name: TESTS[i].speedup, unit: "times", what: "time without it by time with it" };
-        (metrics[2 * i], metrics[2 * i + 1]) = (us, speedup);
+        let t = &TESTS[i];
+        let of_test: [Metric; TIMES] = [
+            Metric { name: t.us_v6_18, unit: "us", what: "the table's loops; single frames, freed one by one" },
+            Metric { name: t.us_v6_19_rc1, unit: "us", what: "the same; the largest chunks, freed page by page" },
+            Metric { name: t.us, unit: "us", what: "the same; the largest chunks, freed as runs" },
+            Metric { name: t.regression, unit: "times", what: "time as v6.18 by time as v6.19-rc1" },
+            Metric { name: t.against_v6_18, unit: "times", what: "time as v6.18 by time with contiguous freeing" },
+            Metric { name: t.speedup, unit: "times", what: "time as v6.19-rc1 by time with contiguous freeing" },
+        ];
+        let mut j = 0;
+        while j < TIMES {
+            metrics[TIMES * i + j] = of_test[j];
+            j += 1;
+        }
         i += 1;
     }
     metrics
@@ -22,8 +36,8 @@ pub(in crate::bench) const VMALLOC: About = About {
     name: "vmalloc",
     what: "The tests of lib/test_vmalloc.c that the contiguous-free thread's table names, with its pages (p), huge \
            mappings (h) and loop counts: 500,000 loops, 100,000 from 64 pages on. A tenth of the loops is run (a \
-           hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Contiguous freeing \
-           on and off take turns within a run. Engines: freehold and kernels' designs are page work only (areas, \
+           hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Three kernels take turns within a run: \
+           v6.18 (single frames), v6.19-rc1 (the largest chunks, freed page by page) and patched (freed as runs). Engines: freehold and kernels' designs are page work only (areas, \
            frames, counted page tables); freehold-host maps an arena's frames for real; mmap is plain mmap and munmap.",
     source: "lib/test_vmalloc.c of Linux 7.2; Ryan Roberts' vfree change (January 2026)",
     threads: 2,
@@ -31,23 +45,42 @@ pub(in crate::bench) const VMALLOC: About = About {
     metrics: &VMALLOC_METRICS,
 };
 
-const LAZYFREE_METRICS: [Metric; 6 * VARIANTS.len() + 2 * KERNEL.len()] = {
-    let mut metrics = [NOTHING; 6 * VARIANTS.len() + 2 * KERNEL.len()];
+/// Metrics of each variant.
+const EACH: usize = 13;
+
+const LAZYFREE_METRICS: [Metric; EACH * VARIANTS.len() + 2 * KERNEL.len()] = {
+    let mut metrics = [NOTHING; EACH * VARIANTS.len() + 2 * KERNEL.len()];
     let mut i = 0;
     while i < VARIANTS.len() {
         let v = &VARIANTS[i];
-        let first = 6 * i;
-        metrics[first] = Metric { name: v.ns_page_by_page, unit: "ns", what: "a folio of 64 KiB, one flush a page" };
-        metrics[first + 1] = Metric { name: v.ns_batched, unit: "ns", what: "a folio of 64 KiB, flushes collected" };
-        metrics[first + 2] = Metric { name: v.speedup, unit: "times", what: "the first by the second, in each run" };
-        metrics[first + 3] =
-            Metric { name: v.deferred_page_by_page, unit: "folios", what: "put on the deferred-split queue" };
-        metrics[first + 4] =
-            Metric { name: v.deferred_batched, unit: "folios", what: "put on the deferred-split queue" };
-        metrics[first + 5] = Metric { name: v.syscalls_batched, unit: "calls", what: "system calls for a folio" };
+        let queued = "put on the deferred-split queue";
+        let of_variant: [Metric; EACH] = [
+            Metric { name: v.ns_page_by_page, unit: "ns", what: "a folio of 64 KiB, one flush a page" },
+            Metric {
+                name: v.ns_page_by_page_deferred,
+                unit: "ns",
+                what: "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
+            },
+            Metric { name: v.ns_batched, unit: "ns", what: "a folio of 64 KiB at once, flushes collected" },
+            Metric { name: v.speedup, unit: "times", what: "the first by the third, in each run" },
+            Metric { name: v.speedup_over_deferred, unit: "times", what: "the second by the third, in each run" },
+            Metric { name: v.deferred_page_by_page, unit: "folios", what: queued },
+            Metric { name: v.deferred_page_by_page_deferred, unit: "folios", what: queued },
+            Metric { name: v.deferred_batched, unit: "folios", what: queued },
+            Metric { name: v.flushes_page_by_page, unit: "calls", what: "flushes of all folios" },
+            Metric { name: v.flushes_page_by_page_deferred, unit: "calls", what: "flushes of all folios" },
+            Metric { name: v.flushes_batched, unit: "calls", what: "flushes of all folios" },
+            Metric { name: v.syscalls_page_by_page_deferred, unit: "calls", what: "system calls for a folio" },
+            Metric { name: v.syscalls_batched, unit: "calls", what: "system calls for a folio" },
+        ];
+        let mut j = 0;
+        while j < EACH {
+            metrics[EACH * i + j] = of_variant[j];
+            j += 1;
+        }
         i += 1;
     }
-    let first = 6 * VARIANTS.len();
+    let first = EACH * VARIANTS.len();
     let mut i = 0;
     while i < KERNEL.len() {
         let what = "64 KiB, by the system's MADV_PAGEOUT";
@@ -61,7 +94,7 @@ const LAZYFREE_METRICS: [Metric; 6 * VARIANTS.len() + 2 * KERNEL.len()] = {
 pub(in crate::bench) const LAZYFREE: About = About {
     name: "lazyfree",
     what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, reclaimed. The \
-           reclaim is timed, page by page (a flush a page) and batched, with a share of folios written to again, pinned, \
+           reclaim is timed page by page (a flush a page; flushes collected, as Linux until 6.14) and batched, with a share of folios written to again, pinned, \
            lying in two page tables or with different rights, and with a second thread. Beside it the system's own \
            MADV_FREE and MADV_PAGEOUT of as much, in pages of 4 KiB, 64 KiB (where it offers them) and 2 MiB.",
     source: "Barry Song's lazyfree micro-benchmark (February 2025, Linux 6.15)",

@@ -61,6 +61,21 @@ impl Shape {
     }
 }
 
+/// The kernels of the thread's table: how an area's frames come and go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kernel {
+    /// Single frames (huge mappings: whole pageblocks), freed one by one.
+    V6_18,
+    /// The largest chunks that fit, split, and freed one by one: the regression that the thread set out from.
+    V6_19Rc1,
+    /// The largest chunks, freed as runs: the thread's change.
+    Patched,
+}
+
+impl Kernel {
+    pub(super) const ALL: [Self; 3] = [Self::V6_18, Self::V6_19Rc1, Self::Patched];
+}
+
 /// Something that makes areas.
 pub(super) trait Areas: Sync {
     /// An area. Where it is dropped without being freed, it may be lost.
@@ -73,8 +88,8 @@ pub(super) trait Areas: Sync {
     /// Becomes a CPU. One thread at a time for each.
     fn thread(&self, cpu: CpuId) -> Result<Self::Thread<'_>, String>;
 
-    /// Whether frames are freed as runs; `false` is returned where there is no such choice.
-    fn set_contig_free(&self, on: bool) -> bool;
+    /// As which kernel; `false` is returned where there is no such choice.
+    fn set_kernel(&self, kernel: Kernel) -> bool;
 
     /// Gives back what CPUs hold.
     fn drain(&self);

@@ -1,9 +1,9 @@
-//! `bench lazyfree`: reclaim page by page and batched, in turns, and the system's own beside it.
+//! `bench lazyfree`: reclaim page by page (each page flushed, or flushes collected) and batched, in turns, and the system's own beside it.
 
 use freehold_host::freehold_vm::UnmapPath;
 
 use super::figures::Figures;
-use super::folios::{FOLIOS, Folios};
+use super::folios::{FOLIOS, Folios, Reclaim};
 use super::variants::{KERNEL, Metrics, VARIANTS, Variant};
 use super::{FREEHOLD, LINUX, Run, kernel};
 use crate::bench::engines::BenchEngine;
@@ -31,7 +31,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
     } else {
         None
     };
-    for _ in 0..super::runs(run.plan) {
+    for turn in 0..super::runs(run.plan) {
         for metrics in VARIANTS.iter().filter(|metrics| two || !needs_two(metrics.variant)) {
             if (run.stopped)() {
                 return Ok(());
@@ -39,7 +39,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
             let Some(folios) = &folios else { break };
             (run.progress)(&format!("{FREEHOLD}, {}", metrics.what));
             run.cpus.pin(0);
-            both(folios, metrics, run, figures).map_err(|error| (FREEHOLD.to_owned(), error))?;
+            all(folios, metrics, turn, run, figures).map_err(|error| (FREEHOLD.to_owned(), error))?;
         }
         for metrics in &KERNEL {
             if (run.stopped)() {
@@ -64,16 +64,34 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
     Ok(())
 }
 
-fn both(folios: &Folios, metrics: &Metrics, run: &Run<'_>, figures: &mut Figures) -> Result<(), String> {
+/// All three ways, one after the other.
+fn all(folios: &Folios, metrics: &Metrics, turn: usize, run: &Run<'_>, figures: &mut Figures) -> Result<(), String> {
     let each = |n: u64| n as f64 / FOLIOS as f64;
-    let ns = |reclaim: &super::folios::Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
-    let pages = folios.run(metrics.variant, UnmapPath::PageByPage, run.cpus)?;
-    let batched = folios.run(metrics.variant, UnmapPath::Batched, run.cpus)?;
-    figures.add(FREEHOLD, metrics.ns_page_by_page, ns(&pages));
-    figures.add(FREEHOLD, metrics.ns_batched, ns(&batched));
-    figures.add(FREEHOLD, metrics.speedup, ns(&pages) / ns(&batched));
-    figures.add(FREEHOLD, metrics.deferred_page_by_page, pages.deferred as f64);
-    figures.add(FREEHOLD, metrics.deferred_batched, batched.deferred as f64);
-    figures.add(FREEHOLD, metrics.syscalls_batched, each(batched.syscalls));
+    let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
+    // In turns, so that none of the three always follows the same one.
+    let mut paths = [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
+    paths.rotate_left(turn % 3);
+    let mut done = [Reclaim::default(); 3];
+    for path in paths {
+        done[path as usize] = folios.run(metrics.variant, path, run.cpus)?;
+    }
+    let [pages, deferred, batched] =
+        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched].map(|path| done[path as usize]);
+    let rows = [
+        (metrics.ns_page_by_page, ns(&pages)),
+        (metrics.ns_page_by_page_deferred, ns(&deferred)),
+        (metrics.ns_batched, ns(&batched)),
+        (metrics.speedup, ns(&pages) / ns(&batched)),
+        (metrics.speedup_over_deferred, ns(&deferred) / ns(&batched)),
+        (metrics.deferred_page_by_page, pages.deferred as f64),
+        (metrics.deferred_page_by_page_deferred, deferred.deferred as f64),
+        (metrics.deferred_batched, batched.deferred as f64),
+        (metrics.flushes_page_by_page, pages.flushes as f64),
+        (metrics.flushes_page_by_page_deferred, deferred.flushes as f64),
+        (metrics.flushes_batched, batched.flushes as f64),
+        (metrics.syscalls_page_by_page_deferred, each(deferred.syscalls)),
+        (metrics.syscalls_batched, each(batched.syscalls)),
+    ];
+    rows.into_iter().for_each(|(metric, figure)| figures.add(FREEHOLD, metric, figure));
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use freehold::CpuId;
 
-use super::areas::{Areas, Failed, Shape, Thread};
+use super::areas::{Areas, Failed, Kernel, Shape, Thread};
 use super::raw::{self, Mapping, PAGE};
 
 /// Nothing: the system has it all.
@@ -20,7 +20,7 @@ impl Areas for Mapped {
         Ok(MappedThread { ram: None })
     }
 
-    fn set_contig_free(&self, _: bool) -> bool {
+    fn set_kernel(&self, _: Kernel) -> bool {
         false
     }
 

@@ -6,7 +6,7 @@ use freehold_host::freehold_vm::{
     FrameAllocator, IntervalNode, Layout, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc, Vpn, VpnRange,
 };
 
-use super::areas::{Areas, Failed, Shape, Thread};
+use super::areas::{Areas, Failed, Kernel, Shape, Thread};
 use super::pages::PageAllocator;
 use super::raw;
 
@@ -57,6 +57,12 @@ impl<P: PageAllocator, M: Backed> OverVm<P, M> {
         Self { pages, vmalloc: Vmalloc::new(mmu, SpaceId::new(0), range, areas, runs) }
     }
 
+    /// The page allocator.
+    #[cfg(test)]
+    pub(super) fn pages(&self) -> &P {
+        &self.pages
+    }
+
     /// What has been counted so far.
     #[cfg(test)]
     pub(super) fn stats(&self) -> freehold_host::freehold_vm::VmallocStats {
@@ -75,8 +81,9 @@ impl<P: PageAllocator, M: Backed> Areas for OverVm<P, M> {
         Ok(OverVmThread { frames: self.pages.cpu(cpu)?, vmalloc: &self.vmalloc, ram: Vec::new() })
     }
 
-    fn set_contig_free(&self, on: bool) -> bool {
-        self.vmalloc.set_contig_free(on);
+    fn set_kernel(&self, kernel: Kernel) -> bool {
+        self.vmalloc.set_large_orders(kernel != Kernel::V6_18);
+        self.vmalloc.set_contig_free(kernel == Kernel::Patched);
         true
     }
 

@@ -1,8 +1,9 @@
-//! The loops of `lib/test_vmalloc.c`, with contiguous freeing on and off in turns.
+//! The loops of `lib/test_vmalloc.c`, as three kernels in turns: see [`Kernel`].
 //!
 //! ```text
-//!   setup    | on | off | off | on | on | off | ...  | teardown        each slice: stocks drained, a few loops untimed,
-//!            the same random numbers in each pair                      then its share of the loops
+//!   setup    | 6.18 | 6.19-rc1 | patched | 6.19-rc1 | patched | 6.18 | ...    | teardown
+//!            the same random numbers in each three;
+//!            each slice: stocks drained, a few loops untimed, then its share of the loops
 //! ```
 //!
 //! A run's figure is the median of its slices: one that the machine disturbed does not count.
@@ -17,7 +18,7 @@ use std::time::Duration;
 use freehold::CpuId;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::areas::{Areas, Failed, Shape, Thread};
+use super::areas::{Areas, Failed, Kernel, Shape, Thread};
 use super::percpu::PerCpu;
 use super::vmalloc_tests::{Test, Work};
 use crate::bench::clock::{Cpus, thread_time};
@@ -40,7 +41,7 @@ const UNTIMED: u64 = 4;
 /// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Amount {
-    /// Loops with contiguous freeing on; as many with it off.
+    /// Loops as each kernel.
     pub(super) loops: u64,
     /// Slices that they are cut into.
     pub(super) slices: u64,
@@ -49,9 +50,9 @@ pub(super) struct Amount {
 /// Nanoseconds a loop; a whole pass of `pcpu_alloc_test`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Times {
-    pub(super) on: f64,
-    /// Where it can be switched off.
-    pub(super) off: Option<f64>,
+    pub(super) patched: f64,
+    /// 6.18 and 6.19-rc1, where there is a choice.
+    pub(super) before: Option<[f64; 2]>,
 }
 
 /// Runs one test.
@@ -95,7 +96,7 @@ pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, c
         }),
         Work::Deferred => deferred(Turns { clock: process_time, ..turns }, &mut thread, cpus),
     };
-    areas.set_contig_free(true);
+    areas.set_kernel(Kernel::Patched);
     result.map_err(|failed| format!("{}: {failed}", test.us.trim_end_matches("_us")))
 }
 
@@ -116,13 +117,14 @@ impl<A: Areas> Turns<'_, A> {
     /// Times `body`, which does so many loops with such random numbers.
     fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<Times, Failed> {
         let n = (self.amount.loops / self.amount.slices).max(1);
-        let switchable = self.areas.set_contig_free(true);
-        let mut slices = [Spread::default(), Spread::default()];
+        let switchable = self.areas.set_kernel(Kernel::Patched);
+        let mut slices = [Spread::default(), Spread::default(), Spread::default()];
         for slice in 0..self.amount.slices {
-            // Neither of them always follows the other.
-            let order = if slice % 2 == 0 { [true, false] } else { [false, true] };
-            for on in order.into_iter().filter(|&on| on || switchable) {
-                self.areas.set_contig_free(on);
+            // None of them always follows the same one.
+            let mut order = Kernel::ALL;
+            order.rotate_left((slice % 3) as usize);
+            for kernel in order.into_iter().filter(|&kernel| kernel == Kernel::Patched || switchable) {
+                self.areas.set_kernel(kernel);
                 self.areas.drain();
                 let mut random = Random::new(self.seed.wrapping_add(slice * 0x9e37_79b9));
                 if n > UNTIMED {
@@ -130,11 +132,14 @@ impl<A: Areas> Turns<'_, A> {
                 }
                 let start = (self.clock)();
                 body(n, &mut random)?;
-                slices[usize::from(on)].add(per((self.clock)().saturating_sub(start), n));
+                slices[kernel as usize].add(per((self.clock)().saturating_sub(start), n));
             }
         }
-        let [off, on] = slices.map(|slices| slices.median());
-        Ok(Times { on: on.unwrap_or(0.0), off })
+        let [old, regressed, patched] = slices.map(|slices| slices.median());
+        Ok(Times {
+            patched: patched.unwrap_or(0.0),
+            before: old.zip(regressed).map(|(old, regressed)| [old, regressed]),
+        })
     }
 }
 
@@ -269,7 +274,7 @@ mod tests {
     fn all<A: Areas>(areas: &A, has_switch: bool) {
         for test in &TESTS {
             let times = run(areas, test, FEW, 5, &Cpus::allowed()).unwrap();
-            assert_eq!((times.off.is_some(), times.on > 0.0), (has_switch, true), "{}", test.us);
+            assert_eq!((times.before.is_some(), times.patched > 0.0), (has_switch, true), "{}", test.us);
         }
         areas.check().unwrap();
     }
@@ -284,20 +289,66 @@ mod tests {
         all(&Mapped, false);
     }
 
+    /// What a loop asks of vmalloc and of the zone.
+    #[derive(Debug)]
+    struct Asked {
+        /// Calls for chunks of more than a frame, and frees.
+        calls: (u64, u64),
+        /// Holds of the zone lock and steps in them, of a hundred loops.
+        holds: u64,
+        steps: u64,
+    }
+
+    fn asked(spec: &str, kernel: Kernel, pages: u64) -> Asked {
+        const LOOPS: u64 = 1000;
+        let range = VpnRange::new(Vpn::new(0), 1 << 24).unwrap();
+        let areas = OverVm::new(ClassicMachine::new(spec, 2, 1 << 18).unwrap(), SoftMmu::<1>::new(), range);
+        areas.set_kernel(kernel);
+        let mut thread = areas.thread(CpuId::new(0)).unwrap();
+        let mut run = |loops| (0..loops).for_each(|_| once(&mut thread, Shape::pages(pages)).unwrap());
+        // Until what the CPU keeps has settled.
+        run(100);
+        let zone = || areas.pages().classic().stats().zone_lock;
+        let (before, held) = (areas.stats(), zone());
+        run(LOOPS);
+        let (after, hold) = (areas.stats(), zone());
+        Asked {
+            calls: ((after.large_allocs - before.large_allocs) / LOOPS, (after.frees - before.frees) / LOOPS),
+            holds: (hold.holds() - held.holds()) * 100 / LOOPS,
+            steps: (hold.total() - held.total()) * 100 / LOOPS,
+        }
+    }
+
     /// Exact: 100 pages are chunks of 64, 32 and 4 frames, one free each at most with contiguous freeing, 100 without.
     #[test]
-    fn contiguous_freeing_is_what_it_says() {
+    fn each_kernel_asks_what_it_says() {
         let range = VpnRange::new(Vpn::new(0), 1 << 24).unwrap();
-        for (on, frees) in [(true, 1..=3), (false, 100..=100)] {
+        for (kernel, large, frees) in
+            [(Kernel::V6_18, 0, 100..=100), (Kernel::V6_19Rc1, 3, 100..=100), (Kernel::Patched, 3, 1..=3)]
+        {
             let freehold = FreeholdMachine::new(2, 1 << 18, HostThreads::new()).unwrap();
             let areas = OverVm::new(freehold, SoftMmu::<1>::new(), range);
-            areas.set_contig_free(on);
+            areas.set_kernel(kernel);
             let mut thread = areas.thread(CpuId::new(0)).unwrap();
             let before = areas.stats();
             once(&mut thread, Shape::pages(100)).unwrap();
             let after = areas.stats();
-            assert_eq!((after.large_allocs - before.large_allocs, after.flushes - before.flushes), (3, 1));
+            assert_eq!((after.large_allocs - before.large_allocs, after.flushes - before.flushes), (large, 1));
             assert!(frees.contains(&(after.frees - before.frees)), "{after:?}");
+        }
+    }
+
+    /// The regression by counts: single frames come from the CPU's lists and go back to them; chunks come from the zone,
+    /// and page by page they go to the CPU's lists, which overflow into the zone.
+    #[test]
+    fn the_regression_of_6_19_rc1_is_in_the_zone_lock() {
+        for pages in [16, 64, 256, 512] {
+            let [old, regressed, patched] = Kernel::ALL.map(|kernel| asked("6.18,+contig-free", kernel, pages));
+            assert_eq!([old.calls, regressed.calls, patched.calls], [(0, pages), (1, pages), (1, 1)]);
+            assert_eq!((old.holds, old.steps), (0, 0), "{pages} pages");
+            assert!(regressed.holds >= 100, "{regressed:?}");
+            let least = if pages < 64 { 1 } else { 10 };
+            assert!(least * patched.steps < regressed.steps, "{regressed:?} {patched:?}");
         }
     }
 }

@@ -27,6 +27,7 @@ const TARGETS: &[Target<Goal>] = &[
     target("  huge", "vmalloc", "fix_size_alloc_test_p512_h1_contig_free_speedup", Goal::Times(4.0)),
     target("  every row", "vmalloc", "", Goal::NoneSlower("_contig_free_speedup")),
     target("lazyfree: batched beside page by page", "lazyfree", "batched_speedup", Goal::Times(4.0)),
+    target("  beside page by page, flushes collected", "lazyfree", "batched_speedup_over_deferred", Goal::Times(2.4)),
     target("  with a second thread", "lazyfree", "batched_speedup_second_thread", Goal::Times(12.0)),
     target("  deferred splits page by page", "lazyfree", "deferred_splits_page_by_page", Goal::Is(2048.0)),
     target("  deferred splits batched", "lazyfree", "deferred_splits_batched", Goal::Is(0.0)),

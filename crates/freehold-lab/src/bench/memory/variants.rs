@@ -26,16 +26,30 @@ pub struct Metrics {
     pub variant: Variant,
     /// What it is.
     pub what: &'static str,
-    /// Time, page by page.
+    /// Time, page by page, each page flushed.
     pub ns_page_by_page: &'static str,
+    /// Time, page by page, flushes collected: Linux until 6.14.
+    pub ns_page_by_page_deferred: &'static str,
     /// Time, batched.
     pub ns_batched: &'static str,
-    /// How many times faster the second is.
+    /// How many times faster the last is than the first.
     pub speedup: &'static str,
+    /// How many times faster the last is than the second: what the thread measured.
+    pub speedup_over_deferred: &'static str,
     /// Folios that came on the deferred-split queue, page by page.
     pub deferred_page_by_page: &'static str,
+    /// The same, page by page with flushes collected.
+    pub deferred_page_by_page_deferred: &'static str,
     /// The same, batched.
     pub deferred_batched: &'static str,
+    /// Flushes, page by page.
+    pub flushes_page_by_page: &'static str,
+    /// The same, with flushes collected.
+    pub flushes_page_by_page_deferred: &'static str,
+    /// The same, batched.
+    pub flushes_batched: &'static str,
+    /// System calls for each folio, page by page with flushes collected.
+    pub syscalls_page_by_page_deferred: &'static str,
     /// System calls for each folio, batched.
     pub syscalls_batched: &'static str,
 }
@@ -46,10 +60,17 @@ macro_rules! variant {
             variant: Variant::$variant,
             what: $what,
             ns_page_by_page: concat!("ns_per_folio_page_by_page", $suffix),
+            ns_page_by_page_deferred: concat!("ns_per_folio_page_by_page_deferred", $suffix),
             ns_batched: concat!("ns_per_folio_batched", $suffix),
             speedup: concat!("batched_speedup", $suffix),
+            speedup_over_deferred: concat!("batched_speedup_over_deferred", $suffix),
             deferred_page_by_page: concat!("deferred_splits_page_by_page", $suffix),
+            deferred_page_by_page_deferred: concat!("deferred_splits_page_by_page_deferred", $suffix),
             deferred_batched: concat!("deferred_splits_batched", $suffix),
+            flushes_page_by_page: concat!("flushes_page_by_page", $suffix),
+            flushes_page_by_page_deferred: concat!("flushes_page_by_page_deferred", $suffix),
+            flushes_batched: concat!("flushes_batched", $suffix),
+            syscalls_page_by_page_deferred: concat!("syscalls_per_folio_page_by_page_deferred", $suffix),
             syscalls_batched: concat!("syscalls_per_folio_batched", $suffix),
         }
     };

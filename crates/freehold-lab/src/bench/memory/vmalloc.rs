@@ -137,9 +137,14 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
                 let fail = |reason| (kind.name().to_owned(), reason);
                 let times = kind.run(test, &scale, n as u64 + 1, run.cpus).map_err(fail)?;
                 let loops = if test.work == Work::PerCpu { 1 } else { test.loops };
-                figures.add(kind.name(), test.us, times.on * loops as f64 / 1e3);
-                if let Some(off) = times.off {
-                    figures.add(kind.name(), test.speedup, off / times.on);
+                let us = |ns: f64| ns * loops as f64 / 1e3;
+                figures.add(kind.name(), test.us, us(times.patched));
+                if let Some([old, regressed]) = times.before {
+                    figures.add(kind.name(), test.us_v6_18, us(old));
+                    figures.add(kind.name(), test.us_v6_19_rc1, us(regressed));
+                    figures.add(kind.name(), test.regression, old / regressed);
+                    figures.add(kind.name(), test.speedup, regressed / times.patched);
+                    figures.add(kind.name(), test.against_v6_18, old / times.patched);
                 }
             }
         }

@@ -38,9 +38,17 @@ pub struct Test {
     pub huge: bool,
     /// `l`: loops.
     pub loops: u64,
-    /// The metric of its time.
+    /// The metric of its time, as the patched kernel.
     pub us: &'static str,
-    /// The metric of what contiguous freeing brings.
+    /// The same as v6.18, which has no large orders here.
+    pub us_v6_18: &'static str,
+    /// The same as v6.19-rc1, which frees them page by page.
+    pub us_v6_19_rc1: &'static str,
+    /// The metric of the table's first column: speed of v6.19-rc1 by that of v6.18.
+    pub regression: &'static str,
+    /// The metric of the table's second column: speed of the patched kernel by that of v6.18.
+    pub against_v6_18: &'static str,
+    /// The metric of what contiguous freeing brings: the second by the first.
     pub speedup: &'static str,
 }
 
@@ -53,6 +61,10 @@ macro_rules! test {
             huge: $huge == 1,
             loops: $loops,
             us: concat!($name, "_p", $pages, "_h", $huge, "_us"),
+            us_v6_18: concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
+            us_v6_19_rc1: concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
+            regression: concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
+            against_v6_18: concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
             speedup: concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
         }
     };

@@ -1,0 +1,225 @@
+//! Questions of the contiguous-free and pcp-buddy threads that need no recording, answered by counts: the same on every
+//! machine and in every run.
+//!
+//! ```text
+//! cargo run --release -p freehold-classic --example thread-questions
+//! ```
+
+use freehold::{AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_classic::{Classic, Config, Design, Request, Tuning};
+
+const MOVABLE: Migratetype = Migratetype::Movable;
+const BLOCKS: u64 = 512;
+/// Loops of vmalloc's pages that are counted, after a hundred that are not.
+const LOOPS: u64 = 1000;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn cpu(n: usize) -> CpuId {
+    CpuId::new(n as u16)
+}
+
+/// A machine of 1 GiB whose CPUs take `batch` frames at once.
+fn machine(engine: &str, cpus: u16, batch: u32, cma: u64) -> Outcome<(Classic, Pfn)> {
+    let mut config = Config::single_zone(Design::parse(engine)?, cpus, BLOCKS * PAGEBLOCK_FRAMES);
+    let start = config.zones[0].range.start;
+    if cma > 0 {
+        let first = Pfn::new(start.get() + (BLOCKS - cma) * PAGEBLOCK_FRAMES);
+        config.zones[0].cma = FrameRange::new(first, cma * PAGEBLOCK_FRAMES).into_iter().collect();
+    }
+    let classic = Classic::new(config)?;
+    let most = 8 * batch.max(512);
+    (0..cpus).for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(batch, most, most, false)));
+    Ok((classic, start))
+}
+
+fn take(classic: &Classic, n: usize, order: Order) -> Result<Pfn, AllocError> {
+    classic.alloc(cpu(n), Request::new(order, MOVABLE))
+}
+
+fn put(classic: &Classic, n: usize, pfn: Pfn) -> Result<(), FreeError> {
+    classic.free(cpu(n), pfn, Order::ZERO).map(drop)
+}
+
+fn at(pfn: Pfn, i: u64) -> Pfn {
+    Pfn::new(pfn.get() + i)
+}
+
+/// A pageblock that was split is freed, one page of it pinned or not, while somebody allocates a frame for every eighth.
+fn punch_hole(engine: &str, by_range: bool, pinned: bool) -> Outcome<()> {
+    let (classic, _) = machine(engine, 2, 63, 0)?;
+    let block = take(&classic, 0, Order::PAGEBLOCK)?;
+    classic.split(block, Order::PAGEBLOCK, Order::ZERO)?;
+    classic.drain_all();
+    if pinned {
+        classic.get(at(block, 100))?;
+    }
+    classic.reset_stats();
+    let range = FrameRange::new(block, PAGEBLOCK_FRAMES).ok_or("no such range")?;
+    let mut kept = Vec::new();
+    let frees = if by_range {
+        classic.free_contig_range(cpu(0), range)?;
+        let stats = classic.stats();
+        for _ in 0..64 {
+            kept.push(take(&classic, 0, Order::ZERO)?);
+        }
+        stats.pcp.frees + stats.zone.frees
+    } else {
+        for i in 0..PAGEBLOCK_FRAMES {
+            put(&classic, 0, at(block, i))?;
+            if i % 8 == 7 {
+                kept.push(take(&classic, 0, Order::ZERO)?);
+            }
+        }
+        let stats = classic.stats();
+        stats.pcp.frees + stats.zone.frees
+    };
+    let reused = kept.iter().filter(|&&pfn| range.contains(pfn)).count();
+    if pinned {
+        put(&classic, 0, at(block, 100))?;
+    }
+    classic.drain_all();
+    let free = classic.pageblocks(0).iter().find(|found| found.start == block).map_or(0, |found| found.free);
+    let pin = if pinned { "one" } else { "none" };
+    println!(
+        "{engine:<6} {:<13} {pin:<6} {frees:>6} {reused:>7} {free:>11}",
+        if by_range { "one range" } else { "page by page" }
+    );
+    Ok(())
+}
+
+/// Half of the memory is taken by movable requests, where `cma` per cent of it are CMA.
+fn cma_share(engine: &str, cma: u64, fragmented: bool) -> Outcome<String> {
+    let (classic, start) = machine(engine, 1, 63, BLOCKS * cma / 100)?;
+    if fragmented {
+        for block in 0..BLOCKS {
+            let one = FrameRange::new(at(start, block * PAGEBLOCK_FRAMES), 1).ok_or("no such range")?;
+            classic.alloc_contig_range(cpu(0), one, &mut |_| false)?;
+        }
+    }
+    classic.reset_stats();
+    for _ in 0..BLOCKS * PAGEBLOCK_FRAMES / 2 {
+        take(&classic, 0, Order::ZERO)?;
+    }
+    let zone = classic.stats().zone;
+    Ok(format!("{:.0} %", 100.0 * zone.cma_frames as f64 / zone.movable_frames as f64))
+}
+
+/// Eight CPUs with half a block each; the block of one of them is wanted as a range, 100 times.
+fn ranges(engine: &str) -> Outcome<()> {
+    const CPUS: usize = 8;
+    let (classic, _) = machine(engine, CPUS as u16, 512, 0)?;
+    let (mut busy, mut stats) = (0, [0; 4]);
+    let mut held: Vec<Vec<Pfn>> = vec![Vec::new(); CPUS];
+    for round in 0..100 {
+        for (n, held) in held.iter_mut().enumerate() {
+            while held.len() < 512 {
+                held.push(take(&classic, n, Order::ZERO)?);
+            }
+            // Half of it by the CPU itself, half by its neighbour.
+            for (i, pfn) in held.drain(..).enumerate() {
+                put(&classic, (n + i % 2) % CPUS, pfn)?;
+            }
+        }
+        let wanted = take(&classic, round % CPUS, Order::ZERO)?;
+        put(&classic, round % CPUS, wanted)?;
+        let range = FrameRange::new(wanted.pageblock(), PAGEBLOCK_FRAMES).ok_or("no such range")?;
+        classic.reset_stats();
+        match classic.alloc_contig_range(cpu(0), range, &mut |_| false) {
+            Ok(()) => _ = classic.free_contig_range(cpu(0), range)?,
+            Err(_) => busy += 1,
+        }
+        let now = classic.stats();
+        let counted = [now.range_visits, now.pcp.drained_frames, now.zone_lock.holds(), now.zone_lock.total()];
+        stats.iter_mut().zip(counted).for_each(|(sum, n)| *sum += n);
+    }
+    let [visits, drained, holds, steps] = stats.map(|n| n as f64 / 100.0);
+    println!("{engine:<34} {busy:>4} {visits:>7.2} {drained:>8.1} {holds:>7.2} {steps:>8.1}");
+    Ok(())
+}
+
+/// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the zone, a hundred times.
+fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
+    let config = Config::single_zone(Design::parse("6.18,+contig-free")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
+    let classic = Classic::new(config)?;
+    vmalloc_loops(&classic, kernel, pages)?;
+    let stats = classic.stats();
+    let each = |n: u64| 100.0 * n as f64 / LOOPS as f64;
+    let (frees, merges) = (stats.pcp.frees + stats.zone.frees, each(stats.zone.merges));
+    let (holds, steps) = (each(stats.zone_lock.holds()), each(stats.zone_lock.total()));
+    println!("{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}", frees / LOOPS);
+    Ok(())
+}
+
+/// By itself, so that its instructions can be counted.
+#[inline(never)]
+fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
+    let order = Order::fitting(pages).ok_or("no such order")?;
+    for round in 0..LOOPS + 100 {
+        if round == 100 {
+            classic.reset_stats();
+        }
+        let mut slots = vec![None; pages as usize];
+        let range = if kernel == "v6.18" {
+            let flags = freehold::AllocFlags::empty();
+            slots
+                .chunks_mut(100)
+                .try_for_each(|some| classic.alloc_bulk(cpu(0), Migratetype::Unmovable, flags, some).map(drop))?;
+            None
+        } else {
+            let pfn = classic.alloc(cpu(0), Request::new(order, Migratetype::Unmovable))?;
+            classic.split(pfn, order, Order::ZERO)?;
+            slots.iter_mut().zip(0..).for_each(|(slot, i)| *slot = Some(at(pfn, i)));
+            FrameRange::new(pfn, pages)
+        };
+        match range {
+            Some(range) if kernel == "patched" => _ = classic.free_contig_range(cpu(0), range)?,
+            _ => slots.into_iter().flatten().try_for_each(|pfn| put(classic, 0, pfn))?,
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [kernel, pages] = arguments.as_slice() {
+        // One row alone, to be counted by callgrind.
+        return vmalloc(kernel, pages.parse()?);
+    }
+    println!("A split pageblock is freed while somebody allocates 64 frames, one for every eighth freed\n");
+    println!("{:<6} {:<13} {:<6} {:>6} {:>7} {:>11}", "engine", "freed", "pinned", "frees", "reused", "free at end");
+    for (engine, by_range) in [("7.1", false), ("7.2", false), ("7.1", true), ("7.2", true)] {
+        for pinned in [false, true] {
+            punch_hole(engine, by_range, pinned)?;
+        }
+    }
+    println!(
+        "\nPages as vmalloc takes and gives them back, alone on 6.18's page allocator; zone lock, a hundred loops\n"
+    );
+    println!("{:>5} {:<10} {:>6} {:>7} {:>9} {:>8}", "pages", "kernel", "frees", "holds", "steps", "merges");
+    for pages in [4, 16, 64, 256, 512] {
+        for kernel in ["v6.18", "v6.19-rc1", "patched"] {
+            vmalloc(kernel, pages)?;
+        }
+    }
+    println!("\nMovable requests take half of the memory: frames of CMA among theirs\n");
+    println!("{:<28} {:>8} {:>6} {:>6} {:>6}", "engine", "CMA: 25 %", "50 %", "75 %", "90 %");
+    for fragmented in [false, true] {
+        for engine in ["vanilla", "vanilla,-cma-half", "pcp-buddy", "pcp-buddy,+cma-phases", "pcp-buddy-fixed"] {
+            let [a, b, c, d] = [25, 50, 75, 90].map(|cma| cma_share(engine, cma, fragmented));
+            let name = if fragmented { format!("{engine} *") } else { engine.to_owned() };
+            println!("{name:<28} {:>9} {:>6} {:>6} {:>6}", a?, b?, c?, d?);
+        }
+    }
+    println!("* a frame of every block is in use, so that no block is whole");
+    println!(
+        "\nA pageblock wanted as a range (alloc_contig_range) while eight CPUs allocate and free; a range on average\n"
+    );
+    println!("{:<34} {:>4} {:>7} {:>8} {:>7} {:>8}", "engine", "busy", "visited", "drained", "holds", "steps");
+    for engine in
+        ["vanilla", "pcp-buddy", "pcp-buddy,+targeted-drain", "pcp-buddy-fixed", "pcp-buddy-fixed,+targeted-drain"]
+    {
+        ranges(engine)?;
+    }
+    Ok(())
+}
