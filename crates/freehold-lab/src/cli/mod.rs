@@ -10,6 +10,7 @@ mod calibrate;
 mod engines;
 mod error;
 mod input;
+mod machine;
 mod output;
 mod picture;
 mod progress;

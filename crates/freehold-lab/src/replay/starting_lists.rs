@@ -50,6 +50,82 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError
     Ok(())
 }
 
+/// Fills in [`PagesetTuning::lists`] from zoneinfo and what is asked for: each CPU's count on the lists that its own
+/// allocations come from, in proportion to their frames. The kernel's rows are not looked at.
+///
+/// A CPU's lists hold what it freed, and a workload frees what it allocates: whoever uses huge pages has huge pages on
+/// his lists.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn by_requests(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
+    let mut asked: BTreeMap<u16, BTreeMap<List, u64>> = BTreeMap::new();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            if let EventKind::Alloc { order, migratetype, .. } = event.kind
+                && let Some(list) = list_of(order, migratetype)
+            {
+                *asked.entry(event.cpu.get()).or_default().entry(list).or_default() += order.frames();
+            }
+        }
+    }
+    for pageset in &mut zone.tuning.pagesets {
+        let lists = asked.remove(&pageset.cpu).unwrap_or_default();
+        let all: u64 = lists.values().sum();
+        let chunks =
+            |order: u8, frames: u64| (u128::from(pageset.count) * u128::from(frames) / u128::from(all)) as u64 >> order;
+        let fills = lists.iter().map(|(&(order, kind), &frames)| fill((order, kind), chunks(order, frames)));
+        pageset.lists = fills.filter(|fill| fill.chunks > 0).collect();
+        let placed: u64 = pageset.lists.iter().map(|fill| fill.chunks << fill.order.get()).sum();
+        pageset.lists.push(fill((0, 1), pageset.count.saturating_sub(placed)));
+    }
+    Ok(())
+}
+
+fn fill((order, kind): List, chunks: u64) -> ListFill {
+    ListFill {
+        order: Order::new(order).unwrap_or(Order::ZERO),
+        // Order 9 knows movable and not movable.
+        migratetype: Migratetype::from_index(usize::from(kind)).unwrap_or(Migratetype::Movable),
+        chunks,
+    }
+}
+
+/// When within a second the kernel's periodic work gave frames back, by the drains that follow no free of the same
+/// task: the middle one. `None` if there are none.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
+    const SECOND: u64 = 1_000_000_000;
+    let mut last: HashMap<u16, Event> = HashMap::new();
+    let mut phases = Vec::new();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            let before = last.insert(event.cpu.get(), *event);
+            // A drain in the middle of another's, or of frees, is the work of whoever frees.
+            let alone = before.is_none_or(|before| {
+                before.pid != event.pid || matches!(before.kind, EventKind::Alloc { .. } | EventKind::ZoneLocked { .. })
+            });
+            if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
+                phases.push(event.ts_ns % SECOND);
+            }
+        }
+    }
+    // Around a circle: the phase that the others are nearest to.
+    let distance = |a: u64, b: u64| a.abs_diff(b).min(SECOND - a.abs_diff(b));
+    // Enough of them; each is held against each.
+    phases.truncate(2000);
+    let far = |&phase: &u64| phases.iter().map(|&other| distance(phase, other)).sum::<u64>();
+    Ok(phases.iter().copied().min_by_key(far))
+}
+
 /// Fills in [`PagesetTuning::lists`] from zoneinfo alone: everything on the list of movable single frames.
 pub fn assume_single_frames(zone: &mut Zone) {
     for pageset in &mut zone.tuning.pagesets {
@@ -149,13 +225,7 @@ impl CpuRows {
         let mut lists = self.known;
         let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
         *lists.entry(untouched).or_default() += rest >> untouched.0;
-        let fill = |((order, kind), chunks): (List, u64)| ListFill {
-            order: Order::new(order).unwrap_or(Order::ZERO),
-            // Order 9 knows movable and not movable.
-            migratetype: Migratetype::from_index(usize::from(kind)).unwrap_or(Migratetype::Movable),
-            chunks,
-        };
-        lists.into_iter().map(fill).filter(|fill| fill.chunks > 0).collect()
+        lists.into_iter().map(|(list, chunks)| fill(list, chunks)).filter(|fill| fill.chunks > 0).collect()
     }
 }
 

@@ -68,3 +68,5 @@ pub(super) const EVENTS: [&str; 6] = ["alloc", "free", "free_batched", "pcpu_dra
 pub(super) const METADATA_KEY: &str = "pagetrace";
 /// The format's name and version in that description.
 pub(super) const FORMAT: &str = "page-allocator-trace/1";
+/// What a file of ours says wrote it, before the version.
+pub(super) const WRITTEN_BY: &str = "freehold";
