@@ -68,8 +68,8 @@ impl Compared {
         let mut zone: Zone = self.recorded.zones[self.zone].clone();
         let mut tick_phase_ns = TICK_PHASE_NS;
         match lists {
-            StartingLists::Zoneinfo => starting_lists::by_requests(trace, &mut zone).map_err(read)?,
-            StartingLists::Single => starting_lists::assume_single_frames(&mut zone),
+            StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
+            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone).map_err(read)?,
             StartingLists::Trace => {
                 starting_lists::reconstruct(trace, &mut zone).map_err(read)?;
                 tick_phase_ns = starting_lists::tick_phase(trace).map_err(read)?.unwrap_or(TICK_PHASE_NS);

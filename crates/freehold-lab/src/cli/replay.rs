@@ -42,10 +42,10 @@ const REPORT_MAPS: u32 = 48;
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StartingLists {
-    /// zoneinfo's count, on the lists that the CPU's requests use, in proportion: a prediction.
+    /// zoneinfo's count, all of it as movable single frames: a prediction.
     Zoneinfo,
-    /// zoneinfo's count, all of it as movable single frames.
-    Single,
+    /// zoneinfo's count, all of it on the list that the CPU's requests use least: another.
+    Unused,
     /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the moment of the
     /// periodic work from the recorded drains.
     Trace,
@@ -55,7 +55,7 @@ impl StartingLists {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Zoneinfo => "zoneinfo",
-            Self::Single => "single",
+            Self::Unused => "unused",
             Self::Trace => "trace",
         }
     }

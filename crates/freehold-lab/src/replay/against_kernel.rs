@@ -196,7 +196,7 @@ impl Comparison {
 pub struct EngineComparison {
     /// The engine.
     pub engine: String,
-    /// What was assumed of the CPUs' lists at the start: "zoneinfo", "single" or "trace".
+    /// What was assumed of the CPUs' lists at the start: "zoneinfo", "unused" or "trace".
     pub starting_lists: &'static str,
     /// Whether totals and every order that carries over 5 % of the frames are within their bounds.
     pub within: bool,
@@ -217,12 +217,23 @@ pub struct ListComparison {
     pub order: u8,
     /// The type; null for all of them together.
     pub migratetype: Option<u8>,
-    /// Whether the order carries over 5 % of what the kernel refilled, or of what it drained.
-    pub carries: bool,
+    /// Whether that is over 5 % of what the kernel refilled, counted by it or by the engine.
+    pub carries_refills: bool,
     /// Frames refilled.
     pub refilled: Comparison,
+    /// Whether that is over 5 % of what the kernel drained, counted by it or by the engine.
+    pub carries_drains: bool,
     /// Frames drained.
     pub drained: Comparison,
+}
+
+impl ListComparison {
+    /// What a whole order is held to.
+    fn held(&self) -> impl Iterator<Item = &Comparison> {
+        let order = self.migratetype.is_none();
+        let refilled = Some(&self.refilled).filter(|_| order && self.carries_refills);
+        refilled.into_iter().chain(Some(&self.drained).filter(|_| order && self.carries_drains))
+    }
 }
 
 impl EngineComparison {
@@ -230,13 +241,7 @@ impl EngineComparison {
         let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.refilled_frames);
         let drained_frames = Comparison::new(kernel.drained_frames, outcome.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
-        // An order is held to what it does much of: one that is refilled much may hardly be drained.
-        let orders = by_list.iter().filter(|list| list.migratetype.is_none()).all(|list| {
-            let held = |comparison: &Comparison, total: u64| {
-                comparison.within || (comparison.kernel.max(comparison.engine) as f64) <= CARRIES * total as f64
-            };
-            held(&list.refilled, kernel.refilled_frames) && held(&list.drained, kernel.drained_frames)
-        });
+        let orders = by_list.iter().flat_map(ListComparison::held).all(|comparison| comparison.within);
         Self {
             engine: outcome.engine.clone(),
             starting_lists: lists,
@@ -252,8 +257,7 @@ impl EngineComparison {
     /// kernel counted nothing.
     #[must_use]
     pub fn largest_difference(&self) -> f64 {
-        let orders = self.lists.iter().filter(|list| list.migratetype.is_none() && list.carries);
-        let orders = orders.flat_map(|list| [&list.refilled, &list.drained]).filter(|comparison| !comparison.within);
+        let orders = self.lists.iter().flat_map(ListComparison::held).filter(|comparison| !comparison.within);
         [&self.refilled_frames, &self.drained_frames]
             .into_iter()
             .chain(orders)
@@ -272,15 +276,14 @@ fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> 
                 None => table[order].iter().sum(),
                 Some(migratetype) => table[order][usize::from(migratetype)],
             };
-            let (refilled, drained) = (of(&kernel.refilled_by_list), of(&kernel.drained_by_list));
-            let list = ListComparison {
-                order: order as u8,
-                migratetype,
-                carries: refilled as f64 > CARRIES * kernel.refilled_frames as f64
-                    || drained as f64 > CARRIES * kernel.drained_frames as f64,
-                refilled: Comparison::with(refilled, of(&flow.refilled), ORDER_TOLERANCE),
-                drained: Comparison::with(drained, of(&flow.drained), ORDER_TOLERANCE),
+            let pair = |kernel: &[[u64; 3]; 11], engine: &[[u64; 3]; 11], total: u64| {
+                let comparison = Comparison::with(of(kernel), of(engine), ORDER_TOLERANCE);
+                (comparison.kernel.max(comparison.engine) as f64 > CARRIES * total as f64, comparison)
             };
+            let (carries_refills, refilled) = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
+            let (carries_drains, drained) = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
+            let list =
+                ListComparison { order: order as u8, migratetype, carries_refills, refilled, carries_drains, drained };
             if [&list.refilled, &list.drained].iter().any(|comparison| comparison.kernel + comparison.engine > 0) {
                 lists.push(list);
             }
@@ -350,6 +353,25 @@ mod tests {
         assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
         assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
         assert_eq!(main_zone(&counts, &zones), Some(1));
+    }
+
+    #[test]
+    fn totals_that_agree_do_not_hide_orders_that_do_not() {
+        let mut kernel = KernelCounts { refilled_frames: 1000, ..KernelCounts::default() };
+        kernel.refilled_by_list[0][1] = 900;
+        kernel.refilled_by_list[1][1] = 100;
+        let mut flow = ListFlow::default();
+        flow.refilled[0] = [0, 600, 0];
+        flow.refilled[1] = [0, 100, 300];
+        let outcome = |flow| EngineOutcome { refilled_frames: 1000, flow: Some(flow), ..EngineOutcome::default() };
+        let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", 0);
+        assert!(comparison.refilled_frames.within && !comparison.within);
+        assert_eq!(comparison.largest_difference(), 300.0);
+        let types: Vec<_> = comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
+        assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
+        flow.refilled[0][1] = 880;
+        flow.refilled[1] = [0, 120, 0];
+        assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", 0).within);
     }
 
     #[test]

@@ -35,8 +35,10 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         ] {
             table.add_row(row(name, what, comparison, "15%"));
         }
-        for list in engine.lists.iter().filter(|list| list.migratetype.is_none() && list.carries) {
-            for (what, comparison) in [("refilled", &list.refilled), ("drained", &list.drained)] {
+        for list in engine.lists.iter().filter(|list| list.migratetype.is_none()) {
+            let held =
+                [("refilled", &list.refilled, list.carries_refills), ("drained", &list.drained, list.carries_drains)];
+            for (what, comparison, _) in held.into_iter().filter(|(_, _, carries)| *carries) {
                 table.add_row(row(name, &format!("  {what}, order {}", list.order), comparison, "25%"));
             }
         }
