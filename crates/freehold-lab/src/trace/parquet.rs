@@ -34,7 +34,7 @@ use super::integrity::{CHECK_KEY, Checksums, Integrity};
 use super::line::{CPU_MAX, PFN_MAX};
 use super::pages;
 use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
-use super::schema::{COLUMNS, Column, FLAG_NONE, GFP_NONE, METADATA_KEY, NONE, PFN_FAILED, WRITTEN_BY};
+use super::schema::{COLUMNS, Column, FLAG_NONE, GFP_NONE, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind};
 
 /// Rows decoded at a time: eleven columns of them stay in the second-level cache.
@@ -158,8 +158,7 @@ impl ParquetReader {
         let integrity = Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY), checksums)
             .map_err(|why| corrupt(&path, "its index", &why))?;
         // A file of ours whose description was lost as a whole: what is left would do without CPUs and sums.
-        let ours = metadata.file_metadata().created_by().is_some_and(|by| by.starts_with(WRITTEN_BY));
-        if ours && integrity.checksums() == Checksums::Pages {
+        if schema.root_schema().name() == WITH_SUMS && integrity.checksums() != Checksums::All {
             return Err(corrupt(&path, "its index", &"its description of itself is missing"));
         }
         let values = std::array::from_fn(|at| vec![COLUMNS[at].default; ROWS]);

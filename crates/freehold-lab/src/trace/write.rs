@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use super::error::TraceError;
 use super::integrity::{self, ColumnSum};
 use super::pages::ChecksummedPages;
-use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WRITTEN_BY};
+use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind, gfp};
 
 /// Rows in a row group: small enough to gather in memory (50 MB), large enough to compress well.
@@ -291,11 +291,11 @@ fn start<W: Write + Send>(output: W, zstd_level: i32) -> Result<SerializedFileWr
             .build()?;
         fields.push(Arc::new(field));
     }
-    let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
+    let schema = Type::group_type_builder(WITH_SUMS).with_fields(fields).build()?;
     let path = |column: Column| ColumnPath::from(COLUMNS[column as usize].name);
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(zstd_level)?))
-        .set_created_by(format!("{WRITTEN_BY} {}", env!("CARGO_PKG_VERSION")))
+        .set_created_by(format!("freehold {}", env!("CARGO_PKG_VERSION")))
         .set_column_dictionary_enabled(path(Column::TsNs), false)
         .set_column_encoding(path(Column::TsNs), Encoding::DELTA_BINARY_PACKED)
         .set_column_dictionary_enabled(path(Column::Pfn), false)
