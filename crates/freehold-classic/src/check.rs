@@ -16,7 +16,9 @@ impl Classic {
         let mut stats = Stats::default();
         for zone in &self.zones {
             for pcp in &zone.pcps {
-                stats.pcp.add(&pcp.lock().counters);
+                let inner = pcp.lock();
+                stats.pcp.add(&inner.counters);
+                stats.flow.add(&inner.flow);
             }
             let (counters, histogram) = zone.read_counters();
             stats.zone.add(&counters);

@@ -15,6 +15,7 @@ use freehold::Migratetype;
 use crate::list::List;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER, State};
 use crate::pcp::{Layout, PcpInner};
+use crate::stats::ListFlow;
 use crate::switches::Switch;
 use crate::tune::SCALE_MAX;
 use crate::zone::{Locked, Zone};
@@ -152,6 +153,7 @@ impl Zone {
         let frame =
             pcp.lists[list].last().unwrap_or_else(|| unreachable!("the list was chosen because it is not empty"));
         let state = pcp.remove(&self.frames, list, frame);
+        ListFlow::count(&mut pcp.flow.drained, state.order(), state.migratetype().index());
         pcp.counters.drained_chunks += 1;
         pcp.counters.drained_frames += 1 << state.order();
         pcp.counters.drained_blocks += u64::from(state.order() == PAGEBLOCK_ORDER);

@@ -80,7 +80,7 @@ pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
-pub use stats::{MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
+pub use stats::{ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
 pub use switches::{Switch, Switches, Thread};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
@@ -176,7 +176,7 @@ impl Classic {
         if inner.dead {
             return;
         }
-        let counters = inner.counters;
+        let (counters, flow) = (inner.counters, inner.flow);
         let (zone_counters, histogram) = zone.read_counters();
         let refill = refill::Refill {
             cpu: u32::from(cpu.get()),
@@ -187,6 +187,7 @@ impl Classic {
         };
         zone.refill(&mut inner, self.layout, refill);
         inner.counters = counters;
+        inner.flow = flow;
         zone.write_counters(zone_counters, histogram);
     }
 
@@ -224,7 +225,9 @@ impl Classic {
     pub fn reset_stats(&self) {
         for zone in &self.zones {
             for pcp in &zone.pcps {
-                pcp.lock().counters = PcpCounters::default();
+                let mut inner = pcp.lock();
+                inner.counters = PcpCounters::default();
+                inner.flow = ListFlow::default();
             }
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
         }

@@ -20,7 +20,7 @@ use crate::list::List;
 use crate::llist::Llist;
 use crate::page::{Frames, Kind, PAGEBLOCK_ORDER, State};
 use crate::primitive::AtomicBool;
-use crate::stats::PcpCounters;
+use crate::stats::{ListFlow, PcpCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Tuning;
 
@@ -41,6 +41,7 @@ pub(crate) struct PcpInner {
     /// An allocation is to find the lock busy: see [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
     pub(crate) busy: bool,
     pub(crate) counters: PcpCounters,
+    pub(crate) flow: ListFlow,
 }
 
 /// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU areas are: beside one
@@ -65,6 +66,7 @@ impl Pcp {
             dead: false,
             busy: false,
             counters: PcpCounters::default(),
+            flow: ListFlow::default(),
         };
         Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
     }

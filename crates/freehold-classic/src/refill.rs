@@ -18,6 +18,7 @@ use freehold::{AllocFlags, Migratetype};
 use crate::buddy::Mode;
 use crate::page::{Kind, PAGEBLOCK, PAGEBLOCK_ORDER, State};
 use crate::pcp::{Layout, PcpInner};
+use crate::stats::ListFlow;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 
@@ -71,6 +72,7 @@ impl Job<'_, '_> {
         let migratetype = self.refill.migratetype;
         let index = self.layout.index(order, migratetype);
         self.pcp.push_back(&self.zone.zone.frames, index, frame, State::new(kind, order, migratetype));
+        ListFlow::count(&mut self.pcp.flow.refilled, order, migratetype.index());
         self.zone.work += 1;
         self.zone.count_movable(frame, order, migratetype);
         self.got += 1 << order;

@@ -213,6 +213,32 @@ counters! {
     }
 }
 
+/// Frames that went between the zone and a CPU's lists, by order and type of the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ListFlow {
+    /// Brought by refills.
+    pub refilled: [[u64; 3]; 11],
+    /// Given back by drains.
+    pub drained: [[u64; 3]; 11],
+}
+
+impl ListFlow {
+    pub(crate) fn add(&mut self, other: &Self) {
+        let pairs = [(&mut self.refilled, &other.refilled), (&mut self.drained, &other.drained)];
+        for (mine, theirs) in pairs {
+            mine.iter_mut().flatten().zip(theirs.iter().flatten()).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// Counts a chunk; of what is no type that requests have, nothing.
+    #[inline]
+    pub(crate) fn count(table: &mut [[u64; 3]; 11], order: u8, migratetype: usize) {
+        if let Some(frames) = table.get_mut(usize::from(order)).and_then(|types| types.get_mut(migratetype)) {
+            *frames += 1 << order;
+        }
+    }
+}
+
 /// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
@@ -235,6 +261,8 @@ pub struct Stats {
     pub zone: ZoneCounters,
     /// Under the CPUs' locks.
     pub pcp: PcpCounters,
+    /// Between the zones and the CPUs' lists, by list.
+    pub flow: ListFlow,
     /// Work per hold of a zone lock; its count of holds is the number of acquisitions.
     pub zone_lock: WorkHistogram,
     /// Allocations that failed.

@@ -59,6 +59,11 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
+    /// Frames between the zone and the CPUs' lists since [`Engine::start`], by list. `None` where an engine has no lists.
+    fn list_flow(&self) -> Option<ListFlow> {
+        None
+    }
+
     /// Checks every invariant of the engine's data structures; an error says which frame breaks which one.
     fn validate(&self) -> Result<(), String>;
 }
@@ -87,6 +92,15 @@ pub struct HoldBucket {
     pub to: u64,
     /// How many holds.
     pub holds: u64,
+}
+
+/// Frames that went between a zone and the CPUs' lists, by order and by type of the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ListFlow {
+    /// To the CPUs.
+    pub refilled: [[u64; 3]; 11],
+    /// Back to the zone.
+    pub drained: [[u64; 3]; 11],
 }
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list

@@ -189,7 +189,8 @@ fn options_that_do_not_go_together() {
         .assert()
         .code(2)
         .stderr(contains("cannot be used with"));
-    freehold().args(["replay", "--zoneinfo", "z"]).assert().code(2).stderr(contains("--against-kernel"));
+    freehold().args(["replay", "--machine", "8G", "--memory", "8G"]).assert().code(2).stderr(contains("--memory"));
+    freehold().args(["replay", "--zoneinfo", "no-such-file"]).assert().code(2).stderr(contains("no-such-file"));
 }
 
 #[test]

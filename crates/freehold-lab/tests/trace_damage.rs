@@ -4,7 +4,9 @@ use std::io::Write;
 use std::panic::catch_unwind;
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::trace::{Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter};
+use freehold_lab::trace::{
+    Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
+};
 
 /// Reads the whole of it, whatever it is. The bytes are leaked, which a test may do.
 fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
@@ -51,6 +53,17 @@ fn parquet(rows: u64) -> Vec<u8> {
     writer.write(&events).unwrap();
     writer.finish().unwrap();
     std::fs::read(file.path()).unwrap()
+}
+
+/// Everything that a replay's figures are made of.
+fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<(Option<u16>, Vec<Event>), TraceError> {
+    let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
+    let mut reader = TraceReader::open(&source, OpenOptions { skip_bad })?;
+    let (mut batch, mut events) = (Vec::new(), Vec::new());
+    while reader.next_batch(&mut batch)? {
+        events.extend_from_slice(&batch);
+    }
+    Ok((reader.info().cpus, events))
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -123,4 +136,72 @@ fn any_byte_overwritten() {
             }
         }
     }
+}
+
+/// A file of our own with a byte wrong anywhere either is refused or says the same as before: the damage was in
+/// something that no figure comes from. With `--skip-bad` too.
+#[test]
+fn a_damaged_file_of_ours_never_says_something_else() {
+    let bytes = parquet(300);
+    let intact = contents(bytes.clone(), false).unwrap();
+    let mut refused = 0;
+    for at in 0..bytes.len() {
+        for flip in [1 << (at % 8), 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= flip;
+            for skip_bad in [false, true] {
+                match contents(damaged.clone(), skip_bad) {
+                    Ok(read) => assert!(read == intact, "byte {at} ^ {flip:#x}: other events, and no error"),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+    }
+    assert!(refused > bytes.len(), "only {refused} of {} damaged files were refused", 6 * bytes.len());
+}
+
+/// The recorded traces, each with 16 bytes flipped at many places: what has page checksums is refused wherever a page is
+/// hit, what has none mostly; nothing is ever read to other events where the file could tell.
+#[test]
+fn recorded_traces_with_bytes_flipped() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let Ok(bytes) = std::fs::read(folder.join("redis-bgsave.parquet")) else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
+        return;
+    };
+    let intact = contents(bytes.clone(), false).unwrap();
+    let source = Source::Bytes { name: "intact".into(), bytes: bytes.clone().leak() };
+    let reader = TraceReader::open(&source, OpenOptions::default()).unwrap();
+    assert_eq!(reader.info().checksums, Some(Checksums::Pages));
+    for place in 0..24 {
+        let at = bytes.len() / 24 * place + 1000;
+        let mut damaged = bytes.clone();
+        damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+        if let Ok(read) = contents(damaged, false) {
+            assert!(read == intact, "16 bytes at {at}: other events, and no error");
+        }
+    }
+}
+
+/// Without checksums the file's own bounds, counts and the order of time must hold.
+#[test]
+fn files_without_checksums_are_held_to_what_they_say() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let Ok(bytes) = std::fs::read(folder.join("thp.parquet")) else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
+        return;
+    };
+    let source = Source::Bytes { name: "intact".into(), bytes: bytes.clone().leak() };
+    let reader = TraceReader::open(&source, OpenOptions::default()).unwrap();
+    assert_eq!(reader.info().checksums, Some(Checksums::None));
+    let places = 24;
+    let refused = (0..places).filter(|place| {
+        let at = bytes.len() / places * place + 1000;
+        let mut damaged = bytes.clone();
+        damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+        read(damaged, false).is_err()
+    });
+    let refused = refused.count();
+    println!("without checksums {refused} of {places} damaged files are refused");
+    assert!(refused * 10 >= places * 8, "only {refused} of {places}");
 }

@@ -1,81 +1,88 @@
-//! `freehold replay --against-kernel`: finds the zoneinfo, builds the machine it describes, compares.
-
-use std::path::{Path, PathBuf};
+//! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay of what the recording
+//! kernel was asked for, and its own counts beside the model's.
 
 use super::error::CliError;
 use super::input::TraceFile;
+use super::machine::{Recorded, no_zoneinfo};
 use super::replay::{self as command, Done, ReplayArgs, StartingLists};
-use crate::engines::{EngineSpec, PagesetTuning, ZoneTuning};
-use crate::replay::against_kernel::{self, Zone};
-use crate::replay::{sizing, starting_lists};
-use crate::trace::zoneinfo;
+use crate::engines::EngineSpec;
+use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts, Zone};
+use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, sizing, starting_lists};
 
-pub(super) fn run(
-    args: &ReplayArgs,
-    zoneinfo: Option<&Path>,
-    specs: &[EngineSpec],
-    trace: &TraceFile,
-) -> Result<Done, CliError> {
-    let path = match zoneinfo {
-        Some(path) => path.to_owned(),
-        None => beside(trace)?,
-    };
-    let mut zones = read_zones(&path)?;
-    let survey = command::survey(args, trace)?;
-    let counts =
-        against_kernel::count_kernel(trace, &zones).map_err(|error| CliError::from_reader(&error.to_string()))?;
-    let zone = against_kernel::main_zone(&counts, &zones).ok_or_else(|| {
-        CliError::new(format!("{}: the kernel took nothing from any zone of {}", trace.shown(), path.display())).hint(
-            "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
-        )
-    })?;
-    match args.starting_lists() {
-        StartingLists::Trace => starting_lists::reconstruct(trace, &mut zones[zone])
-            .map_err(|error| CliError::from_reader(&error.to_string()))?,
-        StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zones[zone]),
+/// Engines built at a time: each has some ten bytes for each frame of the machine.
+const AT_ONCE: usize = 4;
+
+pub(super) fn run(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Done, CliError> {
+    let compared = Compared::new(args, trace)?;
+    let mut done: Option<(Replay, AgainstKernel)> = None;
+    for &lists in args.starting_lists() {
+        for specs in specs.chunks(AT_ONCE) {
+            let replay = compared.replay(args, specs, trace, lists)?;
+            let comparison = against_kernel::compare(
+                &replay,
+                compared.counts.clone(),
+                compared.zone,
+                lists.name(),
+                &compared.survey,
+            );
+            match &mut done {
+                // The prediction is the replay that everything else is about.
+                Some((_, all)) => all.engines.extend(comparison.engines),
+                None => done = Some((replay, comparison)),
+            }
+        }
     }
-    let cpus = command::cpus(args, &survey)?.unwrap_or_else(|| sizing::default_cpus(&survey));
-    let machine = against_kernel::machine(&zones[zone], cpus);
-    let replay = command::drive(args, specs, trace, &survey, machine)?;
-    let comparison = Some(against_kernel::compare(&replay, counts, zone));
-    Ok(Done { replay, comparison })
+    let (replay, comparison) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
+    Ok(Done { replay, comparison: Some(comparison) })
 }
 
-fn beside(trace: &TraceFile) -> Result<PathBuf, CliError> {
-    trace.path().and_then(|path| zoneinfo::beside(path, "zoneinfo")).ok_or_else(|| {
-        CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
-            .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
-    })
+/// What is the same for every engine and every assumption about the lists.
+struct Compared {
+    recorded: Recorded,
+    survey: Survey,
+    counts: Vec<KernelCounts>,
+    zone: usize,
 }
 
-fn read_zones(path: &Path) -> Result<Vec<Zone>, CliError> {
-    let zones = zoneinfo::read(path).map_err(|error| CliError::from_reader(&error.to_string()))?;
-    Ok(zones.iter().filter_map(zone_of).collect())
+impl Compared {
+    fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
+        let recorded = Recorded::beside(trace, args.zoneinfo())?.ok_or_else(|| no_zoneinfo(trace))?;
+        let survey = command::survey(args, args.put_in(true), trace)?;
+        let counts = against_kernel::count_kernel(trace, &recorded.zones).map_err(read)?;
+        let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
+            let (trace, zones) = (trace.shown(), &recorded.shown);
+            CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
+                "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
+            )
+        })?;
+        Ok(Self { recorded, survey, counts, zone })
+    }
+
+    fn replay(
+        &self,
+        args: &ReplayArgs,
+        specs: &[EngineSpec],
+        trace: &TraceFile,
+        lists: StartingLists,
+    ) -> Result<Replay, CliError> {
+        let mut zone: Zone = self.recorded.zones[self.zone].clone();
+        let mut tick_phase_ns = TICK_PHASE_NS;
+        match lists {
+            StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
+            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone).map_err(read)?,
+            StartingLists::Trace => {
+                starting_lists::reconstruct(trace, &mut zone).map_err(read)?;
+                tick_phase_ns = starting_lists::tick_phase(trace).map_err(read)?.unwrap_or(TICK_PHASE_NS);
+            }
+        }
+        let cpus = command::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
+        let machine = against_kernel::machine(&zone, cpus);
+        let layout = Some(self.recorded.layout(self.zone));
+        let beginning = Beginning { origin: Origin::Recorded, layout, tick_phase_ns };
+        command::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
+    }
 }
 
-/// A zone with memory in it; `None` for an empty one.
-fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
-    let pagesets = zone.pagesets.iter().map(|set| PagesetTuning {
-        cpu: set.cpu.get(),
-        count: set.count,
-        high: set.high,
-        batch: set.batch,
-        high_min: set.high_min.unwrap_or(set.high),
-        high_max: set.high_max.unwrap_or(set.high),
-        lists: Vec::new(),
-    });
-    Some(Zone {
-        start: zone.start_pfn.filter(|_| zone.managed > 0)?,
-        spanned: zone.spanned,
-        tuning: ZoneTuning {
-            name: zone.name.clone(),
-            free: zone.free,
-            min: zone.min,
-            low: zone.low,
-            high: zone.high,
-            managed: zone.managed,
-            cma: zone.cma,
-            pagesets: pagesets.collect(),
-        },
-    })
+fn read(error: crate::replay::SourceError) -> CliError {
+    CliError::from_reader(&error.to_string())
 }

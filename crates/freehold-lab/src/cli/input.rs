@@ -4,10 +4,16 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use crate::replay::{Description, Events, SourceError, Trace};
-use crate::trace::{Event, OpenOptions, Source, TraceReader};
+use crate::trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
 static SAMPLE: &[u8] = include_bytes!("../../../../data/page-cache-churn.parquet");
+/// What lay beside it when it was recorded.
+const SAMPLE_STATE: [(&str, &str); 3] = [
+    ("zoneinfo", include_str!("../../../../data/page-cache-churn.zoneinfo.before.txt")),
+    ("buddyinfo", include_str!("../../../../data/page-cache-churn.buddyinfo.before.txt")),
+    ("pagetypeinfo", include_str!("../../../../data/page-cache-churn.pagetypeinfo.before.txt")),
+];
 const SAMPLE_NAME: &str = "page-cache-churn (built-in sample)";
 
 /// A trace that can be opened as often as needed.
@@ -45,9 +51,23 @@ impl TraceFile {
         &self.shown
     }
 
-    /// Its path, where it has one that files may lie beside.
-    pub(super) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+    /// The description `what` of the machine's memory that lies beside it, if there is one: what it is called, and
+    /// what `parse` made of it.
+    pub(super) fn state<T>(
+        &self,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, StateError>,
+    ) -> Result<Option<(String, T)>, StateError> {
+        let Some(path) = &self.path else {
+            let built_in = SAMPLE_STATE.iter().find(|(name, _)| *name == what && self.is_sample());
+            return built_in.map(|(name, text)| Ok(((*name).to_owned(), parse(text)?))).transpose();
+        };
+        let Some(beside) = zoneinfo::beside(path, what) else { return Ok(None) };
+        Ok(Some((beside.display().to_string(), StateError::in_file(&beside, parse)?)))
+    }
+
+    fn is_sample(&self) -> bool {
+        matches!(&self.source, Source::Bytes { name, .. } if name == SAMPLE_NAME)
     }
 }
 
@@ -71,6 +91,7 @@ impl Events for FileEvents {
             rows: info.rows,
             kernel: info.kernel.clone(),
             cpus: info.cpus,
+            checksums: info.checksums,
             lost_events: info.lost_events.map(|_| lost).or((lost > 0).then_some(lost)),
         }
     }

@@ -11,6 +11,7 @@ mod engines;
 mod error;
 mod fragmentation;
 mod input;
+mod machine;
 mod output;
 mod picture;
 mod progress;

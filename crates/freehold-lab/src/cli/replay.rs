@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::input::TraceFile;
+use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
 use super::{Outcome, against_kernel, output, picture, report};
@@ -17,7 +18,7 @@ use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::html;
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
-    self, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
 };
 use crate::report::{json, table, timeline};
 
@@ -25,12 +26,13 @@ const EXAMPLES: &str = "\
 Examples:
   freehold replay                               the sample trace, the default engines
   freehold replay -e 5.17 -e vanilla trace.parquet
-  freehold replay --memory 1G --warm trace.parquet
+  freehold replay --machine 1G --warm trace.parquet
   freehold replay --timeline over-time.parquet trace.parquet
   freehold replay --picture comparison.svg trace.parquet
   freehold replay --html report.html trace.parquet
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
+  freehold replay --power *.parquet             which wrong kernels that comparison can tell from 6.18
 
 --json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
 
@@ -38,13 +40,25 @@ Examples:
 const REPORT_MAPS: u32 = 48;
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StartingLists {
-    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest.
-    #[default]
-    Trace,
-    /// zoneinfo's count alone.
+    /// zoneinfo's count, all of it as movable single frames: a prediction.
     Zoneinfo,
+    /// zoneinfo's count, all of it on the list that the CPU's requests use least: another.
+    Unused,
+    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the moment of the
+    /// periodic work from the recorded drains.
+    Trace,
+}
+
+impl StartingLists {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Zoneinfo => "zoneinfo",
+            Self::Unused => "unused",
+            Self::Trace => "trace",
+        }
+    }
 }
 
 /// Arguments of `freehold replay`.
@@ -60,8 +74,15 @@ pub(super) struct ReplayArgs {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<EngineSpec>,
 
-    /// Memory of the machine (K, M, G or T), rounded up to whole 4 MiB. Default: the trace's peak and head-room.
-    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory)]
+    /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the copies of
+    /// /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the same, all memory free), or an amount
+    /// of memory (K, M, G or T, rounded up to whole 4 MiB, all free). Default: recorded; without a zoneinfo beside the
+    /// trace a machine sized by the trace's peak, all memory free.
+    #[arg(long, value_name = "recorded|pristine|SIZE", value_parser = parse_machine)]
+    machine: Option<Machine>,
+
+    /// The same as --machine SIZE.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory, conflicts_with = "machine")]
     memory: Option<Memory>,
 
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace has them.
@@ -72,7 +93,8 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     node: u8,
 
-    /// Begin with the frames allocated that the trace frees without having allocated them.
+    /// Begin with the frames allocated that the trace frees without having allocated them. On the recorded machine they
+    /// always are: they are part of what is in use.
     #[arg(long)]
     warm: bool,
 
@@ -118,17 +140,21 @@ pub(super) struct ReplayArgs {
     no_progress: bool,
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
-    /// the trace, on a machine as the zoneinfo beside the trace (NAME.zoneinfo.before.txt) describes it.
-    #[arg(long, conflicts_with_all = ["memory", "timeline", "picture"])]
+    /// the trace, on the recorded machine.
+    #[arg(long, conflicts_with_all = ["machine", "memory", "timeline", "picture"])]
     against_kernel: bool,
 
-    /// What the CPUs' lists held when the recording began: reconstructed from the trace's own rows, or all of
-    /// zoneinfo's count as movable single frames.
-    #[arg(long, value_enum, default_value_t, requires = "against_kernel")]
-    starting_lists: StartingLists,
+    /// What the CPUs' lists held when the recording began; of several, each is compared. Default: zoneinfo, trace.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    starting_lists: Vec<StartingLists>,
+
+    /// Compare kernels that did not record the trace (5.17, 5.18, 7.1, pcp-buddy, and 6.18 with each of its rules
+    /// switched off) and say which are told from 6.18, from zoneinfo alone unless --starting-lists says otherwise.
+    #[arg(long, conflicts_with_all = ["machine", "memory", "timeline", "picture", "html", "against_kernel"])]
+    power: bool,
 
     /// The zoneinfo to use.
-    #[arg(long, value_name = "FILE", requires = "against_kernel")]
+    #[arg(long, value_name = "FILE")]
     zoneinfo: Option<PathBuf>,
 }
 
@@ -138,9 +164,9 @@ impl ReplayArgs {
         Self::default()
     }
 
-    fn put_in(&self) -> SurveyOptions {
-        // What the recording kernel was asked to free it did free, whoever had allocated it.
-        SurveyOptions { warm: self.warm || self.against_kernel, untraced: self.untraced }
+    /// `filled`: memory begins with what was in use, and what the recording kernel was asked to free of it is freed.
+    pub(super) fn put_in(&self, filled: bool) -> SurveyOptions {
+        SurveyOptions { warm: self.warm || filled, untraced: self.untraced }
     }
 
     /// Moments at which to look at every pageblock.
@@ -148,8 +174,21 @@ impl ReplayArgs {
         self.memory_map.unwrap_or(if self.html.is_some() { REPORT_MAPS } else { 0 })
     }
 
-    pub(super) fn starting_lists(&self) -> StartingLists {
-        self.starting_lists
+    /// The assumptions to compare, the prediction first.
+    pub(super) fn starting_lists(&self) -> &[StartingLists] {
+        match &self.starting_lists[..] {
+            [] if self.power => &[StartingLists::Zoneinfo],
+            [] => &[StartingLists::Zoneinfo, StartingLists::Trace],
+            given => given,
+        }
+    }
+
+    pub(super) fn machine(&self) -> Option<Machine> {
+        self.machine.or(self.memory.map(Machine::Memory))
+    }
+
+    pub(super) fn zoneinfo(&self) -> Option<&Path> {
+        self.zoneinfo.as_deref()
     }
 }
 
@@ -189,7 +228,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 if !replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
-                if !args.json {
+                if !args.json && !args.power {
                     print_table(replay, comparison.as_ref(), !printed)?;
                     printed = true;
                 }
@@ -208,6 +247,13 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         results.push(done.map_err(|error| (name, error)));
     }
 
+    if args.power && !args.json {
+        let comparisons = results
+            .iter()
+            .flatten()
+            .filter_map(|done| Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?)));
+        output::print(&crate::report::power::render(comparisons, output::style()))?;
+    }
     if let (Some(file), Some(path)) = (timeline, &args.timeline) {
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
@@ -286,8 +332,8 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
         },
     };
     let name = trace.shown().to_owned();
-    let done = if args.against_kernel {
-        against_kernel::run(args, args.zoneinfo.as_deref(), specs, &trace)
+    let done = if args.against_kernel || args.power {
+        against_kernel::run(args, specs, &trace)
     } else {
         replay_one(args, specs, &trace).map(|replay| Done { replay, comparison: None })
     };
@@ -295,16 +341,17 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
 }
 
 fn replay_one(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Replay, CliError> {
-    let survey = survey(args, trace)?;
-    let memory = args.memory.map(|memory| memory.frames);
-    let machine = sizing::machine(&survey, args.put_in(), memory, cpus(args, &survey)?);
-    drive(args, specs, trace, &survey, machine)
+    let choice = machine::choose(args, trace)?;
+    let put_in = args.put_in(choice.is_filled());
+    let survey = survey(args, put_in, trace)?;
+    let machine = choice.machine(args, trace, &survey)?;
+    drive(args, specs, trace, &survey, put_in, machine)
 }
 
 /// The first pass.
-pub(super) fn survey(args: &ReplayArgs, trace: &TraceFile) -> Result<Survey, CliError> {
+pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile) -> Result<Survey, CliError> {
     let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
-    let survey = replay::survey(trace as &dyn Trace, args.put_in(), Order::LINUX_MAX, |events, reader| {
+    let survey = replay::survey(trace as &dyn Trace, put_in, Order::LINUX_MAX, |events, reader| {
         progress.update(events, reader);
     })
     .map_err(|error| CliError::from_reader(&error.to_string()))?;
@@ -340,7 +387,8 @@ pub(super) fn drive(
     specs: &[EngineSpec],
     trace: &TraceFile,
     survey: &Survey,
-    machine: MachineConfig,
+    put_in: SurveyOptions,
+    (machine, beginning): (MachineConfig, Beginning),
 ) -> Result<Replay, CliError> {
     let machine = MachineConfig { node: NodeId::new(args.node), ..machine };
     let engines: Vec<NamedEngine> = specs
@@ -350,14 +398,14 @@ pub(super) fn drive(
         .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
     let options = ReplayOptions {
         cpus: machine.cpus,
-        put_in: args.put_in(),
+        put_in,
         jobs: jobs(args),
         samples: SAMPLES,
         memory_maps: args.memory_maps(),
     };
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
-    replay::replay(trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+    replay::replay_from(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
     })
     .map_err(|error| CliError::from_reader(&error.to_string()))
@@ -366,6 +414,10 @@ pub(super) fn drive(
 fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
     if !args.engines.is_empty() {
         return Ok(args.engines.clone());
+    }
+    let recording = || engines::RECORDING_KERNEL.parse().into_iter();
+    if args.power {
+        return Ok(recording().chain(engines::wrong_kernels()).collect());
     }
     let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
     names.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}")))).collect()

@@ -4,7 +4,7 @@ use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
-use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
+use crate::engine::{Block, Counters, Engine, HoldBucket, ListFlow, Memory, Request};
 use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// What of `freehold-classic` can be named.
@@ -23,6 +23,14 @@ pub(super) fn catalogue() -> Catalogue {
         source: format!("{}: {}", switch.since(), switch.thread().name()),
     });
     Catalogue { presets: presets.collect(), switches: switches.collect() }
+}
+
+/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched off.
+pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
+    let own = Design::parse(preset).map(|design| design.switches).ok();
+    let others = ["5.17", "5.18", "7.1", "pcp-buddy"].into_iter().map(str::to_owned);
+    let without = own.into_iter().flat_map(|on| on.iter()).map(|switch| format!("{preset},-{}", switch.name()));
+    others.chain(without).collect()
 }
 
 /// Where a preset comes from: the thread of its newest change.
@@ -79,7 +87,10 @@ impl Engine for ClassicEngine {
             // Whether high-order chunks may wait for a whole batch depends on the CPU's cache, which no recording
             // names; server CPUs are large enough.
             let tuning = Tuning::new(narrow(set.batch), narrow(set.high_min), narrow(set.high_max), true);
-            self.classic.set_tuning(ZONE, cpu, Tuning { high: narrow(set.high), ..tuning });
+            // A kernel that does not tune `high` has it where the others begin.
+            let tuned = self.classic.switches().has(Switch::AutoHigh);
+            let high = if tuned { narrow(set.high) } else { tuning.high };
+            self.classic.set_tuning(ZONE, cpu, Tuning { high, ..tuning });
         }
         self.classic.reset_stats();
     }
@@ -167,6 +178,11 @@ impl Engine for ClassicEngine {
     fn zone_lock_holds(&self) -> Vec<HoldBucket> {
         let stats = self.classic.stats();
         stats.zone_lock.buckets().map(|(from, to, holds)| HoldBucket { from, to, holds }).collect()
+    }
+
+    fn list_flow(&self) -> Option<ListFlow> {
+        let flow = self.classic.stats().flow;
+        Some(ListFlow { refilled: flow.refilled, drained: flow.drained })
     }
 
     fn validate(&self) -> Result<(), String> {

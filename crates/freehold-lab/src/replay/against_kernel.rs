@@ -11,12 +11,18 @@ use freehold::{Order, Pfn};
 use serde::Serialize;
 
 use super::source::{SourceError, Trace};
-use super::{EngineOutcome, Replay};
+use super::{EngineOutcome, Replay, Survey};
+use crate::engine::ListFlow;
 use crate::engines::{MachineConfig, ZoneTuning};
+use crate::report::json::one_line;
 use crate::trace::{Event, EventKind};
 
-/// How far a faithful model may be off: 15 %.
+/// How far a faithful model may be off in all: 15 %.
 pub const TOLERANCE: f64 = 0.15;
+/// How far in one order that carries more than [`CARRIES`] of the frames: 25 %.
+pub const ORDER_TOLERANCE: f64 = 0.25;
+/// The share of the kernel's frames from which on an order is held to [`ORDER_TOLERANCE`]: 5 %.
+pub const CARRIES: f64 = 0.05;
 
 /// Where a zone lies and how it was tuned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +58,12 @@ pub struct KernelCounts {
     pub drained_chunks: u64,
     /// Frames of these.
     pub drained_frames: u64,
+    /// Refilled frames by order and type of the list.
+    #[serde(serialize_with = "one_line")]
+    pub refilled_by_list: [[u64; 3]; 11],
+    /// Drained frames by order and type of the pageblock.
+    #[serde(serialize_with = "one_line")]
+    pub drained_by_list: [[u64; 3]; 11],
 }
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`.
@@ -77,12 +89,23 @@ pub fn count_kernel(trace: &dyn Trace, zones: &[Zone]) -> Result<Vec<KernelCount
 }
 
 fn count_event(event: &Event, zones: &[Zone], counts: &mut [KernelCounts]) {
-    let (pfn, order) = match event.kind {
-        EventKind::ZoneLocked { pfn, order, .. } | EventKind::PcpuDrain { pfn, order, .. } => (pfn, order),
+    let (pfn, order, migratetype) = match event.kind {
+        EventKind::ZoneLocked { pfn, order, migratetype, .. } | EventKind::PcpuDrain { pfn, order, migratetype } => {
+            (pfn, order, migratetype)
+        }
         _ => return,
     };
     let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
     let counts = &mut counts[zone];
+    let by_list = match event.kind {
+        EventKind::PcpuDrain { .. } => Some(&mut counts.drained_by_list),
+        EventKind::ZoneLocked { percpu_refill: true, .. } => Some(&mut counts.refilled_by_list),
+        _ => None,
+    };
+    let list = by_list.and_then(|lists| lists.get_mut(order.index())?.get_mut(usize::from(migratetype)));
+    if let Some(frames) = list {
+        *frames += order.frames();
+    }
     let (chunks, frames) = match event.kind {
         EventKind::PcpuDrain { .. } => (&mut counts.drained_chunks, &mut counts.drained_frames),
         EventKind::ZoneLocked { percpu_refill: true, .. } => (&mut counts.refilled_chunks, &mut counts.refilled_frames),
@@ -98,6 +121,28 @@ pub fn main_zone(counts: &[KernelCounts], zones: &[Zone]) -> Option<usize> {
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
+}
+
+/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none does.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn busiest_zone(trace: &dyn Trace, zones: &[Zone]) -> Result<Option<usize>, SourceError> {
+    let mut frames = vec![0u64; zones.len()];
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
+        for event in &events {
+            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) = event.kind else {
+                continue;
+            };
+            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
+                frames[zone] += order.frames();
+            }
+        }
+    }
+    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
 }
 
 /// The machine that a model of the recording kernel is to be built for: the zone as it was.
@@ -122,12 +167,16 @@ pub struct Comparison {
     /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted nothing and the
     /// engine something.
     pub difference_percent: Option<f64>,
-    /// Whether that is within 15 %.
+    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order.
     pub within: bool,
 }
 
 impl Comparison {
     fn new(kernel: u64, engine: u64) -> Self {
+        Self::with(kernel, engine, TOLERANCE)
+    }
+
+    fn with(kernel: u64, engine: u64, tolerance: f64) -> Self {
         let difference = match (kernel, engine) {
             (0, 0) => Some(0.0),
             (0, _) => None,
@@ -137,7 +186,7 @@ impl Comparison {
             kernel,
             engine,
             difference_percent: difference.map(|difference| difference * 100.0),
-            within: difference.is_some_and(|difference| difference.abs() <= TOLERANCE),
+            within: difference.is_some_and(|difference| difference.abs() <= tolerance),
         }
     }
 }
@@ -147,20 +196,100 @@ impl Comparison {
 pub struct EngineComparison {
     /// The engine.
     pub engine: String,
+    /// What was assumed of the CPUs' lists at the start: "zoneinfo", "unused" or "trace".
+    pub starting_lists: &'static str,
+    /// Whether totals and every order that carries over 5 % of the frames are within their bounds.
+    pub within: bool,
     /// Frames refilled under the zone lock.
     pub refilled_frames: Comparison,
     /// Frames drained.
     pub drained_frames: Comparison,
+    /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be held to anything.
+    pub fallbacks: Comparison,
+    /// By order, and by order and type; what neither counted is left out. Empty for an engine without lists.
+    pub lists: Vec<ListComparison>,
+}
+
+/// One order, or one order and type.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListComparison {
+    /// The order.
+    pub order: u8,
+    /// The type; null for all of them together.
+    pub migratetype: Option<u8>,
+    /// Whether that is over 5 % of what the kernel refilled, counted by it or by the engine.
+    pub carries_refills: bool,
+    /// Frames refilled.
+    pub refilled: Comparison,
+    /// Whether that is over 5 % of what the kernel drained, counted by it or by the engine.
+    pub carries_drains: bool,
+    /// Frames drained.
+    pub drained: Comparison,
+}
+
+impl ListComparison {
+    /// What a whole order is held to.
+    fn held(&self) -> impl Iterator<Item = &Comparison> {
+        let order = self.migratetype.is_none();
+        let refilled = Some(&self.refilled).filter(|_| order && self.carries_refills);
+        refilled.into_iter().chain(Some(&self.drained).filter(|_| order && self.carries_drains))
+    }
 }
 
 impl EngineComparison {
-    fn new(outcome: &EngineOutcome, kernel: &KernelCounts) -> Self {
+    fn new(outcome: &EngineOutcome, kernel: &KernelCounts, lists: &'static str, extfrags: u64) -> Self {
+        let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.refilled_frames);
+        let drained_frames = Comparison::new(kernel.drained_frames, outcome.drained_frames);
+        let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
+        let orders = by_list.iter().flat_map(ListComparison::held).all(|comparison| comparison.within);
         Self {
             engine: outcome.engine.clone(),
-            refilled_frames: Comparison::new(kernel.refilled_frames, outcome.refilled_frames),
-            drained_frames: Comparison::new(kernel.drained_frames, outcome.drained_frames),
+            starting_lists: lists,
+            within: refilled_frames.within && drained_frames.within && orders,
+            refilled_frames,
+            drained_frames,
+            fallbacks: Comparison::new(extfrags, outcome.fallbacks),
+            lists: by_list,
         }
     }
+
+    /// The difference farthest from none among totals and orders that carry much, in per cent; infinite where the
+    /// kernel counted nothing.
+    #[must_use]
+    pub fn largest_difference(&self) -> f64 {
+        let orders = self.lists.iter().flat_map(ListComparison::held).filter(|comparison| !comparison.within);
+        [&self.refilled_frames, &self.drained_frames]
+            .into_iter()
+            .chain(orders)
+            .map(|comparison| comparison.difference_percent.unwrap_or(f64::INFINITY))
+            .max_by(|a, b| a.abs().total_cmp(&b.abs()))
+            .unwrap_or(0.0)
+    }
+}
+
+fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> {
+    let mut lists = Vec::new();
+    for order in 0..kernel.refilled_by_list.len() {
+        let types = [None, Some(0), Some(1), Some(2)];
+        for migratetype in types {
+            let of = |table: &[[u64; 3]; 11]| match migratetype {
+                None => table[order].iter().sum(),
+                Some(migratetype) => table[order][usize::from(migratetype)],
+            };
+            let pair = |kernel: &[[u64; 3]; 11], engine: &[[u64; 3]; 11], total: u64| {
+                let comparison = Comparison::with(of(kernel), of(engine), ORDER_TOLERANCE);
+                (comparison.kernel.max(comparison.engine) as f64 > CARRIES * total as f64, comparison)
+            };
+            let (carries_refills, refilled) = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
+            let (carries_drains, drained) = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
+            let list =
+                ListComparison { order: order as u8, migratetype, carries_refills, refilled, carries_drains, drained };
+            if [&list.refilled, &list.drained].iter().any(|comparison| comparison.kernel + comparison.engine > 0) {
+                lists.push(list);
+            }
+        }
+    }
+    lists
 }
 
 /// A trace's comparison with the kernel that recorded it.
@@ -174,10 +303,19 @@ pub struct AgainstKernel {
     pub engines: Vec<EngineComparison>,
 }
 
-/// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone compared.
+/// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone compared, `lists` what
+/// was assumed of the CPUs' lists.
 #[must_use]
-pub fn compare(replay: &Replay, counts: Vec<KernelCounts>, zone: usize) -> AgainstKernel {
-    let engines = replay.engines.iter().map(|outcome| EngineComparison::new(outcome, &counts[zone])).collect();
+pub fn compare(
+    replay: &Replay,
+    counts: Vec<KernelCounts>,
+    zone: usize,
+    lists: &'static str,
+    survey: &Survey,
+) -> AgainstKernel {
+    let extfrags = survey.facts.extfrags;
+    let compare = |outcome| EngineComparison::new(outcome, &counts[zone], lists, extfrags);
+    let engines = replay.engines.iter().map(compare).collect();
     AgainstKernel { zone: counts[zone].zone.clone(), kernel: counts, engines }
 }
 
@@ -215,6 +353,25 @@ mod tests {
         assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
         assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
         assert_eq!(main_zone(&counts, &zones), Some(1));
+    }
+
+    #[test]
+    fn totals_that_agree_do_not_hide_orders_that_do_not() {
+        let mut kernel = KernelCounts { refilled_frames: 1000, ..KernelCounts::default() };
+        kernel.refilled_by_list[0][1] = 900;
+        kernel.refilled_by_list[1][1] = 100;
+        let mut flow = ListFlow::default();
+        flow.refilled[0] = [0, 600, 0];
+        flow.refilled[1] = [0, 100, 300];
+        let outcome = |flow| EngineOutcome { refilled_frames: 1000, flow: Some(flow), ..EngineOutcome::default() };
+        let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", 0);
+        assert!(comparison.refilled_frames.within && !comparison.within);
+        assert_eq!(comparison.largest_difference(), 300.0);
+        let types: Vec<_> = comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
+        assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
+        flow.refilled[0][1] = 880;
+        flow.refilled[1] = [0, 120, 0];
+        assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", 0).within);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use super::driver::Driver;
+use super::fill::Layout;
 use super::mapper::{Mapper, MapperOptions, NoObserver};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
@@ -38,6 +39,7 @@ pub(super) fn broadcast(
     engines: &[NamedEngine],
     mapper: MapperOptions,
     options: ReplayOptions,
+    fill: Option<&Layout>,
     mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Broadcast, SourceError> {
     let permits = Permits::new(options.jobs);
@@ -47,7 +49,7 @@ pub(super) fn broadcast(
             .map(|engine| {
                 let (sender, receiver) = sync_channel(CHANNEL);
                 let permits = &permits;
-                (sender, scope.spawn(move || run_engine(engine, options, &receiver, permits)))
+                (sender, scope.spawn(move || run_engine(engine, options, fill, &receiver, permits)))
             })
             .unzip();
 
@@ -74,12 +76,17 @@ type Panic = Box<dyn std::any::Any + Send>;
 fn run_engine<'a>(
     engine: &'a NamedEngine,
     options: ReplayOptions,
+    fill: Option<&Layout>,
     batches: &Receiver<SharedBatch>,
     permits: &Permits,
 ) -> Result<Driver<'a>, Panic> {
     let mut driver = Driver::new(&*engine.engine);
     if options.memory_maps > 0 {
         driver.record_memory(MapRecorder::new(options.memory_maps, options.samples));
+    }
+    if let Some(layout) = fill {
+        let _permit = permits.take();
+        catch_unwind(AssertUnwindSafe(|| driver.fill(layout, options.cpus)))?;
     }
     for batch in batches {
         let _permit = permits.take();

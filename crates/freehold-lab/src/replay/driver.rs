@@ -3,15 +3,19 @@
 //! Time is counted around the operations only, as CPU time of the thread, so that neither decoding the trace nor
 //! waiting for it nor looking at the state of memory counts as the engine's cost. The driver's own work (a table
 //! look-up for each operation) is in it and is the same for every engine.
+//!
+//! Where an engine was filled as a recording says, what the trace frees without having allocated it is taken from what
+//! is in use, instead of being allocated from what was free.
 
 use freehold::{AllocError, CpuId, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::fill::{InUse, Layout};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{Counters, Engine, HoldBucket, Memory, Request};
+use crate::engine::{Counters, Engine, HoldBucket, ListFlow, Memory, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
@@ -26,12 +30,24 @@ pub struct Driver<'a> {
     /// The chunk split last, for the pieces that follow.
     split: (u64, Order),
     counted: Counted,
+    /// What is in use besides the slots, where the engine was filled.
+    in_use: Option<InUse>,
+    /// Whether the trace has begun.
+    started: bool,
     cpu_time_ns: u64,
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
-    end: Option<(Counters, Memory, Vec<HoldBucket>)>,
+    end: Option<AtEnd>,
     errors: u64,
     first_errors: Vec<String>,
+}
+
+/// The engine's state when the trace was over.
+struct AtEnd {
+    counters: Counters,
+    memory: Memory,
+    holds: Vec<HoldBucket>,
+    flow: Option<ListFlow>,
 }
 
 /// What the driver itself counted, to compare with what the engine says.
@@ -52,6 +68,8 @@ impl<'a> Driver<'a> {
             frames: Vec::new(),
             split: (EMPTY, Order::ZERO),
             counted: Counted::default(),
+            in_use: None,
+            started: false,
             cpu_time_ns: 0,
             samples: Vec::new(),
             memory: None,
@@ -66,6 +84,14 @@ impl<'a> Driver<'a> {
         self.memory = Some(recorder);
     }
 
+    /// Puts the engine into a recorded state; before the first batch.
+    pub fn fill(&mut self, layout: &Layout, cpus: u16) {
+        match layout.apply(self.engine, cpus) {
+            Ok(in_use) => self.in_use = Some(in_use),
+            Err(error) => self.error(error),
+        }
+    }
+
     /// Carries out a batch.
     pub fn apply(&mut self, batch: &Batch) {
         let mut started = thread_cpu_time_ns();
@@ -73,6 +99,12 @@ impl<'a> Driver<'a> {
         while let Some(&op) = ops.next() {
             match op {
                 Op::Alloc { slot, cpu, order, migratetype, flags } => {
+                    if !self.started
+                        && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.engine, order))
+                    {
+                        *self.slot(slot) = pfn.get();
+                        continue;
+                    }
                     let request = Request { order, migratetype, flags };
                     let pfn = match self.engine.alloc(CpuId::new(cpu), request) {
                         Ok(pfn) => {
@@ -117,6 +149,7 @@ impl<'a> Driver<'a> {
                 Op::Member { slot, .. } => self.error(format!("slot {slot} is in no batch of frees")),
                 Op::Start => {
                     self.engine.start();
+                    self.started = true;
                     self.counted = Counted::default();
                     self.cpu_time_ns = 0;
                     started = thread_cpu_time_ns();
@@ -129,8 +162,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::End => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
-                    let holds = self.engine.zone_lock_holds();
-                    self.end = Some((self.engine.counters(), self.engine.memory(), holds));
+                    self.end = Some(self.at_end());
                     started = thread_cpu_time_ns();
                 }
             }
@@ -144,14 +176,17 @@ impl<'a> Driver<'a> {
     /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
     #[must_use]
     pub fn finish(mut self, name: &str, replayed: u64) -> EngineOutcome {
+        let (after, made) = (self.engine.counters(), self.counted);
+        for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
+            self.free_one(0, pfn.get(), order);
+        }
         self.engine.drain_all();
-        let after = self.engine.counters();
         let memory = self.engine.memory();
         let mut findings = whole::check(self.engine, &memory);
-        if (after.allocs, after.frees) != (self.counted.allocs, self.counted.frees) {
+        if (after.allocs, after.frees) != (made.allocs, made.frees) {
             findings.push(format!(
                 "the engine counted {} allocations and {} frees, but {} and {} were made",
-                after.allocs, after.frees, self.counted.allocs, self.counted.frees
+                after.allocs, after.frees, made.allocs, made.frees
             ));
         }
         if self.errors > 0 {
@@ -159,8 +194,7 @@ impl<'a> Driver<'a> {
                 self.first_errors.join("; ")
             }));
         }
-        let ended = self.end.take();
-        let (counters, end, holds) = ended.unwrap_or_else(|| (after, memory.clone(), self.engine.zone_lock_holds()));
+        let AtEnd { counters, memory: end, holds, flow } = self.end.take().unwrap_or_else(|| self.at_end());
         let outcome = EngineOutcome::new(
             name,
             &counters,
@@ -174,7 +208,17 @@ impl<'a> Driver<'a> {
         EngineOutcome {
             zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
             memory_map: self.memory.and_then(MapRecorder::finish),
+            flow,
             ..outcome
+        }
+    }
+
+    fn at_end(&self) -> AtEnd {
+        AtEnd {
+            counters: self.engine.counters(),
+            memory: self.engine.memory(),
+            holds: self.engine.zone_lock_holds(),
+            flow: self.engine.list_flow(),
         }
     }
 

@@ -38,7 +38,7 @@ const TICK_NS: u64 = 1_000_000_000;
 /// When within a second: the kernel rounds such work to whole seconds of its own clock, so that CPUs wake up together.
 /// 23 of 29 timer drains in seven recordings of Linux 6.18 fall between 56 and 116 ms after a whole second of
 /// CLOCK_MONOTONIC (docs/fidelity.md).
-const TICK_PHASE_NS: u64 = 80_000_000;
+pub const TICK_PHASE_NS: u64 = 80_000_000;
 /// Ticks made up for after a gap in the trace. PCP `high` decays by an eighth each, so 64 leave nothing to decay.
 const TICKS_AFTER_GAP: u64 = 64;
 /// A pending free whose allocation is not known.
@@ -70,6 +70,8 @@ pub struct Schedule {
     pub sample_every_ns: u64,
     /// How many samples to take at most.
     pub samples: u32,
+    /// When within a second the periodic work runs, on the trace's clock.
+    pub tick_phase_ns: u64,
 }
 
 /// What a mapper should do beyond the rules.
@@ -148,8 +150,9 @@ impl Mapper {
     /// A mapper at the start of a trace.
     #[must_use]
     pub fn new(options: MapperOptions) -> Self {
-        let (next_tick_ns, next_sample_ns) =
-            options.schedule.map_or((u64::MAX, u64::MAX), |s| (first_tick_after(s.first_ts_ns), s.first_ts_ns));
+        let (next_tick_ns, next_sample_ns) = options
+            .schedule
+            .map_or((u64::MAX, u64::MAX), |s| (first_tick_after(s.first_ts_ns, s.tick_phase_ns), s.first_ts_ns));
         Self {
             options,
             index: FrameIndex::new(),
@@ -493,9 +496,9 @@ impl Mapper {
 }
 
 /// The first moment after `ts_ns` at which the periodic work is due.
-fn first_tick_after(ts_ns: u64) -> u64 {
-    let second = ts_ns.saturating_sub(TICK_PHASE_NS) / TICK_NS + u64::from(ts_ns >= TICK_PHASE_NS);
-    second.saturating_mul(TICK_NS).saturating_add(TICK_PHASE_NS)
+fn first_tick_after(ts_ns: u64, phase_ns: u64) -> u64 {
+    let second = ts_ns.saturating_sub(phase_ns) / TICK_NS + u64::from(ts_ns >= phase_ns);
+    second.saturating_mul(TICK_NS).saturating_add(phase_ns)
 }
 
 fn fold(cpu: u16, cpus: Option<u16>) -> u16 {

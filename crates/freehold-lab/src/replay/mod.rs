@@ -11,6 +11,7 @@ pub mod against_kernel;
 mod broadcast;
 mod driver;
 mod facts;
+pub mod fill;
 mod frames;
 mod mapper;
 pub mod memory_map;
@@ -26,7 +27,7 @@ mod whole;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
-pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule};
+pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample, Timeline};
@@ -76,6 +77,8 @@ pub struct Replay {
     pub memory_frames: u64,
     /// CPUs of the machine.
     pub cpus: u16,
+    /// The state that it began in.
+    pub beginning: Beginning,
     /// What came of each engine, in the order given.
     pub engines: Vec<EngineOutcome>,
 }
@@ -88,7 +91,39 @@ impl Replay {
     }
 }
 
-/// Replays a surveyed trace through `engines`, all of which were built for the same machine.
+/// Where the machine and the contents of its memory come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
+    Recorded,
+    /// As recorded, but all memory free.
+    Pristine,
+    /// Sized by the trace's needs, all memory free: nothing was recorded beside it.
+    #[default]
+    Assumed,
+    /// Of the size asked for, all memory free.
+    Given,
+}
+
+/// The state that every engine begins in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beginning {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The zone's contents; `None`: all of it is free.
+    pub layout: Option<fill::Layout>,
+    /// When within a second the periodic work runs.
+    pub tick_phase_ns: u64,
+}
+
+impl Default for Beginning {
+    fn default() -> Self {
+        Self { origin: Origin::default(), layout: None, tick_phase_ns: TICK_PHASE_NS }
+    }
+}
+
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free.
 ///
 /// `progress` is called now and then with the events so far and the reader's own progress (done, total).
 ///
@@ -96,6 +131,23 @@ impl Replay {
 ///
 /// Whatever is wrong with the trace. What goes wrong in an engine is part of its [`EngineOutcome`].
 pub fn replay(
+    trace: &dyn Trace,
+    survey: &Survey,
+    engines: &[NamedEngine],
+    memory_frames: u64,
+    options: ReplayOptions,
+    progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Replay, SourceError> {
+    replay_from(Beginning::default(), trace, survey, engines, memory_frames, options, progress)
+}
+
+/// The same, from a state that every engine is put into first.
+///
+/// # Errors
+///
+/// As [`replay`].
+pub fn replay_from(
+    beginning: Beginning,
     trace: &dyn Trace,
     survey: &Survey,
     engines: &[NamedEngine],
@@ -119,16 +171,18 @@ pub fn replay(
             first_ts_ns: survey.facts.first_ts_ns,
             sample_every_ns: survey.facts.span_ns().div_ceil(u64::from(samples)).max(1),
             samples,
+            tick_phase_ns: beginning.tick_phase_ns,
         }),
         injections,
     };
-    let done = broadcast::broadcast(trace, engines, mapper, options, progress)?;
+    let done = broadcast::broadcast(trace, engines, mapper, options, beginning.layout.as_ref(), progress)?;
     Ok(Replay {
         survey: survey.clone(),
         replayed: done.replayed,
         injected: done.facts.injected,
         memory_frames,
         cpus: options.cpus,
+        beginning,
         engines: done.outcomes,
     })
 }

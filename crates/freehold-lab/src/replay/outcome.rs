@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
-use crate::engine::{Counters, Memory};
+use crate::engine::{Counters, ListFlow, Memory};
 use crate::report::json::one_line;
 
 /// The state of an engine at one moment of the trace.
@@ -103,6 +103,9 @@ pub struct EngineOutcome {
     /// Every pageblock over time, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_map: Option<MemoryMap>,
+    /// Frames between the zone and the CPUs' lists, by list, where an engine has lists.
+    #[serde(skip)]
+    pub flow: Option<ListFlow>,
     /// The state over time.
     #[serde(skip)]
     pub samples: Vec<Sample>,

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use crate::trace::Event;
+use crate::trace::{Checksums, Event};
 
 /// Any error of a reader, already worded for the user.
 pub type SourceError = Box<dyn Error + Send + Sync>;
@@ -23,6 +23,8 @@ pub struct Description {
     pub cpus: Option<u16>,
     /// Events that the recorder lost, where it says so.
     pub lost_events: Option<u64>,
+    /// What protects its contents; `None` where the format has nothing of the kind.
+    pub checksums: Option<Checksums>,
 }
 
 /// An opened trace.

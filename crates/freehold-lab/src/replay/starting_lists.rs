@@ -8,6 +8,9 @@
 //!   and type: it was neither freed nor taken from the zone before.
 //! - What zoneinfo counted beyond that was never touched. It lies at the cold end of a list that the CPU never had to
 //!   refill, for a refilled list was empty.
+//! - The first drain by the timer leaves a CPU with as many frames as its `high` mark. Each tick lowers that by an
+//!   eighth; where the mark must have been lower than zoneinfo says, that many ticks went by before the recording, for
+//!   every CPU.
 //! - zoneinfo is read some moments before the recording. Where the rows alone would lift a CPU above the highest mark
 //!   it can have, the snapshot was out of date by at least the excess, which is taken off what was never touched.
 //!
@@ -44,10 +47,77 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError
             rows.add(event);
         }
     }
+    let late = zone.tuning.pagesets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
     for pageset in &mut zone.tuning.pagesets {
+        let by = (7.0f64 / 8.0).powi(late as i32);
+        pageset.high = ((pageset.high as f64 * by) as u64).max(pageset.high_min);
         pageset.lists = rows.cpus.remove(&pageset.cpu).unwrap_or_default().lists(pageset);
     }
     Ok(())
+}
+
+/// Fills in [`PagesetTuning::lists`] from zoneinfo and what is asked for: each CPU's count on the list that its own
+/// allocations use least. The kernel's rows are not looked at.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn assume_unused(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
+    let mut asked: BTreeMap<u16, BTreeMap<List, u64>> = BTreeMap::new();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            if let EventKind::Alloc { order, migratetype, .. } = event.kind
+                && let Some(list) = list_of(order, migratetype)
+            {
+                *asked.entry(event.cpu.get()).or_default().entry(list).or_default() += order.frames();
+            }
+        }
+    }
+    for pageset in &mut zone.tuning.pagesets {
+        let asked = asked.remove(&pageset.cpu).unwrap_or_default();
+        let least = SELDOM_USED.into_iter().min_by_key(|list| asked.get(list).copied().unwrap_or(0)).unwrap_or((0, 1));
+        pageset.lists = vec![fill(least, pageset.count >> least.0)];
+    }
+    Ok(())
+}
+
+fn fill((order, kind): List, chunks: u64) -> ListFill {
+    ListFill {
+        order: Order::new(order).unwrap_or(Order::ZERO),
+        // Order 9 knows movable and not movable.
+        migratetype: Migratetype::from_index(usize::from(kind)).unwrap_or(Migratetype::Movable),
+        chunks,
+    }
+}
+
+/// When within a second the kernel's periodic work gave frames back, by the drains that follow no free of the same
+/// task: the middle one. `None` if there are none.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
+    const SECOND: u64 = 1_000_000_000;
+    let mut last: HashMap<u16, Event> = HashMap::new();
+    let mut phases = Vec::new();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            let alone = by_timer(last.insert(event.cpu.get(), *event), event);
+            if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
+                phases.push(event.ts_ns % SECOND);
+            }
+        }
+    }
+    // Around a circle: the phase that the others are nearest to.
+    let distance = |a: u64, b: u64| a.abs_diff(b).min(SECOND - a.abs_diff(b));
+    // Enough of them; each is held against each.
+    phases.truncate(2000);
+    let far = |&phase: &u64| phases.iter().map(|&other| distance(phase, other)).sum::<u64>();
+    Ok(phases.iter().copied().min_by_key(far))
 }
 
 /// Fills in [`PagesetTuning::lists`] from zoneinfo alone: everything on the list of movable single frames.
@@ -81,6 +151,8 @@ struct Rows {
     /// Frames that some row has named so far, a bit each, by pageblock.
     seen: HashMap<u64, [u64; 8]>,
     cpus: BTreeMap<u16, CpuRows>,
+    /// When the first row was.
+    begun: Option<u64>,
 }
 
 #[derive(Default)]
@@ -91,6 +163,26 @@ struct CpuRows {
     /// Frames gained since the start, and the most there ever were.
     gained: i64,
     most: i64,
+    /// Frames refilled so far, each of which may have raised `high`.
+    refilled_frames: u64,
+    first_drain: FirstDrain,
+    last: Option<Event>,
+}
+
+/// The first drain by the timer, in the first second: frames drained, those gained when it ended, those refilled before.
+#[derive(Default)]
+enum FirstDrain {
+    #[default]
+    None,
+    Running {
+        drained: u64,
+    },
+    Over {
+        drained: u64,
+        gained: i64,
+        refilled: u64,
+    },
+    TooLate,
 }
 
 impl Rows {
@@ -98,7 +190,9 @@ impl Rows {
         let Some((pfn, order)) = frame_of(event) else { return };
         let first = !self.is_seen(pfn);
         self.see(pfn, order);
+        let begun = *self.begun.get_or_insert(event.ts_ns);
         let cpu = self.cpus.entry(event.cpu.get()).or_default();
+        cpu.note_drain(event, order, event.ts_ns - begun < 1_100_000_000);
         let frames = order.frames() as i64;
         match event.kind {
             EventKind::Alloc { migratetype, .. } => {
@@ -120,6 +214,7 @@ impl Rows {
             EventKind::ZoneLocked { migratetype, .. } => {
                 let Some(list) = list_of(order, migratetype) else { return };
                 cpu.refilled.insert(list);
+                cpu.refilled_frames += order.frames();
                 cpu.gained += frames;
             }
             EventKind::Free { .. } if list_of(order, 1).is_some() => cpu.gained += frames,
@@ -141,7 +236,42 @@ impl Rows {
     }
 }
 
+/// Whether a drain that comes `before` another row of its CPU is the work of the timer, not of a free.
+fn by_timer(before: Option<Event>, event: &Event) -> bool {
+    before.is_none_or(|before| {
+        before.pid != event.pid || matches!(before.kind, EventKind::Alloc { .. } | EventKind::ZoneLocked { .. })
+    })
+}
+
 impl CpuRows {
+    /// Follows the first drain by the timer; `early`: within the first second.
+    fn note_drain(&mut self, event: &Event, order: Order, early: bool) {
+        let drain = matches!(event.kind, EventKind::PcpuDrain { .. });
+        let alone = by_timer(self.last, event);
+        self.last = Some(*event);
+        self.first_drain = match std::mem::take(&mut self.first_drain) {
+            FirstDrain::None if drain && alone && early => FirstDrain::Running { drained: order.frames() },
+            FirstDrain::None if drain && alone => FirstDrain::TooLate,
+            FirstDrain::Running { drained } if drain => FirstDrain::Running { drained: drained + order.frames() },
+            FirstDrain::Running { drained } => {
+                FirstDrain::Over { drained, gained: self.gained, refilled: self.refilled_frames }
+            }
+            other => other,
+        };
+    }
+
+    /// Ticks that went by between zoneinfo and the recording, by the first drain of the timer; `None` where it says
+    /// nothing.
+    fn ticks_since(&self, pageset: &PagesetTuning) -> Option<u32> {
+        let FirstDrain::Over { drained, gained, refilled } = self.first_drain else { return None };
+        // A tick gives back so many frames at most, and then the mark stays above what is left.
+        let most = pageset.batch << 5;
+        let left = u64::try_from(pageset.count as i64 + gained).ok().filter(|_| drained < most)?;
+        let before = (left as f64 * 8.0 / 7.0 - refilled as f64).max(pageset.high_min as f64);
+        let ticks = (pageset.high as f64 / before).ln() / (8.0f64 / 7.0).ln();
+        Some(ticks.round().clamp(0.0, 60.0) as u32)
+    }
+
     fn lists(self, pageset: &PagesetTuning) -> Vec<ListFill> {
         let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
         let out_of_date = (pageset.count as i64 + self.most - pageset.high_max as i64).max(0) as u64;
@@ -149,13 +279,7 @@ impl CpuRows {
         let mut lists = self.known;
         let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
         *lists.entry(untouched).or_default() += rest >> untouched.0;
-        let fill = |((order, kind), chunks): (List, u64)| ListFill {
-            order: Order::new(order).unwrap_or(Order::ZERO),
-            // Order 9 knows movable and not movable.
-            migratetype: Migratetype::from_index(usize::from(kind)).unwrap_or(Migratetype::Movable),
-            chunks,
-        };
-        lists.into_iter().map(fill).filter(|fill| fill.chunks > 0).collect()
+        lists.into_iter().map(|(list, chunks)| fill(list, chunks)).filter(|fill| fill.chunks > 0).collect()
     }
 }
 
@@ -216,6 +340,24 @@ mod tests {
         // 99 frames of CPU 0 were never touched: 12 chunks on a list of order 3 that was never refilled.
         assert_eq!(first, [(0, 0, 1), (3, 0, 12)]);
         assert_eq!(second, [(3, 0, 11), (3, 2, 1)]);
+    }
+
+    #[test]
+    fn a_mark_that_has_sunk_since_shows_in_the_first_drain_of_the_timer() {
+        let pageset = PagesetTuning { cpu: 0, count: 1000, high: 1600, high_min: 100, batch: 63, ..Default::default() };
+        let tuning = ZoneTuning { pagesets: vec![pageset], ..ZoneTuning::default() };
+        let high = |pids: [u32; 2]| {
+            let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning: tuning.clone() };
+            let mut events = vec![Event { pid: pids[0], ..free(0, 5000, 0) }];
+            // 1,001 frames, and the mark of 821 once the timer has lowered it by an eighth.
+            events.extend((0..180).map(|pfn| Event { pid: pids[1], ..drained(0, pfn, 0, 1) }));
+            events.push(alloc(0, 5000, 0, 1));
+            reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
+            zone.tuning.pagesets[0].high
+        };
+        // 821 * 8 / 7 = 938, four ticks of an eighth below 1,600.
+        assert_eq!(high([1, 2]), 937);
+        assert_eq!(high([1, 1]), 1600, "a drain of whoever freed says nothing");
     }
 
     #[test]

@@ -26,27 +26,39 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         }
     }
     let mut table = new_table(style);
-    table.set_header(["", "", "kernel", "engine", "difference", "within 15%"]);
+    table.set_header(["", "lists", "", "kernel", "engine", "difference", "within"]);
     for engine in &against.engines {
+        let name = [engine.engine.as_str(), engine.starting_lists];
         for (what, comparison) in [
             ("frames refilled under the zone lock", &engine.refilled_frames),
             ("frames drained", &engine.drained_frames),
         ] {
-            table.add_row(row(&engine.engine, what, comparison));
+            table.add_row(row(name, what, comparison, "15%"));
         }
+        for list in engine.lists.iter().filter(|list| list.migratetype.is_none()) {
+            let held =
+                [("refilled", &list.refilled, list.carries_refills), ("drained", &list.drained, list.carries_drains)];
+            for (what, comparison, _) in held.into_iter().filter(|(_, _, carries)| *carries) {
+                table.add_row(row(name, &format!("  {what}, order {}", list.order), comparison, "25%"));
+            }
+        }
+        table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, "15%"));
+        let verdict = if engine.within { "as the kernel did" } else { "not as the kernel did" };
+        table.add_row([name[0], name[1], verdict]);
     }
     format!("{text}\n{}\n", trim_lines(&table.to_string()))
 }
 
-fn row(engine: &str, what: &str, comparison: &Comparison) -> Vec<Cell> {
+fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let difference = comparison.difference_percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
     vec![
-        Cell::new(engine),
+        Cell::new(name[0]),
+        Cell::new(name[1]),
         Cell::new(what),
         right(thousands(comparison.kernel)),
         right(thousands(comparison.engine)),
         right(difference),
-        right(if comparison.within { "yes" } else { "no" }.to_owned()),
+        right(format!("{bound}: {}", if comparison.within { "yes" } else { "no" })),
     ]
 }

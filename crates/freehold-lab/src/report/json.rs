@@ -2,7 +2,9 @@
 
 use serde::{Serialize, Serializer, ser::Error};
 
-use crate::replay::{EngineOutcome, Replay, Survey};
+use crate::replay::fill::Layout;
+use crate::replay::{EngineOutcome, Origin, Replay, Survey};
+use crate::trace::Checksums;
 
 /// What a trace is and holds.
 #[derive(Clone, Debug, Serialize)]
@@ -63,6 +65,9 @@ pub struct TraceReport {
     pub ignored: u64,
     /// Events that the recorder lost, where it says so.
     pub lost_events: Option<u64>,
+    /// What protects the file's contents against damage: "all" (pages, columns and description), "pages", or "none";
+    /// null for formats that have nothing of the kind.
+    pub checksums: Option<Checksums>,
 }
 
 impl From<&Survey> for TraceReport {
@@ -97,6 +102,7 @@ impl From<&Survey> for TraceReport {
             skipped: survey.skipped,
             ignored: survey.ignored,
             lost_events: survey.description.lost_events,
+            checksums: survey.description.checksums,
         }
     }
 }
@@ -108,6 +114,11 @@ pub struct MachineReport {
     pub memory_frames: u64,
     /// CPUs.
     pub cpus: u16,
+    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by the trace's needs) or
+    /// "given".
+    pub origin: Origin,
+    /// Frames free at the beginning.
+    pub free_frames_begin: u64,
 }
 
 /// One trace through all engines.
@@ -129,7 +140,12 @@ impl<'a> From<&'a Replay> for ReplayReport<'a> {
     fn from(replay: &'a Replay) -> Self {
         Self {
             trace: TraceReport::from(&replay.survey),
-            machine: MachineReport { memory_frames: replay.memory_frames, cpus: replay.cpus },
+            machine: MachineReport {
+                memory_frames: replay.memory_frames,
+                cpus: replay.cpus,
+                origin: replay.beginning.origin,
+                free_frames_begin: replay.beginning.layout.as_ref().map_or(replay.memory_frames, Layout::free_frames),
+            },
             replayed_events: replay.replayed,
             injected: replay.injected,
             engines: &replay.engines,

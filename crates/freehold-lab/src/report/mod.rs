@@ -4,6 +4,7 @@ pub mod against_kernel;
 pub mod json;
 pub(crate) mod number;
 pub mod picture;
+pub mod power;
 pub mod table;
 pub mod timeline;
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
 
 use super::number::{decimal, duration, memory, percent, thousands};
-use crate::replay::{EngineOutcome, Replay, TraceFacts};
+use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
+use crate::trace::Checksums;
 
 /// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,11 +188,36 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     }
 }
 
+/// What the machine was, in a line.
+fn machine_line(replay: &Replay) -> String {
+    match (replay.beginning.origin, &replay.beginning.layout) {
+        (_, Some(layout)) => {
+            let free = layout.free_frames();
+            let largest = layout.free_chunks()[10] << 10;
+            let share = largest as f64 / free.max(1) as f64 * 100.0;
+            format!(
+                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10",
+                memory(free)
+            )
+        }
+        (Origin::Pristine | Origin::Recorded, None) => {
+            "\n  the recorded machine, but all of its memory free".to_owned()
+        }
+        (Origin::Assumed, None) => {
+            "\n  an assumed machine, all of its memory free: no zoneinfo lies beside the trace".to_owned()
+        }
+        (Origin::Given, None) => "\n  a machine of the size asked for, all of its memory free".to_owned(),
+    }
+}
+
 /// What the trace is, in a few lines.
 pub(crate) fn header_lines(replay: &Replay) -> String {
     let survey = &replay.survey;
     let facts: &TraceFacts = &survey.facts;
     let mut text = format!("{} ({}", survey.description.name, survey.description.format);
+    if survey.description.checksums == Some(Checksums::None) {
+        text.push_str(", no checksums");
+    }
     if let Some(kernel) = &survey.description.kernel {
         // The rest of uname's line says who built it and when.
         let release: Vec<&str> = kernel.split_whitespace().take(2).collect();
@@ -215,6 +241,7 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
         replay.cpus,
         memory(replay.memory_frames),
     );
+    text.push_str(&machine_line(replay));
     let mut notes = Vec::new();
     for (count, what) in [
         (survey.skipped, "malformed rows skipped"),

@@ -191,7 +191,7 @@ pub enum StateError {
 
 impl StateError {
     /// Reads a file and parses it; errors name the file.
-    pub(super) fn in_file<T>(
+    pub(crate) fn in_file<T>(
         path: &std::path::Path,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<T, StateError> {

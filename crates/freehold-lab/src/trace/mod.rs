@@ -18,7 +18,10 @@ pub mod buddyinfo;
 mod error;
 mod event;
 pub mod gfp;
+mod input;
+mod integrity;
 mod line;
+mod pages;
 mod parquet;
 mod reader;
 mod schema;
@@ -29,6 +32,7 @@ pub mod zoneinfo;
 
 pub use error::{StateError, TraceError};
 pub use event::{Event, EventKind};
+pub use integrity::Checksums;
 pub use reader::{Compression, Format, OpenOptions, TraceInfo, TraceReader};
 pub use source::{Source, Spooled};
 pub use write::{TraceMeta, TraceWriter, Written};

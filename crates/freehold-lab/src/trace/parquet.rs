@@ -12,14 +12,12 @@
 //!
 //! The `parquet` crate checks less than a hostile file can break: some damaged pages make it panic (an index out of
 //! range, an assertion). Such a panic is caught and becomes [`TraceError::Corrupt`], and the range of every read is
-//! checked against the file's length before anything of that size is allocated.
+//! checked against the file's length before anything of that size is allocated. Damage that decodes all the same is
+//! found by what the file says of its own contents: see [`integrity`](super::integrity).
 
-use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use freehold::{CpuId, Migratetype, Order, Pfn};
@@ -27,13 +25,16 @@ use parquet::basic::{LogicalType, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 
 use super::error::TraceError;
 use super::gfp::{self, Translation};
+use super::input::{Input, guarded};
+use super::integrity::{CHECK_KEY, Checksums, Integrity};
 use super::line::{CPU_MAX, PFN_MAX};
+use super::pages;
 use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
-use super::schema::{COLUMNS, Column, FLAG_NONE, GFP_NONE, METADATA_KEY, NONE, PFN_FAILED};
+use super::schema::{COLUMNS, Column, FLAG_NONE, GFP_NONE, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind};
 
 /// Rows decoded at a time: eleven columns of them stay in the second-level cache.
@@ -47,6 +48,7 @@ pub(super) struct ParquetReader {
     values: [Vec<u64>; COLUMNS.len()],
     scratch: Scratch,
     translation: Option<Translation>,
+    integrity: Integrity,
     /// The next row group to open.
     next_group: usize,
     group: Option<Group>,
@@ -103,7 +105,8 @@ impl ParquetReader {
         if footer + 12 > input.len {
             return Err(cut(&format!("its index is said to have {footer} bytes, the whole file has {}", input.len)));
         }
-        let file = guarded(|| SerializedFileReader::new(input)).map_err(|why| corrupt(&path, "its index", &why))?;
+        let file =
+            guarded(|| SerializedFileReader::new(input.clone())).map_err(|why| corrupt(&path, "its index", &why))?;
 
         let metadata = file.metadata();
         let mut rows = 0u64;
@@ -151,6 +154,13 @@ impl ParquetReader {
             let bits = json.get("gfp_bits")?.as_object()?;
             Translation::from_names(bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?))))
         });
+        let checksums = pages_have_checksums(&file, &input).map_err(|why| corrupt(&path, "its pages", &why))?;
+        let integrity = Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY), checksums)
+            .map_err(|why| corrupt(&path, "its index", &why))?;
+        // A file of ours whose description was lost as a whole: what is left would do without CPUs and sums.
+        if schema.root_schema().name() == WITH_SUMS && integrity.checksums() != Checksums::All {
+            return Err(corrupt(&path, "its index", &"its description of itself is missing"));
+        }
         let values = std::array::from_fn(|at| vec![COLUMNS[at].default; ROWS]);
         Ok(Self {
             path,
@@ -159,6 +169,7 @@ impl ParquetReader {
             values,
             scratch: Scratch::default(),
             translation,
+            integrity,
             next_group: 0,
             group: None,
             done: 0,
@@ -179,6 +190,7 @@ impl ParquetReader {
             kernel: text("kernel"),
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
+            checksums: Some(self.integrity.checksums()),
         }
     }
 
@@ -188,10 +200,14 @@ impl ParquetReader {
 
     pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
         while out.len() + ROWS <= BATCH {
-            let Some(rows) = self.decode()? else { break };
+            let Some(rows) = self.decode()? else {
+                let ended = self.integrity.ends(tally.skipped);
+                ended.map_err(|why| corrupt(&self.path, "as a whole", &why))?;
+                break;
+            };
             let first_row = self.done;
             for i in 0..rows {
-                match self.event(i) {
+                match self.checked_event(i) {
                     Ok(event) => out.push(event),
                     Err(bad) => {
                         let row = first_row + i as u64;
@@ -225,15 +241,17 @@ impl ParquetReader {
             if let Some(group) = self.group.as_mut().filter(|group| group.left > 0) {
                 let rows = group.left.min(ROWS);
                 let (values, scratch, columns) = (&mut self.values, &mut self.scratch, &self.columns);
+                let integrity = &mut self.integrity;
                 let decoded = guarded(|| {
                     for (at, (reader, place)) in group.readers.iter_mut().zip(columns).enumerate() {
                         if let (Some(reader), Some(place)) = (reader, place) {
                             read_column(reader, *place, rows, &mut values[at], scratch, at).map_err(|why| {
                                 ParquetError::General(format!("column `{}`: {why}", COLUMNS[at].name))
                             })?;
+                            integrity.values(at, &values[at]).map_err(ParquetError::General)?;
                         }
                     }
-                    Ok(())
+                    if group.left == rows { integrity.group_ends().map_err(ParquetError::General) } else { Ok(()) }
                 });
                 if let Err(why) = decoded {
                     let place = format!("row group {}, after row {}", group.index, self.done);
@@ -247,13 +265,14 @@ impl ParquetReader {
             }
             let index = self.next_group;
             self.next_group += 1;
-            let (file, columns) = (&self.file, &self.columns);
+            let (file, columns, integrity) = (&self.file, &self.columns, &mut self.integrity);
             let opened = guarded(|| {
                 let group = file.get_row_group(index)?;
                 let mut readers: [Option<ColumnReader>; COLUMNS.len()] = std::array::from_fn(|_| None);
-                for (reader, place) in readers.iter_mut().zip(columns) {
+                for (at, (reader, place)) in readers.iter_mut().zip(columns).enumerate() {
                     if let Some(place) = place {
                         *reader = Some(group.get_column_reader(place.leaf)?);
+                        integrity.chunk(at, group.metadata().column(place.leaf), place.unsigned);
                     }
                 }
                 let left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
@@ -261,6 +280,20 @@ impl ParquetReader {
             });
             self.group = Some(opened.map_err(|why| corrupt(&self.path, &format!("row group {index}"), &why))?);
         }
+    }
+
+    /// Row `i` of what was decoded last, also held against the rows before and what the file says of itself.
+    #[inline]
+    fn checked_event(&mut self, i: usize) -> Result<Event, BadValue> {
+        let event = self.event(i)?;
+        let cpu = self.values[Column::Cpu as usize][i];
+        if self.integrity.checks_rows()
+            && let Some((column, why)) = self.integrity.row(event.ts_ns, cpu)
+        {
+            return Err(BadValue::new(column, self.values[column as usize][i], why));
+        }
+        self.integrity.event(self.values[Column::Event as usize][i]);
+        Ok(event)
     }
 
     /// Row `i` of what was decoded last, checked.
@@ -451,97 +484,36 @@ fn read_values<T: DataType>(
 
 /// The JSON that the file carries about itself, if it carries any.
 fn description(file: &SerializedFileReader<Input>) -> Option<serde_json::Value> {
+    serde_json::from_str(value_of(file, METADATA_KEY)?).ok()
+}
+
+fn value_of<'f>(file: &'f SerializedFileReader<Input>, key: &str) -> Option<&'f str> {
     let pairs = file.metadata().file_metadata().key_value_metadata()?;
-    let text = pairs.iter().find(|pair| pair.key == METADATA_KEY)?.value.as_deref()?;
-    serde_json::from_str(text).ok()
+    pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+/// Whether pages have checksums: the first of each column chunk stands for those behind it. One that has none among
+/// others that have is damaged.
+fn pages_have_checksums(file: &SerializedFileReader<Input>, input: &Input) -> Result<bool, ParquetError> {
+    let chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let (mut with, mut without) = (0u64, 0u64);
+    for chunk in chunks {
+        let start = u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()))
+            .map_err(|_| ParquetError::General("a page is said to begin before the file".into()))?;
+        // Type, two sizes and the mark of a checksum: a byte each, the sizes and the type with up to five more.
+        let length = input.len.saturating_sub(start).min(32);
+        let bytes = input.get_bytes(start, length as usize)?;
+        *if pages::has_checksum(&bytes) { &mut with } else { &mut without } += 1;
+    }
+    match (with, without) {
+        (0, _) => Ok(false),
+        (_, 0) => Ok(true),
+        _ => Err(ParquetError::General(format!("{without} columns have no checksums, {with} have"))),
+    }
 }
 
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {
     // One line, whatever the library says.
     let why = format!("{place}: {why}").replace(['\n', '\r'], " ");
     TraceError::Corrupt { path: path.to_owned(), why }
-}
-
-thread_local! {
-    /// Whether a panic on this thread is about to be caught and turned into an error.
-    static GUARDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs code of the `parquet` crate; a panic in it becomes an error, without a message of its own on stderr.
-fn guarded<T>(code: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !GUARDED.get() {
-                before(panic);
-            }
-        }));
-    });
-    let outer = GUARDED.replace(true);
-    // Unwind safe: after an error the reader is not used again (documented), and nothing is shared.
-    let result = catch_unwind(AssertUnwindSafe(code));
-    GUARDED.set(outer);
-    result.unwrap_or_else(|panic| {
-        let why = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "the data makes no sense".to_owned());
-        Err(ParquetError::General(why))
-    })
-}
-
-/// A file or bytes in memory, every range of which is checked before it is read.
-struct Input {
-    bytes: Option<Bytes>,
-    file: Option<Arc<File>>,
-    len: u64,
-}
-
-impl Length for Input {
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-impl Input {
-    fn seek(&self, start: u64) -> Result<File, ParquetError> {
-        let file = self.file.as_deref().ok_or_else(|| ParquetError::General("no file".into()))?;
-        let mut file = file.try_clone()?;
-        file.seek(SeekFrom::Start(start))?;
-        Ok(file)
-    }
-
-    fn check(&self, start: u64, length: u64) -> Result<(), ParquetError> {
-        match start.checked_add(length) {
-            Some(end) if end <= self.len => Ok(()),
-            _ => Err(ParquetError::EOF(format!(
-                "{length} bytes at {start} are behind the end of the file, {} bytes long",
-                self.len
-            ))),
-        }
-    }
-}
-
-impl ChunkReader for Input {
-    type T = Box<dyn Read>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        self.check(start, 0)?;
-        Ok(match &self.bytes {
-            Some(bytes) => Box::new(std::io::Cursor::new(bytes.slice(start as usize..))),
-            None => Box::new(BufReader::new(self.seek(start)?)),
-        })
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.check(start, length as u64)?;
-        if let Some(bytes) = &self.bytes {
-            return Ok(bytes.slice(start as usize..start as usize + length));
-        }
-        let mut buffer = vec![0; length];
-        self.seek(start)?.read_exact(&mut buffer)?;
-        Ok(buffer.into())
-    }
 }

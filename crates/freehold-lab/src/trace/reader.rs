@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Event;
 use super::error::TraceError;
+use super::integrity::Checksums;
 use super::parquet::ParquetReader;
 use super::source::{self, Opened, Source};
 use super::text::{self, TextReader};
@@ -84,6 +85,8 @@ pub struct TraceInfo {
     pub cpus: Option<u16>,
     /// Events that the recorder lost, where the file says so in its header.
     pub lost_events: Option<u64>,
+    /// What protects the file's contents; `None` for text, which has nothing of the kind.
+    pub checksums: Option<Checksums>,
 }
 
 /// What was left out so far.
@@ -168,7 +171,8 @@ impl TraceReader {
     /// `out` empty.
     ///
     /// Events come in the order of the file. Times may be equal, and on some trace clocks go back a little between
-    /// CPUs; they are not checked.
+    /// CPUs; only in a Parquet file without sums is that an error, for there it is a sign of damage. Sums can be
+    /// verified only at the end: until `false` is returned, nothing that was read is certain.
     ///
     /// # Errors
     ///

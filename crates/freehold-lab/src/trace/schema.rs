@@ -68,3 +68,6 @@ pub(super) const EVENTS: [&str; 6] = ["alloc", "free", "free_batched", "pcpu_dra
 pub(super) const METADATA_KEY: &str = "pagetrace";
 /// The format's name and version in that description.
 pub(super) const FORMAT: &str = "page-allocator-trace/1";
+/// The name of the schema's root in a file whose description has the columns' sums. It stands far from the description:
+/// damage that makes a reader pass over that leaves this.
+pub(super) const WITH_SUMS: &str = "page_allocator_trace_with_sums";

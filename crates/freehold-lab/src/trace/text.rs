@@ -223,6 +223,7 @@ pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compr
         kernel: None,
         cpus: None,
         lost_events: None,
+        checksums: None,
     };
     for text in head.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_end) {
         if let Some(cpus) = line::header_cpus(text) {

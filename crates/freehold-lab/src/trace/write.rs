@@ -3,14 +3,17 @@
 //!
 //! Events are gathered by column until there are 2^20 of them, then written as one row group. Times are stored as
 //! differences; frame numbers byte by byte, which zstd finds more repetition in than in their differences; the rest
-//! has few distinct values and goes into dictionaries.
+//! has few distinct values and goes into dictionaries. Pages have checksums, columns sums, and the description of the
+//! whole a checksum of its own: see [`integrity`](super::integrity).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::{Compression, ConvertedType, Encoding, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::column::writer::{get_column_writer, get_typed_column_writer};
 use parquet::data_type::{Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -20,7 +23,9 @@ use parquet::schema::types::{ColumnPath, Type};
 use serde_json::{Map, Value, json};
 
 use super::error::TraceError;
-use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED};
+use super::integrity::{self, ColumnSum};
+use super::pages::ChecksummedPages;
+use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind, gfp};
 
 /// Rows in a row group: small enough to gather in memory (50 MB), large enough to compress well.
@@ -56,6 +61,7 @@ pub struct TraceWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     meta: TraceMeta,
     columns: Vec<Values>,
+    sums: [ColumnSum; COLUMNS.len()],
     buffered: usize,
     written: Written,
 }
@@ -98,7 +104,8 @@ impl<W: Write + Send> TraceWriter<W> {
             .iter()
             .map(|def| if def.bits == 64 { Values::Wide(Vec::new()) } else { Values::Narrow(Vec::new()) })
             .collect();
-        Ok(Self { path: path.to_owned(), file, meta, columns, buffered: 0, written: Written::default() })
+        let sums = [ColumnSum::default(); COLUMNS.len()];
+        Ok(Self { path: path.to_owned(), file, meta, columns, sums, buffered: 0, written: Written::default() })
     }
 
     /// Appends events, in the order of time.
@@ -134,6 +141,7 @@ impl<W: Write + Send> TraceWriter<W> {
         }
         self.flush()?;
         let description = self.description().to_string();
+        self.file.append_key_value_metadata(integrity::check_of(&description));
         self.file.append_key_value_metadata(KeyValue::new(METADATA_KEY.to_owned(), description));
         let mut output = self.file.into_inner().map_err(|e| failed(&self.path, &e))?;
         output.flush().map_err(|source| TraceError::Io { path: self.path, source })?;
@@ -143,6 +151,12 @@ impl<W: Write + Send> TraceWriter<W> {
     fn flush(&mut self) -> Result<(), TraceError> {
         if self.buffered == 0 {
             return Ok(());
+        }
+        for (sum, values) in self.sums.iter_mut().zip(&self.columns) {
+            match values {
+                Values::Narrow(values) => sum.add(values.iter().map(|&value| u64::from(value as u32))),
+                Values::Wide(values) => sum.add(values.iter().map(|&value| value as u64)),
+            }
         }
         write_group(&mut self.file, &mut self.columns).map_err(|e| failed(&self.path, &e))?;
         self.buffered = 0;
@@ -169,6 +183,7 @@ impl<W: Write + Send> TraceWriter<W> {
             "none_value": NONE,
             "pfn_failed": PFN_FAILED.to_string(),
             "gfp_bits": gfp_bits,
+            (integrity::sums_field()): integrity::described(&self.sums),
         });
         if let Value::Object(known) = known {
             all.extend(known);
@@ -276,7 +291,7 @@ fn start<W: Write + Send>(output: W, zstd_level: i32) -> Result<SerializedFileWr
             .build()?;
         fields.push(Arc::new(field));
     }
-    let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
+    let schema = Type::group_type_builder(WITH_SUMS).with_fields(fields).build()?;
     let path = |column: Column| ColumnPath::from(COLUMNS[column as usize].name);
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(zstd_level)?))
@@ -293,24 +308,30 @@ fn write_group<W: Write + Send>(
     file: &mut SerializedFileWriter<W>,
     columns: &mut [Values],
 ) -> Result<(), ParquetError> {
+    let (descriptors, properties) = (file.schema_descr().columns().to_vec(), Arc::clone(file.properties()));
     let mut group = file.next_row_group()?;
     let mut levels = Vec::new();
-    for values in columns {
-        let mut column =
-            group.next_column()?.ok_or_else(|| ParquetError::General("fewer columns than the schema has".into()))?;
-        match values {
+    for (values, descriptor) in columns.iter_mut().zip(descriptors) {
+        let mut chunk = Vec::new();
+        let pages = Box::new(ChecksummedPages::new(&mut chunk));
+        let column = get_column_writer(descriptor, Arc::clone(&properties), pages);
+        let closed = match values {
             Values::Narrow(values) => {
                 levels.resize(values.len(), 1i16);
-                column.typed::<Int32Type>().write_batch(values, Some(&levels), None)?;
+                let mut column = get_typed_column_writer::<Int32Type>(column);
+                column.write_batch(values, Some(&levels), None)?;
                 values.clear();
+                column.close()?
             }
             Values::Wide(values) => {
                 levels.resize(values.len(), 1i16);
-                column.typed::<Int64Type>().write_batch(values, Some(&levels), None)?;
+                let mut column = get_typed_column_writer::<Int64Type>(column);
+                column.write_batch(values, Some(&levels), None)?;
                 values.clear();
+                column.close()?
             }
-        }
-        column.close()?;
+        };
+        group.append_column(&Bytes::from(chunk), closed)?;
     }
     group.close()?;
     Ok(())

@@ -1,0 +1,200 @@
+//! The machine that a replay is on: the recorded one where its description lies beside the trace.
+
+use std::path::Path;
+
+use freehold::{CpuId, Migratetype, Order};
+
+use super::error::CliError;
+use super::input::TraceFile;
+use super::replay::{self as command, ReplayArgs};
+use super::size::{Memory, parse_memory};
+use crate::engines::{MachineConfig, PagesetTuning, ZoneTuning};
+use crate::replay::against_kernel::{self, Zone};
+use crate::replay::fill::{Contents, Layout};
+use crate::replay::{Beginning, Origin, Survey, sizing};
+use crate::trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
+use crate::trace::{StateError, zoneinfo};
+
+/// What `--machine` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Machine {
+    /// As recorded.
+    Recorded,
+    /// As recorded, all memory free.
+    Pristine,
+    /// Of that size, all memory free.
+    Memory(Memory),
+}
+
+/// Parses `recorded`, `pristine` or an amount of memory.
+pub(super) fn parse_machine(text: &str) -> Result<Machine, String> {
+    match text {
+        "recorded" => Ok(Machine::Recorded),
+        "pristine" => Ok(Machine::Pristine),
+        size => parse_memory(size).map(Machine::Memory).map_err(|error| format!("{error}, or recorded or pristine")),
+    }
+}
+
+/// The zones of the machine that a trace was recorded on, and what was in them.
+pub(super) struct Recorded {
+    pub(super) zones: Vec<Zone>,
+    contents: Vec<Contents>,
+    /// What the zones were read from.
+    pub(super) shown: String,
+}
+
+impl Recorded {
+    /// Reads the descriptions beside a trace; `None` without a zoneinfo.
+    pub(super) fn beside(trace: &TraceFile, zoneinfo: Option<&Path>) -> Result<Option<Self>, CliError> {
+        let told = |error: StateError| CliError::from_reader(&error.to_string());
+        let found = match zoneinfo {
+            Some(path) => Some((path.display().to_string(), zoneinfo::read(path).map_err(told)?)),
+            None => trace.state("zoneinfo", zoneinfo::parse).map_err(told)?,
+        };
+        let Some((shown, all)) = found else { return Ok(None) };
+        let buddies = trace.state("buddyinfo", parse_buddyinfo).map_err(told)?.map(|(_, zones)| zones);
+        let types = trace.state("pagetypeinfo", parse_pagetypeinfo).map_err(told)?.map(|(_, types)| types);
+        let (zones, contents) = all
+            .iter()
+            .filter_map(|zone| Some((zone_of(zone)?, contents(zone, buddies.as_deref(), types.as_ref()))))
+            .unzip();
+        Ok(Some(Self { zones, contents, shown }))
+    }
+
+    /// The state of one zone's memory.
+    pub(super) fn layout(&self, zone: usize) -> Layout {
+        Layout::new(&self.contents[zone], self.zones[zone].tuning.managed)
+    }
+
+    /// What was free and in use of one zone, in a machine of that zone alone.
+    fn beginning(&self, zone: usize, origin: Origin) -> Beginning {
+        let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
+        Beginning { origin, layout, ..Beginning::default() }
+    }
+}
+
+/// What a replay is on, before the trace has been read.
+pub(super) enum Choice {
+    /// A zone of the recorded machine; whether with what was in it.
+    Recorded(Recorded, Origin),
+    /// A machine without a history.
+    Sized(Option<Memory>),
+}
+
+/// Decides by the arguments and what lies beside the trace.
+pub(super) fn choose(args: &ReplayArgs, trace: &TraceFile) -> Result<Choice, CliError> {
+    let wanted = args.machine();
+    if let Some(Machine::Memory(memory)) = wanted {
+        return Ok(Choice::Sized(Some(memory)));
+    }
+    let origin = if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
+    match Recorded::beside(trace, args.zoneinfo())? {
+        Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
+        None if wanted.is_some() => Err(no_zoneinfo(trace)),
+        None => Ok(Choice::Sized(None)),
+    }
+}
+
+pub(super) fn no_zoneinfo(trace: &TraceFile) -> CliError {
+    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
+        .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
+}
+
+impl Choice {
+    /// Whether frames that the trace frees without having allocated them are there from the beginning.
+    pub(super) fn is_filled(&self) -> bool {
+        matches!(self, Self::Recorded(_, Origin::Recorded))
+    }
+
+    /// The machine, and the state it begins in.
+    pub(super) fn machine(
+        &self,
+        args: &ReplayArgs,
+        trace: &TraceFile,
+        survey: &Survey,
+    ) -> Result<(MachineConfig, Beginning), CliError> {
+        let cpus = command::cpus(args, survey)?;
+        match self {
+            Self::Recorded(recorded, origin) => {
+                let zone = against_kernel::busiest_zone(trace, &recorded.zones)
+                    .map_err(|error| CliError::from_reader(&error.to_string()))?
+                    .ok_or_else(|| {
+                        CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
+                            .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
+                    })?;
+                let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
+                let machine = against_kernel::machine(&recorded.zones[zone], cpus);
+                Ok((machine, recorded.beginning(zone, *origin)))
+            }
+            Self::Sized(memory) => {
+                let frames = memory.map(|memory| memory.frames);
+                let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
+                let machine = sizing::machine(survey, args.put_in(false), frames, cpus);
+                Ok((machine, Beginning { origin, ..Beginning::default() }))
+            }
+        }
+    }
+}
+
+/// What was free in a zone, by the best description there is.
+fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&PageTypeInfo>) -> Contents {
+    let held = zone.pagesets.iter().map(|set| set.count).sum();
+    let mut contents = Contents { held, ..Contents::default() };
+    let movable = Migratetype::Movable.index();
+    let buddies = buddies.and_then(|zones| zones.iter().find(|of| of.node == zone.node && of.zone == zone.name));
+    let Some(types) = types.filter(|types| types.free.iter().any(|of| of.node == zone.node && of.zone == zone.name))
+    else {
+        // Of no type that is known: movable, as most memory is; of no order that is known: as large as can be.
+        match buddies {
+            Some(buddies) => contents.free[movable].iter_mut().zip(&buddies.chunks).for_each(|(n, m)| *n = *m),
+            None => contents.free[movable][Order::LINUX_MAX.index()] = zone.free / Order::LINUX_MAX.frames(),
+        }
+        return contents;
+    };
+    let mut at_least = false;
+    for of in types.free.iter().filter(|of| of.node == zone.node && of.zone == zone.name) {
+        // CMA serves movable requests. HIGHATOMIC and isolated chunks serve no ordinary request: they stay in use.
+        let list = if of.migratetype == Migratetype::Cma { movable } else { of.migratetype.index() };
+        let Some(free) = contents.free.get_mut(list) else { continue };
+        free.iter_mut().zip(&of.chunks).for_each(|(n, m)| *n += m);
+        at_least |= of.at_least;
+    }
+    if let Some(buddies) = buddies.filter(|_| at_least) {
+        // pagetypeinfo stops counting at 100,000, buddyinfo does not.
+        for (order, total) in buddies.chunks.iter().enumerate().take(Order::LINUX_MAX.index() + 1) {
+            let known: u64 = contents.free.iter().map(|chunks| chunks[order]).sum();
+            contents.free[movable][order] += total.saturating_sub(known);
+        }
+    }
+    if let Some(blocks) = types.blocks.iter().find(|of| of.node == zone.node && of.zone == zone.name) {
+        contents.blocks.iter_mut().zip(blocks.blocks).for_each(|(n, m)| *n = m);
+    }
+    contents
+}
+
+/// A zone with memory in it; `None` for an empty one.
+fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
+    let pagesets = zone.pagesets.iter().map(|set| PagesetTuning {
+        cpu: CpuId::get(set.cpu),
+        count: set.count,
+        high: set.high,
+        batch: set.batch,
+        high_min: set.high_min.unwrap_or(set.high),
+        high_max: set.high_max.unwrap_or(set.high),
+        lists: Vec::new(),
+    });
+    Some(Zone {
+        start: zone.start_pfn.filter(|_| zone.managed > 0)?,
+        spanned: zone.spanned,
+        tuning: ZoneTuning {
+            name: zone.name.clone(),
+            free: zone.free,
+            min: zone.min,
+            low: zone.low,
+            high: zone.high,
+            managed: zone.managed,
+            cma: zone.cma,
+            pagesets: pagesets.collect(),
+        },
+    })
+}

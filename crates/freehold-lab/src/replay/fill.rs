@@ -1,0 +1,347 @@
+//! The state of a zone as it was recorded: which chunks were free, by order and migratetype, and what was in use.
+//!
+//! `/proc/pagetypeinfo` counts free chunks and pageblocks by type; it does not say where they are. A [`Layout`] gives
+//! each a place, the same for every engine:
+//!
+//! ```text
+//!  region (a chunk of the largest order, of one type)   0 ............................................. 1023
+//!  wholly free                                           [ free, order 10                               ]
+//!  partly in use                                         [free 8  ][used 8   ][free 7][used 7][used 9   ]
+//!  in use                                                [ used, order 10                               ]
+//! ```
+//!
+//! * Two buddies are never free both, or they would be one larger chunk: what is recorded as free in small pieces stays
+//!   in small pieces until something around it is freed.
+//! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where a kernel's history
+//!   put them, nobody recorded.
+//!
+//! An engine is filled through the calls that every engine has. All memory is allocated in chunks of the largest order,
+//! by type, so that pageblocks get the recorded types; each chunk is split where the layout says so, and what is to be
+//! free is freed, each region by another CPU in turn, so that no CPU is the owner of it all; then everything that CPUs
+//! hold is drained. So every engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs
+//! held is free memory too: it is added to the largest free chunks.
+//!
+//! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
+//! part of it: see [`super::driver`].
+
+use std::collections::VecDeque;
+
+use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
+
+use crate::engine::{Engine, Request};
+
+/// The largest order: that of a region.
+const LARGEST: usize = Order::LINUX_MAX.index();
+/// Frames of a region.
+const REGION: u64 = Order::LINUX_MAX.frames();
+
+/// Free chunks of a zone by type ([`Migratetype::PCP`]) and order.
+pub type FreeChunks = [[u64; LARGEST + 1]; 3];
+
+/// What is known of a zone's contents when a recording begins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contents {
+    /// Free chunks.
+    pub free: FreeChunks,
+    /// Pageblocks by type.
+    pub blocks: [u64; 3],
+    /// Frames that CPUs held.
+    pub held: u64,
+}
+
+/// A place for everything: regions in the order in which they are allocated.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    regions: Vec<Region>,
+    left_out: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Region {
+    migratetype: Migratetype,
+    /// By rising frame; together the whole region.
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    start: u16,
+    order: u8,
+    free: bool,
+}
+
+/// A part of a region that has no contents yet.
+#[derive(Clone, Copy)]
+struct Hole {
+    start: u16,
+    order: u8,
+    /// Its buddy is a free chunk, so that it cannot become one itself.
+    beside_free: bool,
+}
+
+impl Layout {
+    /// Finds a place for all of `contents` in a zone of `managed` frames. Frames behind the last whole region stay free.
+    #[must_use]
+    pub fn new(contents: &Contents, managed: u64) -> Self {
+        let regions = managed / REGION;
+        let mut free = contents.free;
+        let movable = Migratetype::Movable.index();
+        free[movable][LARGEST] += contents.held / REGION;
+        let mut layout = Self::default();
+        for (migratetype, count) in shares(contents.blocks, regions).into_iter().rev() {
+            let chunks = &free[migratetype.index()];
+            let whole = chunks[LARGEST].min(count);
+            layout.left_out += (chunks[LARGEST] - whole) * REGION;
+            let mut rest: Vec<Vec<Hole>> = (whole..count).map(|_| vec![Hole::whole()]).collect();
+            let mut placed: Vec<Vec<Piece>> = vec![Vec::new(); rest.len()];
+            layout.left_out += spread(chunks, &mut rest, &mut placed);
+            let used = placed.into_iter().zip(rest).map(|(mut pieces, holes)| {
+                pieces.extend(holes.iter().map(|hole| Piece { start: hole.start, order: hole.order, free: false }));
+                pieces.sort_unstable_by_key(|piece| piece.start);
+                Region { migratetype, pieces }
+            });
+            let whole = (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region(true)] });
+            layout.regions.extend(used.chain(whole));
+        }
+        layout
+    }
+
+    /// Free frames.
+    #[must_use]
+    pub fn free_frames(&self) -> u64 {
+        let pieces = self.regions.iter().flat_map(|region| &region.pieces);
+        pieces.filter(|piece| piece.free).map(|piece| 1 << piece.order).sum()
+    }
+
+    /// Frames recorded as free for which there was no place: their pageblocks were fewer than they need.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Free chunks by order.
+    #[must_use]
+    pub fn free_chunks(&self) -> [u64; LARGEST + 1] {
+        let mut chunks = [0; LARGEST + 1];
+        let pieces = self.regions.iter().flat_map(|region| &region.pieces);
+        pieces.filter(|piece| piece.free).for_each(|piece| chunks[usize::from(piece.order)] += 1);
+        chunks
+    }
+
+    /// Puts an engine that has all its memory free into this state, the CPUs' lists apart.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refused, in words.
+    pub fn apply(&self, engine: &dyn Engine, cpus: u16) -> Result<InUse, String> {
+        let mut heads = Vec::with_capacity(self.regions.len());
+        for region in &self.regions {
+            let request =
+                Request { order: Order::LINUX_MAX, migratetype: region.migratetype, flags: AllocFlags::NO_WATERMARKS };
+            let head = engine.alloc(CpuId::new(0), request).map_err(|error| {
+                format!("region {} of {} cannot be set up: {error}", heads.len(), self.regions.len())
+            })?;
+            heads.push(head);
+        }
+        let mut in_use = InUse::default();
+        for (number, (region, head)) in (0u64..).zip(self.regions.iter().zip(heads)) {
+            let cpu = CpuId::new((number % u64::from(cpus.max(1))) as u16);
+            split(engine, head, Order::LINUX_MAX, &region.pieces, 0)?;
+            for piece in &region.pieces {
+                let (pfn, order) = (Pfn::new(head.get() + u64::from(piece.start)), piece.order());
+                if piece.free {
+                    engine.free(cpu, pfn, order).map_err(|error| format!("freeing {order} at {pfn}: {error}"))?;
+                } else if region.migratetype == Migratetype::Movable {
+                    in_use.movable[order.index()].push(pfn.get());
+                } else {
+                    in_use.other.push((pfn, order));
+                }
+            }
+        }
+        // Pieces are taken from the back: the first region first.
+        in_use.movable.iter_mut().for_each(|chunks| chunks.reverse());
+        Ok(in_use)
+    }
+}
+
+impl Piece {
+    const fn region(free: bool) -> Self {
+        Self { start: 0, order: Order::LINUX_MAX.get(), free }
+    }
+
+    fn order(self) -> Order {
+        Order::new(self.order).unwrap_or(Order::ZERO)
+    }
+}
+
+impl Hole {
+    const fn whole() -> Self {
+        // The largest order has no buddy.
+        Self { start: 0, order: Order::LINUX_MAX.get(), beside_free: false }
+    }
+}
+
+/// Regions of each type, in proportion to its pageblocks; the rest is movable.
+fn shares(blocks: [u64; 3], regions: u64) -> [(Migratetype, u64); 3] {
+    let per_region = REGION / freehold::PAGEBLOCK_FRAMES;
+    let of = |migratetype: Migratetype| blocks[migratetype.index()].div_ceil(per_region);
+    let unmovable = of(Migratetype::Unmovable).min(regions);
+    let reclaimable = of(Migratetype::Reclaimable).min(regions - unmovable);
+    let movable = regions - unmovable - reclaimable;
+    [(Migratetype::Movable, movable), (Migratetype::Reclaimable, reclaimable), (Migratetype::Unmovable, unmovable)]
+}
+
+/// Places free chunks below the largest order into holes, the largest first, each in the region after the last one;
+/// frames that found no place.
+fn spread(chunks: &[u64; LARGEST + 1], holes: &mut [Vec<Hole>], placed: &mut [Vec<Piece>]) -> u64 {
+    let mut left_out = 0;
+    for order in (0..LARGEST as u8).rev() {
+        // Regions that have room for this order, in turn.
+        let mut turn: VecDeque<usize> = (0..holes.len()).collect();
+        for left in (0..chunks[usize::from(order)]).rev() {
+            let found = loop {
+                let Some(&region) = turn.front() else { break None };
+                match best(&holes[region], order) {
+                    Some(hole) => break Some((region, hole)),
+                    None => turn.pop_front(),
+                };
+            };
+            let Some((region, hole)) = found else {
+                left_out += (left + 1) << order;
+                break;
+            };
+            turn.rotate_left(1);
+            placed[region].push(carve(&mut holes[region], hole, order));
+        }
+    }
+    left_out
+}
+
+/// The smallest hole in which a free chunk of `order` has a buddy that is not free.
+fn best(holes: &[Hole], order: u8) -> Option<usize> {
+    let fits = |hole: &Hole| hole.order > order || hole.order == order && !hole.beside_free;
+    (0..holes.len()).filter(|&at| fits(&holes[at])).min_by_key(|&at| (holes[at].order, holes[at].start))
+}
+
+/// Makes the beginning of a hole a free chunk; what is left of it stays holes.
+fn carve(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
+    let hole = holes.swap_remove(at);
+    if hole.order == order {
+        // Its buddy was a hole with smaller chunks in it, or is one still: it may no longer become free as a whole.
+        let buddy = hole.start ^ 1 << order;
+        if let Some(buddy) = holes.iter_mut().find(|other| other.start == buddy && other.order == order) {
+            buddy.beside_free = true;
+        }
+    }
+    for half in order..hole.order {
+        holes.push(Hole { start: hole.start + (1 << half), order: half, beside_free: half == order });
+    }
+    Piece { start: hole.start, order, free: true }
+}
+
+/// Splits the chunk at `head + start` until its parts are `pieces`.
+fn split(engine: &dyn Engine, head: Pfn, order: Order, pieces: &[Piece], start: u16) -> Result<(), String> {
+    let Some(half) = order.get().checked_sub(1).and_then(Order::new).filter(|_| pieces.len() > 1) else {
+        return Ok(());
+    };
+    let pfn = Pfn::new(head.get() + u64::from(start));
+    engine.split(pfn, order, half).map_err(|error| format!("splitting {order} at {pfn}: {error}"))?;
+    let middle = start + (1 << half.get());
+    let (low, high) = pieces.split_at(pieces.partition_point(|piece| piece.start < middle));
+    split(engine, head, half, low, start)?;
+    split(engine, head, half, high, middle)
+}
+
+/// What is in use in a filled engine, and the pieces of it that the trace will free.
+#[derive(Clone, Debug, Default)]
+pub struct InUse {
+    /// Movable chunks by order.
+    movable: [Vec<u64>; LARGEST + 1],
+    /// Chunks of other types.
+    other: Vec<(Pfn, Order)>,
+    /// By order: what is left of a larger chunk that was split into chunks of that order.
+    cut: [Vec<u64>; LARGEST + 1],
+}
+
+impl InUse {
+    /// A chunk that is in use and will be freed. Those taken one after another are neighbours, as far as can be.
+    pub fn take(&mut self, engine: &dyn Engine, order: Order) -> Option<Pfn> {
+        let at = order.index();
+        if at > LARGEST {
+            return None;
+        }
+        if let Some(pfn) = self.cut[at].pop() {
+            return Some(Pfn::new(pfn));
+        }
+        let from = (at..=LARGEST).rev().find(|&from| !self.movable[from].is_empty())?;
+        let head = self.movable[from].pop()?;
+        if from > at {
+            engine.split(Pfn::new(head), Order::new(from as u8)?, order).ok()?;
+        }
+        self.cut[at].extend((0..1u64 << (from - at)).rev().map(|piece| head + piece * order.frames()));
+        self.cut[at].pop().map(Pfn::new)
+    }
+
+    /// Everything that is in use.
+    pub fn into_chunks(self) -> impl Iterator<Item = (Pfn, Order)> {
+        let by_order = self.movable.into_iter().zip(self.cut).enumerate().flat_map(|(order, (whole, cut))| {
+            let order = Order::new(order as u8).unwrap_or(Order::ZERO);
+            whole.into_iter().chain(cut).map(move |pfn| (Pfn::new(pfn), order))
+        });
+        self.other.into_iter().chain(by_order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Free chunks as they would be after merging whatever can be.
+    fn merged(layout: &Layout) -> FreeChunks {
+        let mut chunks = [[0; LARGEST + 1]; 3];
+        for region in &layout.regions {
+            let mut free: Vec<(u16, u8)> =
+                region.pieces.iter().filter(|piece| piece.free).map(|piece| (piece.start, piece.order)).collect();
+            while let Some(at) = (0..free.len()).find(|&at| {
+                let (start, order) = free[at];
+                order < LARGEST as u8 && free.contains(&(start ^ 1 << order, order))
+            }) {
+                let (start, order) = free.swap_remove(at);
+                free.retain(|chunk| *chunk != (start ^ 1 << order, order));
+                free.push((start & !(1 << order), order + 1));
+            }
+            free.iter().for_each(|&(_, order)| chunks[region.migratetype.index()][usize::from(order)] += 1);
+        }
+        chunks
+    }
+
+    #[test]
+    fn every_recorded_chunk_has_a_place_and_none_can_merge() {
+        let mut contents = Contents { blocks: [566, 4130, 424], held: 8000, ..Contents::default() };
+        contents.free[0] = [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0];
+        contents.free[1] = [0, 0, 1, 0, 1339, 2884, 2089, 1370, 795, 575, 998];
+        contents.free[2] = [6375, 1859, 687, 367, 199, 105, 36, 13, 0, 0, 0];
+        let layout = Layout::new(&contents, 2_621_440);
+        assert_eq!(layout.left_out(), 0);
+        let mut expected = contents.free;
+        expected[1][LARGEST] += 8000 / REGION;
+        assert_eq!(merged(&layout), expected);
+        assert_eq!(layout.regions.len(), 2560);
+        for region in &layout.regions {
+            let mut at = 0;
+            for piece in &region.pieces {
+                assert_eq!(piece.start, at, "a gap or an overlap");
+                at += 1 << piece.order;
+            }
+            assert_eq!(u64::from(at), REGION);
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_is_said() {
+        let mut contents = Contents { blocks: [0, 2, 0], ..Contents::default() };
+        contents.free[1][9] = 2;
+        // Two blocks, both free, would be one chunk of order 10.
+        assert_eq!(Layout::new(&contents, REGION).left_out(), 512);
+    }
+}

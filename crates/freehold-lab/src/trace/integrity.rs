@@ -1,0 +1,286 @@
+//! Whether a Parquet trace is what was written: what the file says of its own contents, held against what is read.
+//!
+//! ```text
+//!  pages     CRC-32 each            a damaged page; verified by the `parquet` crate where there is one
+//!  columns   a sum over all rows    a damaged header or index that makes intact pages mean something else
+//!  pagetrace CRC-32 of the JSON     a damaged description: CPUs, GFP bits, the sums themselves
+//! ```
+//!
+//! Files by others have some of this or nothing. Without any sums a damaged page may still decode, so what else the file
+//! says is checked: least and greatest value of each column chunk, the counts of events, CPUs, the order of time.
+
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue};
+use parquet::file::statistics::Statistics;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::schema::{COLUMNS, Column, EVENTS};
+
+/// The key under which the checksum of the description stands.
+pub(super) const CHECK_KEY: &str = "pagetrace-crc32";
+/// The field of the description that has the columns' sums.
+const SUMS: &str = "column_sums";
+
+/// What a file says it is protected with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Checksums {
+    /// Pages, columns and description: nothing can be damaged unseen.
+    All,
+    /// Pages only, as other programs write them.
+    Pages,
+    /// None: damage shows only where values are out of their bounds.
+    None,
+}
+
+/// The sum of a column: of every value with its row, so that exchanged rows show too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct ColumnSum {
+    sum: u64,
+    rows: u64,
+}
+
+impl ColumnSum {
+    #[inline]
+    pub(super) fn add(&mut self, values: impl ExactSizeIterator<Item = u64>) {
+        let rows = values.len() as u64;
+        let mut row = self.rows.wrapping_mul(ROW);
+        for value in values {
+            // Odd factors and a shift: one changed value always changes the sum, several do but by chance in 2^64.
+            let mixed = (value ^ row).wrapping_mul(VALUE);
+            self.sum = self.sum.wrapping_add((mixed ^ mixed >> 29).wrapping_mul(VALUE));
+            row = row.wrapping_add(ROW);
+        }
+        self.rows += rows;
+    }
+}
+
+const ROW: u64 = 0x9e37_79b9_7f4a_7c15;
+const VALUE: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// The sums as the description has them.
+pub(super) fn described(sums: &[ColumnSum]) -> Value {
+    sums.iter().zip(&COLUMNS).map(|(sum, def)| (def.name.to_owned(), json!(format!("{:016x}", sum.sum)))).collect()
+}
+
+/// The name of the field that has them.
+pub(super) const fn sums_field() -> &'static str {
+    SUMS
+}
+
+/// The checksum that stands beside a description.
+pub(super) fn check_of(description: &str) -> KeyValue {
+    KeyValue::new(CHECK_KEY.to_owned(), format!("{:08x}", crc32fast::hash(description.as_bytes())))
+}
+
+/// What a file promises, and what has been seen of it.
+#[derive(Debug)]
+pub(super) struct Integrity {
+    /// The columns' sums, where the description has them.
+    promised: Option<[u64; COLUMNS.len()]>,
+    sums: [ColumnSum; COLUMNS.len()],
+    /// Events by kind, where the description has them.
+    counts: Option<[u64; EVENTS.len()]>,
+    rows: Option<u64>,
+    seen: [u64; EVENTS.len()],
+    /// CPUs of the machine, where the description has them.
+    cpus: Option<u64>,
+    last_ts: u64,
+    bounds: [Option<Bounds>; COLUMNS.len()],
+    pages: bool,
+}
+
+/// The least and the greatest value that a column chunk is said to have, and those that were read.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    said: (u64, u64),
+    read: (u64, u64),
+}
+
+impl Integrity {
+    /// What the description (and the checksum beside it) promises; `pages`: whether all pages have checksums.
+    pub(super) fn new(description: Option<&str>, check: Option<&str>, pages: bool) -> Result<Self, String> {
+        let json: Value = description.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let sums = json.get(SUMS);
+        match (description, check) {
+            (Some(text), Some(check)) if check_of(text).value.as_deref() != Some(check) => {
+                return Err("its description of itself does not have the checksum that stands beside it".into());
+            }
+            (None, Some(_)) => {
+                return Err("its description of itself is missing, only the checksum of it is left".into());
+            }
+            (_, None) if sums.is_some() => return Err("the checksum of its description of itself is missing".into()),
+            _ => {}
+        }
+        let promised = sums.map(|sums| {
+            let mut all = [0; COLUMNS.len()];
+            for (sum, def) in all.iter_mut().zip(&COLUMNS) {
+                let text = sums.get(def.name).and_then(Value::as_str);
+                *sum = text
+                    .and_then(|text| u64::from_str_radix(text, 16).ok())
+                    .ok_or_else(|| format!("the sum of column `{}` is missing", def.name))?;
+            }
+            Ok::<_, String>(all)
+        });
+        if promised.is_some() && !pages {
+            return Err("a page lost its checksum".into());
+        }
+        let counts = json.get("event_counts").map(|counts| {
+            let of = |name: &&str| counts.get(*name).and_then(Value::as_u64).unwrap_or(0);
+            let mut all = [0; EVENTS.len()];
+            all.iter_mut().zip(&EVENTS).for_each(|(count, name)| *count = of(name));
+            all
+        });
+        Ok(Self {
+            promised: promised.transpose()?,
+            sums: [ColumnSum::default(); COLUMNS.len()],
+            // Some recorders count what they saw, not what they wrote into this file.
+            counts: counts.filter(|counts| json.get("rows").and_then(Value::as_u64) == Some(counts.iter().sum())),
+            rows: json.get("rows").and_then(Value::as_u64),
+            seen: [0; EVENTS.len()],
+            cpus: json.get("cpus").and_then(Value::as_u64).filter(|cpus| *cpus > 0),
+            last_ts: 0,
+            bounds: [None; COLUMNS.len()],
+            pages,
+        })
+    }
+
+    /// What protects the file.
+    pub(super) fn checksums(&self) -> Checksums {
+        match (&self.promised, self.pages) {
+            (Some(_), _) => Checksums::All,
+            (None, true) => Checksums::Pages,
+            (None, false) => Checksums::None,
+        }
+    }
+
+    /// Whether rows are checked one by one: not where sums tell everything at the end.
+    pub(super) fn checks_rows(&self) -> bool {
+        self.promised.is_none()
+    }
+
+    /// A column chunk begins.
+    pub(super) fn chunk(&mut self, at: usize, chunk: &ColumnChunkMetaData, unsigned: bool) {
+        self.bounds[at] = chunk
+            .statistics()
+            .filter(|_| self.promised.is_none())
+            .and_then(|statistics| said(statistics, unsigned))
+            .map(|said| Bounds { said, read: (u64::MAX, 0) });
+    }
+
+    /// Values of a column were read.
+    pub(super) fn values(&mut self, at: usize, values: &[u64]) -> Result<(), String> {
+        if self.promised.is_some() {
+            self.sums[at].add(values.iter().copied());
+        }
+        if let Some(Bounds { said, read }) = &mut self.bounds[at] {
+            for &value in values {
+                *read = (read.0.min(value), read.1.max(value));
+            }
+            if read.0 < said.0 || read.1 > said.1 {
+                let outside = if read.0 < said.0 { read.0 } else { read.1 };
+                return Err(format!(
+                    "column `{}` has the value {outside}, outside of {} to {} that it is said to have",
+                    COLUMNS[at].name, said.0, said.1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The column chunks end.
+    pub(super) fn group_ends(&mut self) -> Result<(), String> {
+        for (bounds, def) in self.bounds.iter_mut().zip(&COLUMNS) {
+            if let Some(Bounds { said, read }) = bounds.take().filter(|bounds| bounds.read != bounds.said) {
+                return Err(format!(
+                    "column `{}` has values from {} to {}, not {} to {} as it is said to have",
+                    def.name, read.0, read.1, said.0, said.1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a row's time or CPU, for files that have no sums.
+    #[inline]
+    pub(super) fn row(&mut self, ts_ns: u64, cpu: u64) -> Option<(Column, &'static str)> {
+        if ts_ns < self.last_ts {
+            return Some((Column::TsNs, "is before the row above: time goes back"));
+        }
+        if self.cpus.is_some_and(|cpus| cpu >= cpus) {
+            return Some((Column::Cpu, "is more than the CPUs that the file says the machine has"));
+        }
+        self.last_ts = ts_ns;
+        None
+    }
+
+    /// Counts an event of that number.
+    #[inline]
+    pub(super) fn event(&mut self, number: u64) {
+        if let Some(seen) = self.seen.get_mut(number as usize) {
+            *seen += 1;
+        }
+    }
+
+    /// Everything has been read.
+    pub(super) fn ends(&self, skipped: u64) -> Result<(), String> {
+        if let Some(promised) = &self.promised {
+            for ((sum, promised), def) in self.sums.iter().zip(promised).zip(&COLUMNS) {
+                if sum.sum != *promised {
+                    return Err(format!("column `{}` does not have the sum that it was written with", def.name));
+                }
+            }
+        }
+        // What was left out on request cannot be counted.
+        if skipped > 0 {
+            return Ok(());
+        }
+        let rows = self.seen.iter().sum::<u64>();
+        if let Some(said) = self.rows.filter(|said| *said != rows) {
+            return Err(format!("it has {rows} rows, not {said} as it says"));
+        }
+        if let Some(counts) = self.counts {
+            for ((seen, said), name) in self.seen.iter().zip(counts).zip(EVENTS) {
+                if *seen != said {
+                    return Err(format!("it has {seen} events `{name}`, not {said} as it says"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The least and the greatest value of a column chunk that has no nulls, widened as its values are.
+fn said(statistics: &Statistics, unsigned: bool) -> Option<(u64, u64)> {
+    let widen = |value: i32| if unsigned { u64::from(value as u32) } else { i64::from(value) as u64 };
+    let (min, max) = match statistics {
+        _ if statistics.null_count_opt().is_some_and(|nulls| nulls > 0) => return None,
+        _ if !statistics.min_is_exact() || !statistics.max_is_exact() => return None,
+        Statistics::Int32(of) => (widen(*of.min_opt()?), widen(*of.max_opt()?)),
+        Statistics::Int64(of) => (*of.min_opt()? as u64, *of.max_opt()? as u64),
+        _ => return None,
+    };
+    // Signed statistics of unsigned numbers, as old writers made them, say nothing.
+    (min <= max).then_some((min, max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_knows_values_and_their_rows() {
+        let sum = |values: &[u64]| {
+            let mut sum = ColumnSum::default();
+            sum.add(values.iter().copied());
+            sum
+        };
+        assert_ne!(sum(&[1, 2]), sum(&[2, 1]));
+        assert_ne!(sum(&[1, 2]), sum(&[1, 3]));
+        assert_ne!(sum(&[0, 0]).sum, sum(&[0]).sum);
+        let mut parts = sum(&[5, 6, 7]);
+        parts.add([8, 9].into_iter());
+        assert_eq!(parts, sum(&[5, 6, 7, 8, 9]), "however it is cut");
+    }
+}
