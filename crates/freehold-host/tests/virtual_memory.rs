@@ -85,7 +85,8 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
             }
             let calls = vm.mmu().stats().release_calls - before.release_calls;
             match path {
-                UnmapPath::PageByPage => assert!(calls >= PAGES / 8 * 7, "{calls}"),
+                // Deferring the flush does not gather what is given back.
+                UnmapPath::PageByPage | UnmapPath::PageByPageDeferred => assert!(calls >= PAGES / 8 * 7, "{calls}"),
                 // Seven neighbouring folios are one range; where vectors are to be had, all ranges are one call.
                 UnmapPath::Batched => assert!(calls <= FOLIOS / 8, "{calls}"),
             }

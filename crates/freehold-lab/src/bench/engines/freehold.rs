@@ -111,7 +111,7 @@ impl<P: Platform> FreeholdMachine<P> {
     ) -> Result<Self, String> {
         let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
         let zones = [ZoneConfig::new(&memory)];
-        let config = options.apply(Config::new(cpus, &zones))?;
+        let config = options.apply(Config::new(cpus, &zones));
         Self::of(&config, frames, platform).map_err(|error| error.to_string())
     }
 
