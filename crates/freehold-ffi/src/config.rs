@@ -84,6 +84,8 @@ pub struct Config {
     pub online: u16,
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
+    /// CPUs that hold blocks together; 0: as many as usually share a cache.
+    pub group: u16,
 }
 
 /// # Safety
@@ -184,6 +186,7 @@ impl Config {
             cpu_nodes,
             zones: &room[..zones.len()],
             extra_ranges: self.extra_ranges,
+            group: (self.group != 0).then_some(self.group),
         })
     }
 }

@@ -45,14 +45,8 @@ pub struct CpuStats {
     pub drains: u64,
     /// Free frames given back.
     pub drained_frames: u64,
-    /// Blocks taken from other CPUs.
-    pub steals: u64,
-    /// Blocks whose remote frees were collected.
-    pub collected_blocks: u64,
-    /// Frames so collected.
-    pub collected_frames: u64,
-    /// Double frees that only the collection or the publication saw.
-    pub late_double_frees: u64,
+    /// Times it asked all other CPUs for what they had in hand.
+    pub recalls: u64,
 }
 
 /// The state and the history of one zone.
@@ -63,12 +57,12 @@ pub struct ZoneStats {
     pub managed: u64,
     /// Frames free, wherever they are held.
     pub free: u64,
-    /// Of these, in the zone's own hand.
+    /// Of these, in the zone's own blocks.
     pub free_in_zone: u64,
+    /// Of these, in groups' blocks.
+    pub free_in_groups: u64,
     /// Of these, in CPUs' hands.
     pub free_in_cpus: u64,
-    /// Of these, freed by somebody else than the holder and not collected yet.
-    pub free_uncollected: u64,
     /// Free frames in CMA blocks.
     pub free_cma: u64,
     /// Free frames in HIGHATOMIC blocks.
@@ -77,9 +71,11 @@ pub struct ZoneStats {
     pub watermarks: [u64; 3],
     /// Blocks by migratetype.
     pub blocks_by_type: [u64; FREEHOLD_MIGRATETYPES],
-    /// Blocks held by the zone, isolations included.
+    /// Blocks of the zone itself, isolations included.
     pub blocks_in_zone: u64,
-    /// Blocks held by CPUs.
+    /// Blocks of groups.
+    pub blocks_in_groups: u64,
+    /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
     /// Blocks of which no frame is in use, wherever they are held.
     pub free_blocks: u64,
@@ -89,6 +85,8 @@ pub struct ZoneStats {
     pub free_chunks: [u64; FREEHOLD_ORDERS],
     /// Times the zone lock was taken.
     pub lock_acquisitions: u64,
+    /// Times the locks of its groups were taken.
+    pub group_lock_acquisitions: u64,
     /// Steps of work done under it.
     pub lock_work: u64,
     /// The most steps in one hold.
@@ -101,12 +99,6 @@ pub struct ZoneStats {
     pub mixed: u64,
     /// Chunks taken out of larger free runs under the lock.
     pub splits: u64,
-    /// Blocks whose remote frees were collected under the lock.
-    pub collected_blocks: u64,
-    /// Frames so collected.
-    pub collected_frames: u64,
-    /// Double frees that only the collection saw.
-    pub late_double_frees: u64,
 }
 
 /// Sums over all CPUs and zones.
@@ -117,8 +109,12 @@ pub struct Totals {
     pub cpus: CpuStats,
     /// Frees made while the CPU's own state was in use by somebody else; no CPU counts them.
     pub unattributed_frees: u64,
+    /// Double frees that no call could see.
+    pub late_double_frees: u64,
     /// Zone-lock acquisitions over all zones.
     pub lock_acquisitions: u64,
+    /// Acquisitions of groups' locks.
+    pub group_lock_acquisitions: u64,
     /// Steps of work under zone locks.
     pub lock_work: u64,
     /// The most steps in one hold.
@@ -135,23 +131,29 @@ macro_rules! copied {
 impl From<freehold::CpuStats> for CpuStats {
     fn from(s: freehold::CpuStats) -> Self {
         copied!(Self, s: allocs, local_frees, remote_frees, failed, slow, refills, refills_by_phase, refilled_frames,
-            drains, drained_frames, steals, collected_blocks, collected_frames, late_double_frees)
+            drains, drained_frames, recalls)
     }
 }
 
 impl From<freehold::ZoneStats> for ZoneStats {
     fn from(s: freehold::ZoneStats) -> Self {
-        copied!(Self, s: managed, free, free_in_zone, free_in_cpus, free_uncollected, free_cma, free_high_atomic,
-            watermarks, blocks_by_type, blocks_in_zone, blocks_in_cpus, free_blocks, blocks_by_largest_order,
-            free_chunks, lock_acquisitions, lock_work, lock_work_max, lock_work_histogram, fallbacks, mixed, splits,
-            collected_blocks, collected_frames, late_double_frees)
+        copied!(Self, s: managed, free, free_in_zone, free_in_groups, free_in_cpus, free_cma, free_high_atomic,
+            watermarks, blocks_by_type, blocks_in_zone, blocks_in_groups, blocks_in_cpus, free_blocks, blocks_by_largest_order,
+            free_chunks, lock_acquisitions, group_lock_acquisitions, lock_work, lock_work_max, lock_work_histogram, fallbacks, mixed, splits)
     }
 }
 
 impl From<freehold::Totals> for Totals {
     fn from(s: freehold::Totals) -> Self {
-        let freehold::Totals { cpus, unattributed_frees, lock_acquisitions, lock_work, lock_work_max, .. } = s;
-        Self { cpus: cpus.into(), unattributed_frees, lock_acquisitions, lock_work, lock_work_max }
+        Self {
+            cpus: s.cpus.into(),
+            unattributed_frees: s.unattributed_frees,
+            late_double_frees: s.late_double_frees,
+            lock_acquisitions: s.lock_acquisitions,
+            group_lock_acquisitions: s.group_lock_acquisitions,
+            lock_work: s.lock_work,
+            lock_work_max: s.lock_work_max,
+        }
     }
 }
 

@@ -146,7 +146,7 @@ fn walk_design(design: &str) -> Result<Vec<(&'static str, Cost)>, Box<dyn Error>
         spare_sections: 0,
         watermarks: freehold::Watermarks::Kernel,
     };
-    let config = freehold::Config { cpus: 2, online: 2, cpu_nodes: &[], zones: &[zone], extra_ranges: 0 };
+    let config = freehold::Config { cpus: 2, online: 2, cpu_nodes: &[], zones: &[zone], extra_ranges: 0, group: None };
     let mut metadata = vec![MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
     walk(&Freehold::new(&config, &mut metadata, SingleCpu)?)
 }

@@ -14,6 +14,7 @@ pub mod bench;
 pub mod cli;
 pub mod engine;
 pub mod engines;
+pub mod fragmentation;
 pub mod html;
 pub mod record;
 pub mod replay;

@@ -22,7 +22,7 @@ struct Counts {
     refills: u64,
     drains: u64,
     remote: u64,
-    collected: u64,
+    groups: u64,
     barriers: u64,
 }
 
@@ -34,7 +34,7 @@ impl Counts {
             refills: totals.cpus.refills,
             drains: totals.cpus.drains,
             remote: totals.cpus.remote_frees + totals.unattributed_frees,
-            collected: totals.cpus.collected_blocks,
+            groups: totals.group_lock_acquisitions,
             barriers: machine.heavy_barriers(),
         }
     }
@@ -42,7 +42,7 @@ impl Counts {
 
 /// Prints the table's head.
 pub fn heading(machine: &impl Machine) {
-    row(machine, "benchmark", &["number", "locks", "refills", "drains", "remote", "collect", "barriers", "ns each"]);
+    row(machine, "benchmark", &["number", "locks", "refills", "drains", "remote", "groups", "barriers", "ns each"]);
 }
 
 fn row(machine: &impl Machine, name: &str, cells: &[impl fmt::Display; 8]) {
@@ -80,7 +80,7 @@ fn measured<M: Machine>(
         now.refills - before.refills,
         now.drains - before.drains,
         now.remote - before.remote,
-        now.collected - before.collected,
+        now.groups - before.groups,
         now.barriers - before.barriers,
         longest.into_inner() / number.max(1),
     ];

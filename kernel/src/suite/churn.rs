@@ -52,11 +52,11 @@ pub(super) fn churn<M: Machine>(machine: &M) -> Result<(), Failure> {
     })?;
     let totals = machine.freehold().totals();
     machine.print(format_args!(
-        "    {} allocations, {} refills, {} zone locks, {} blocks taken from other CPUs",
+        "    {} allocations, {} refills, {} zone locks, {} recalls",
         totals.cpus.total_allocs() - before.cpus.total_allocs(),
         totals.cpus.refills - before.cpus.refills,
         totals.lock_acquisitions - before.lock_acquisitions,
-        totals.cpus.steals - before.cpus.steals,
+        totals.cpus.recalls - before.cpus.recalls,
     ));
     Ok(())
 }

@@ -57,9 +57,9 @@ pub(super) fn exhaustion<M: Machine>(machine: &M) -> Result<(), Failure> {
     ));
     let now = freehold.totals();
     machine.print(format_args!(
-        "    {} refills, {} blocks taken from other CPUs, {} zone locks, {} heavy barriers",
+        "    {} refills, {} recalls, {} zone locks, {} heavy barriers",
         now.cpus.refills - totals.cpus.refills,
-        now.cpus.steals - totals.cpus.steals,
+        now.cpus.recalls - totals.cpus.recalls,
         now.lock_acquisitions - totals.lock_acquisitions,
         machine.heavy_barriers() - barriers,
     ));

@@ -23,7 +23,7 @@ impl Home {
         freehold.drain_all();
         let zones = (0..freehold.zone_count()).filter_map(|zone| freehold.zone_stats(zone));
         let (frames, blocks) = zones.fold((0, 0), |sum, zone| (sum.0 + zone.free, sum.1 + zone.free_blocks));
-        Self { frames, blocks, late: freehold.totals().cpus.late_double_frees }
+        Self { frames, blocks, late: freehold.totals().late_double_frees }
     }
 
     /// Compares with now, and checks every invariant of the allocator.

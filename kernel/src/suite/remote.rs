@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{Migratetype, Order, Pfn, Request};
 
-use super::{Chain, Failure, Machine, Team, at_least, chain, same, succeeds};
+use super::{Chain, Failure, Machine, Team, chain, same, succeeds};
 
 const ROUNDS: u64 = 6;
 const SINGLE: usize = 192;
@@ -45,15 +45,7 @@ pub(super) fn ring<M: Machine>(machine: &M) -> Result<(), Failure> {
     let totals = machine.freehold().totals();
     let remote =
         totals.cpus.remote_frees - before.cpus.remote_frees + totals.unattributed_frees - before.unattributed_frees;
-    machine.print(format_args!(
-        "    {remote} remote frees; {} frames collected from {} blocks",
-        totals.cpus.collected_frames - before.cpus.collected_frames,
-        totals.cpus.collected_blocks - before.cpus.collected_blocks,
-    ));
-    if cpus > 1 {
-        // Some of it may have become the zone's meanwhile, and its freer's; most must not.
-        at_least("remote frees", remote, ROUNDS * SINGLE as u64)?;
-    }
+    machine.print(format_args!("    {remote} frees into other groups' blocks, or while the CPU was busy"));
     Ok(())
 }
 

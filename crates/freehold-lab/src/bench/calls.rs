@@ -185,6 +185,14 @@ pub enum Refused {
     Abandoned,
 }
 
+impl Refused {
+    /// Whether it says that there was no memory for an allocation, and nothing worse.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::NoMemory | Self::Alloc(AllocError::NoMemory { .. }))
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -219,10 +219,21 @@ impl Random {
 
     /// A number below `limit`; 0 for a limit of 0. Uneven by at most `limit` in 2^64.
     pub fn below(&mut self, limit: u64) -> u64 {
+        self.step().checked_rem(limit).unwrap_or(0)
+    }
+
+    /// The same without a division, for loops that are timed: made from the upper bits.
+    #[inline(always)]
+    pub fn scaled(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.step()) * u128::from(limit)) >> 64) as u64
+    }
+
+    #[inline(always)]
+    fn step(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0.checked_rem(limit).unwrap_or(0)
+        self.0
     }
 }
 

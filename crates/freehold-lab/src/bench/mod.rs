@@ -4,6 +4,7 @@
 //!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  runner      in what order                 engines/  the engines behind those calls
 //!  loops       one thread's loops            result    medians, and the JSON
+//!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
 //!  workloads/  the threads' workloads        significance  whether a difference is one
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
@@ -42,6 +43,7 @@ pub mod result;
 mod ring;
 pub mod runner;
 pub mod significance;
+pub mod steady;
 pub mod table;
 pub mod targets;
 pub mod threads;

@@ -7,10 +7,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::error::CliError;
+use super::fragmentation::FragmentationArgs;
 use super::{Outcome, output};
 use crate::bench::catalogue::THREADS;
 use crate::bench::engines::Peer;
@@ -42,6 +43,7 @@ Examples:
   freehold bench --targets                      and whether freehold reaches what it is meant to
   freehold bench --targets vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
+  freehold bench fragmentation --help           counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
 --json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"test\": {\"name\", \"level\"}, \"unsuited\": \
@@ -61,8 +63,11 @@ const QUICK_RUNS: usize = 4;
 
 /// Arguments of `freehold bench`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP, after_long_help = long_help())]
+#[command(after_help = HELP, after_long_help = long_help(), args_conflicts_with_subcommands = true)]
 pub(super) struct BenchArgs {
+    #[command(subcommand)]
+    counts: Option<Counts>,
+
     /// Benchmarks to run. Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
@@ -103,6 +108,13 @@ pub(super) struct BenchArgs {
     no_progress: bool,
 }
 
+/// Benchmarks that count and do not time, with arguments of their own.
+#[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
+enum Counts {
+    /// Count what engines do to contiguity, over machines of many shapes.
+    Fragmentation(FragmentationArgs),
+}
+
 /// What can be written after `--engine`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Wanted {
@@ -120,6 +132,9 @@ impl FromStr for Wanted {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
+    if let Some(Counts::Fragmentation(args)) = &args.counts {
+        return super::fragmentation::run(args);
+    }
     if args.engines.contains(&Wanted::Help) {
         output::print(&table::render_engines(output::style()))?;
         return Ok(Outcome::Fine);

@@ -9,6 +9,7 @@ mod bench;
 mod calibrate;
 mod engines;
 mod error;
+mod fragmentation;
 mod input;
 mod output;
 mod picture;
@@ -58,7 +59,7 @@ enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay::ReplayArgs>),
     /// Measure what allocations and frees cost, engines side by side.
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Simulate engines on 1 to 1,024 CPUs.
     Simulate(Box<simulate::SimulateArgs>),
     /// Measure the constants of the simulation's cost model on this machine.

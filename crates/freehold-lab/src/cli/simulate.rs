@@ -141,7 +141,7 @@ pub(super) struct SimulateArgs {
     no_progress: bool,
 }
 
-fn parse_cpus(text: &str) -> Result<u16, String> {
+pub(super) fn parse_cpus(text: &str) -> Result<u16, String> {
     match text.parse::<u64>() {
         Ok(cpus) if (1..=u64::from(CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
         Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {CPUS_MAX} can")),

@@ -15,6 +15,14 @@ pub(super) struct Memory {
 
 /// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B` allowed after it.
 pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes < LEAST {
+        return Err(format!("{text} is too little: 4M is the least, one chunk of the largest order"));
+    }
+    Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
     const FORM: &str = "write a number with K, M, G or T, for example 512M or 8G";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -29,14 +37,19 @@ pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
         "t" => 40,
         _ => return Err(format!("'{suffix}' is no unit of memory; {FORM}")),
     };
-    let bytes = number
+    number
         .checked_mul(1 << shift)
         .filter(|bytes| *bytes <= MOST)
-        .ok_or_else(|| format!("{text} is too much: 16T is the most"))?;
-    if bytes < LEAST {
-        return Err(format!("{text} is too little: 4M is the least, one chunk of the largest order"));
+        .ok_or_else(|| format!("{text} is too much: 16T is the most"))
+}
+
+/// The same for a part of a machine: in frames, of which there may be fewer than one of the largest chunks.
+pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes < FRAME_SIZE {
+        return Err(format!("{text} is too little: 4K is the least, one frame"));
     }
-    Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
+    Ok(bytes / FRAME_SIZE)
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
+//!
+//! Replays make calls that name their CPU, as a host does that owns none. Simulations and counts own every CPU, as a
+//! kernel does; one thread plays all of them, so a heavy barrier has nothing to wait for and is counted only.
 
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Pfn, SingleCpu, WORK_BUCKETS, Watermarks,
-    ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, Pfn, Platform, SingleCpu, WORK_BUCKETS,
+    Watermarks, ZoneConfig,
 };
 
 use super::{Catalogue, Entry, MachineConfig};
@@ -25,27 +29,89 @@ pub(super) fn catalogue() -> Catalogue {
     Catalogue { presets: vec![entry], switches: Vec::new() }
 }
 
+/// What can be written behind the name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Options {
+    /// `group=N`: how many CPUs share what they hold.
+    pub(crate) group: Option<u16>,
+}
+
+impl Options {
+    /// What follows the name and a comma; what is wrong with it otherwise.
+    pub(crate) fn parse(parts: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for part in parts.split(',') {
+            let number = part.strip_prefix("group=").ok_or_else(|| part.to_owned())?;
+            let group = number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
+            options.group = Some(group);
+        }
+        Ok(options)
+    }
+
+    /// Of an engine that has been named `freehold` or `freehold,...`; `None` for any other.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        if name == NAME {
+            return Some(Self::default());
+        }
+        Self::parse(name.strip_prefix(NAME)?.strip_prefix(',')?).ok()
+    }
+
+    /// Puts them into a configuration. The one place where they meet the allocator.
+    pub(crate) fn apply(self, config: Config<'_>) -> Config<'_> {
+        Config { group: self.group, ..config }
+    }
+}
+
 /// Builds it for `machine`.
-pub(super) fn build(machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    with_config(machine, |config| {
+pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    with_config(options, machine, |config| {
         let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
         // Lent for good: 128 KiB for each GiB of the machine, a few machines a process.
         let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
-        Ok(Box::new(FreeholdEngine::new(config, metadata)?) as Box<dyn Engine>)
+        let allocator = Freehold::new(config, metadata, SingleCpu).map_err(|error| error.to_string())?;
+        Ok(Box::new(FreeholdEngine::new(Box::leak(Box::new(allocator)), Vec::new())) as Box<dyn Engine>)
     })
 }
 
 /// The same, for a simulation: a sweep makes many machines, so their memory is given back.
-pub(super) fn with_simulated<R>(machine: &MachineConfig, run: impl FnOnce(&dyn Simulated) -> R) -> Result<R, String> {
-    with_config(machine, |config| {
-        let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
+pub(super) fn with_simulated<R>(
+    options: Options,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, String> {
+    with_config(options, machine, |config| {
+        let bytes = Freehold::<OneThread>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
-        let engine = FreeholdEngine::new(config, &mut metadata)?;
-        Ok(run(&engine))
+        let allocator =
+            Freehold::new(config, &mut metadata, OneThread::default()).map_err(|error| error.to_string())?;
+        let owned = (0..machine.cpus).map(|cpu| allocator.own(CpuId::new(cpu)).map(Mutex::new));
+        let owned = owned.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        Ok(run(&FreeholdEngine::new(&allocator, owned)))
     })
 }
 
-fn with_config<R>(machine: &MachineConfig, make: impl FnOnce(&Config<'_>) -> Result<R, String>) -> Result<R, String> {
+/// All CPUs are played by one thread, which has seen whatever any of them did: nothing to wait for, but to be counted.
+#[derive(Default)]
+struct OneThread {
+    barriers: AtomicU64,
+}
+
+impl Platform for OneThread {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+
+    fn heavy_barrier(&self) {
+        // Relaxed: a count that carries nothing.
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn with_config<R>(
+    options: Options,
+    machine: &MachineConfig,
+    make: impl FnOnce(&Config<'_>) -> Result<R, String>,
+) -> Result<R, String> {
     let range = FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let memory = [range];
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
@@ -53,18 +119,19 @@ fn with_config<R>(machine: &MachineConfig, make: impl FnOnce(&Config<'_>) -> Res
         low: zone.low,
         high: zone.high,
     });
-    let zones =
-        [ZoneConfig { node: machine.node, span: range, memory: &memory, cma: &[], spare_sections: 0, watermarks }];
+    let zones = [ZoneConfig { node: machine.node, watermarks, ..ZoneConfig::new(&memory) }];
     let nodes = vec![machine.node; usize::from(machine.cpus)];
-    let config = Config { cpus: machine.cpus, online: machine.cpus, cpu_nodes: &nodes, zones: &zones, extra_ranges: 0 };
-    make(&config)
+    let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
+    make(&options.apply(config))
 }
 
 /// The machine has one zone.
 const ZONE: usize = 0;
 
-struct FreeholdEngine<'m> {
-    allocator: Freehold<'m, SingleCpu>,
+struct FreeholdEngine<'a, 'm, P: Platform> {
+    allocator: &'a Freehold<'m, P>,
+    /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two threads' at once.
+    owned: Vec<Mutex<Owned<'a, 'm, P>>>,
     /// What had been counted when the trace began.
     before: Mutex<Counted>,
 }
@@ -76,10 +143,15 @@ struct Counted {
     work: [u64; WORK_BUCKETS],
 }
 
-impl<'m> FreeholdEngine<'m> {
-    fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>]) -> Result<Self, String> {
-        let allocator = Freehold::new(config, metadata, SingleCpu).map_err(|error| error.to_string())?;
-        Ok(Self { allocator, before: Mutex::new(Counted::default()) })
+impl<'a, 'm, P: Platform> FreeholdEngine<'a, 'm, P> {
+    fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
+        Self { allocator, owned, before: Mutex::new(Counted::default()) }
+    }
+
+    /// The CPU's handle, where it is owned.
+    fn owned(&self, cpu: CpuId) -> Option<MutexGuard<'_, Owned<'a, 'm, P>>> {
+        // A handle is whole whatever its user's panic was about.
+        self.owned.get(cpu.index()).map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn counted(&self) -> Counted {
@@ -122,7 +194,7 @@ fn p99(buckets: &[u64; WORK_BUCKETS], max: u64) -> u64 {
     bucket.map_or(0, |bucket| ((1u64 << bucket) - 1).min(max))
 }
 
-impl Engine for FreeholdEngine<'_> {
+impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
@@ -130,15 +202,24 @@ impl Engine for FreeholdEngine<'_> {
 
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, flags } = request;
-        self.allocator.on(cpu).alloc(freehold::Request::new(order, migratetype).flags(flags))
+        let request = freehold::Request::new(order, migratetype).flags(flags);
+        match self.owned(cpu) {
+            Some(owned) => owned.alloc(request),
+            None => self.allocator.on(cpu).alloc(request),
+        }
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.allocator.on(cpu).free(pfn, order)
+        match self.owned(cpu) {
+            Some(owned) => owned.free(pfn, order),
+            None => self.allocator.on(cpu).free(pfn, order),
+        }
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        let owned = self.owned(cpu);
         let on = self.allocator.on(cpu);
+        let free = |pfn, order| owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order));
         let mut frames = [Pfn::new(0); 64];
         for part in chunks.chunks(frames.len()) {
             let mut singles = 0;
@@ -147,10 +228,12 @@ impl Engine for FreeholdEngine<'_> {
                     frames[singles] = pfn;
                     singles += 1;
                 } else {
-                    on.free(pfn, order)?;
+                    free(pfn, order)?;
                 }
             }
-            on.free_bulk(&frames[..singles]).map_err(|error| error.error)?;
+            let singles = &frames[..singles];
+            let freed = owned.as_ref().map_or_else(|| on.free_bulk(singles), |owned| owned.free_bulk(singles));
+            freed.map_err(|error| error.error)?;
         }
         Ok(())
     }
@@ -162,7 +245,10 @@ impl Engine for FreeholdEngine<'_> {
 
     fn tick(&self, cpu: CpuId) {
         // Fails only for a CPU that is offline, which has nothing to do.
-        let _ = self.allocator.on(cpu).tick();
+        let _ = match self.owned(cpu) {
+            Some(owned) => owned.tick(),
+            None => self.allocator.on(cpu).tick(),
+        };
     }
 
     fn drain_all(&self) {
@@ -204,7 +290,7 @@ impl Engine for FreeholdEngine<'_> {
         Memory {
             managed_frames: zone.managed,
             free_frames: zone.free,
-            pcp_frames: zone.free_in_cpus + zone.free_uncollected,
+            pcp_frames: zone.free_in_cpus,
             // Larger chunks than the kernel has count as so many of its largest.
             free_chunks: std::array::from_fn(|order| {
                 if order < largest {
@@ -258,14 +344,14 @@ impl Engine for FreeholdEngine<'_> {
     }
 }
 
-impl Simulated for FreeholdEngine<'_> {
+impl Simulated for FreeholdEngine<'_, '_, OneThread> {
     fn family(&self) -> Family {
         Family::Freehold
     }
 
     fn marks(&self, cpu: CpuId) -> Marks {
         let (holds, steps) = self.allocator.zone_lock_counts(ZONE).unwrap_or_default();
-        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.collected_blocks);
+        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills);
         Marks { holds, steps, changes, ..Marks::default() }
     }
 
@@ -276,5 +362,10 @@ impl Simulated for FreeholdEngine<'_> {
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
         self.alloc(cpu, request)
+    }
+
+    fn heavy_barriers(&self) -> u64 {
+        // Relaxed: one thread counts and reads.
+        self.allocator.platform().barriers.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
-//! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`.
+//! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`; behind `freehold`,
+//! options: `freehold,group=1`.
 
 mod classic;
 mod freehold;
@@ -88,6 +89,11 @@ pub enum EngineError {
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
     },
+    /// Freehold has no such option.
+    UnknownOption {
+        /// What was written.
+        option: String,
+    },
     /// A switch without a sign: it does not say whether on or off.
     UnsignedSwitch {
         /// The name.
@@ -117,6 +123,9 @@ impl fmt::Display for EngineError {
                 write!(f, "there is no switch '{name}'")?;
                 did_you_mean(f, suggestion)?;
             }
+            Self::UnknownOption { option } => {
+                write!(f, "freehold has no option '{option}'; write freehold,group=N for N CPUs that share")?
+            }
             Self::UnsignedSwitch { name } => {
                 write!(f, "write '+{name}' to switch it on or '-{name}' to switch it off")?
             }
@@ -132,6 +141,11 @@ impl FromStr for EngineSpec {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.strip_prefix(freehold::NAME).is_some_and(|rest| rest.starts_with(',')) {
+            return freehold::Options::parse(&text[freehold::NAME.len() + 1..])
+                .map(|_| Self { text: text.to_owned() })
+                .map_err(|option| EngineError::UnknownOption { option });
+        }
         let known = catalogue();
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
@@ -161,9 +175,9 @@ impl FromStr for EngineSpec {
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    let built = match spec.name() {
-        freehold::NAME => freehold::build(machine),
-        name => classic::build(name, machine),
+    let built = match freehold::Options::of(spec.name()) {
+        Some(options) => freehold::build(options, machine),
+        None => classic::build(spec.name(), machine),
     };
     built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }
@@ -178,9 +192,9 @@ pub fn with_simulated<R>(
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
-    let ran = match spec.name() {
-        freehold::NAME => freehold::with_simulated(machine, run),
-        name => classic::with_simulated(name, machine, run),
+    let ran = match freehold::Options::of(spec.name()) {
+        Some(options) => freehold::with_simulated(options, machine, run),
+        None => classic::with_simulated(spec.name(), machine, run),
     };
     ran.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }

@@ -85,4 +85,10 @@ pub trait Simulated: Engine {
     ///
     /// As [`Engine::alloc`].
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a CPU's state; 0 for
+    /// designs without such barriers.
+    fn heavy_barriers(&self) -> u64 {
+        0
+    }
 }

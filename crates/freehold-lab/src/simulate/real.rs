@@ -125,7 +125,7 @@ impl RealMachine for FreeholdReal<'_> {
 
     fn marks(&self, cpu: u16) -> Marks {
         let (holds, steps) = self.0.zone_lock_counts(0).unwrap_or_default();
-        let changes = self.0.cpu_stats(CpuId::new(cpu)).map_or(0, |stats| stats.collected_blocks);
+        let changes = self.0.cpu_stats(CpuId::new(cpu)).map_or(0, |stats| stats.refills);
         Marks { holds, steps, changes, ..Marks::default() }
     }
 

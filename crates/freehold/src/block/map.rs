@@ -116,11 +116,6 @@ impl<'m> FrameMap<'m> {
         done
     }
 
-    /// How many more sections can be set up.
-    pub(crate) fn free_slots(&self) -> u64 {
-        u64::from(self.blocks.len() - self.blocks.ready()) / SECTION_BLOCKS
-    }
-
     /// All blocks that are set up, in no order.
     pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
         (0..self.blocks.ready()).filter_map(|raw| self.index(raw))

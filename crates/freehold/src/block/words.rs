@@ -255,15 +255,6 @@ impl Line {
         // Acquire: pairs with the put.
         self.0[w % WORDS].swap(0, Ordering::Acquire)
     }
-
-    /// Free frames in the words.
-    pub(crate) fn count(&self) -> u32 {
-        (0..WORDS).map(|w| self.word(w).count_ones()).sum()
-    }
-
-    pub(crate) fn is_whole(&self) -> bool {
-        (0..WORDS).all(|w| self.word(w) == !0)
-    }
 }
 
 /// Where the first aligned run of that order (0 to 9) starts in the words given.

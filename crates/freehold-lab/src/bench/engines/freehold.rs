@@ -140,7 +140,8 @@ pub struct FreeholdCpu<'a, P: Platform> {
     owned: Owned<'a, 'static, P>,
 }
 
-const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
+/// A single frame that can be moved.
+pub(super) const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
 
 impl<P: Platform> Calls for FreeholdCpu<'_, P> {
     #[inline(always)]

@@ -11,6 +11,7 @@ mod freehold;
 mod heap;
 #[allow(unsafe_code)]
 mod mmap;
+mod on_cpu;
 mod peer;
 mod ring_alone;
 mod stamped;
@@ -23,6 +24,7 @@ pub use classic::{ClassicCpu, ClassicMachine};
 #[cfg(feature = "peers")]
 pub use heap::{HeapCpu, HeapMachine};
 pub use mmap::{MmapCpu, MmapMachine};
+pub use on_cpu::OnCpu;
 pub use peer::Peer;
 pub use ring_alone::{RingAlone, RingAloneCpu};
 pub use stamped::{Stamped, StampedCpu};

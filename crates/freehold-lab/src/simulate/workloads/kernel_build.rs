@@ -25,6 +25,10 @@ pub(super) struct KernelBuild {
     cpu: u16,
     cpus: u16,
     think_ns: f64,
+    /// The smallest process, and what stays in the page cache and of inodes: less where memory is short.
+    least: usize,
+    most_cache: usize,
+    most_inodes: usize,
     wanted: usize,
     process: Vec<(Pfn, Order)>,
     cache: VecDeque<(Pfn, Order)>,
@@ -47,6 +51,9 @@ impl KernelBuild {
             cpu,
             cpus: setting.cpus,
             think_ns: setting.think_ns,
+            least: setting.scaled(LEAST),
+            most_cache: setting.scaled(CACHE),
+            most_inodes: setting.scaled(INODES),
             wanted: 0,
             process: Vec::new(),
             cache: VecDeque::new(),
@@ -63,7 +70,7 @@ impl KernelBuild {
     /// Between the smallest and the largest, each doubling as likely as the next.
     fn size(&mut self) -> usize {
         let doublings = u64::from((MOST / LEAST).ilog2());
-        let base = LEAST << self.random.below(doublings);
+        let base = self.least << self.random.below(doublings);
         base + self.random.below(base as u64) as usize
     }
 
@@ -106,8 +113,8 @@ impl KernelBuild {
         io.zero_frame();
         io.think(self.think_ns);
         let row = match kind {
-            90..96 => Some((&mut self.cache, CACHE)),
-            96..99 => Some((&mut self.inodes, INODES)),
+            90..96 => Some((&mut self.cache, self.most_cache)),
+            96..99 => Some((&mut self.inodes, self.most_inodes)),
             _ => None,
         };
         match row {

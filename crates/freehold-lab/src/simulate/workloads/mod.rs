@@ -317,6 +317,20 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// A number of frames or chunks of this workload that suits the machine: as it is where each CPU has memory for all
+    /// that the workload has at once, less in proportion where it has not, never 0.
+    #[must_use]
+    pub fn scaled(&self, natural: usize) -> usize {
+        // Watermarks and blocks that are begun: a ninth, and one of the largest chunks.
+        let room = self.frames.saturating_sub(Order::LINUX_MAX.frames()) * 8 / 9 / u64::from(self.cpus.max(1));
+        let most = self.kind.about().frames_a_cpu;
+        if room >= most {
+            return natural;
+        }
+        let scaled = natural as u128 * u128::from(room) / u128::from(most);
+        usize::try_from(scaled).unwrap_or(natural).max(1)
+    }
+
     fn random(&self, cpu: u16) -> Random {
         // Splits the seed: neighbouring CPUs shall not draw neighbouring numbers.
         let mixed =

@@ -102,7 +102,7 @@ impl Program for Idle {
 }
 
 fn sender(setting: &Setting, receivers: std::ops::Range<u16>, request: Request, zero: bool) -> Sender {
-    let chunks = if request.order == Order::ZERO { MESSAGE } else { 8 };
+    let chunks = setting.scaled(if request.order == Order::ZERO { MESSAGE } else { 8 });
     Sender { next: receivers.start, receivers, request, chunks, zero, think_ns: setting.think_ns, filling: Vec::new() }
 }
 

@@ -28,6 +28,7 @@ pub(super) struct Rounds {
 impl Rounds {
     fn new(setting: &Setting, cpu: u16, set: usize, batch: usize, zero: bool) -> Self {
         let mut random = setting.random(cpu);
+        let set = setting.scaled(set);
         let wanted = if setting.cpus == 1 { set } else { 1 + random.below(set as u64) as usize };
         Self { set, wanted, batch, zero, think_ns: setting.think_ns, frames: Vec::with_capacity(set), freed: None }
     }

@@ -1,0 +1,174 @@
+//! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::bench::stop_on_ctrl_c;
+use super::error::CliError;
+use super::simulate::{bar, parse_cpus};
+use super::size::{Memory, parse_frames, parse_memory};
+use super::{Outcome, output};
+use crate::engines::EngineSpec;
+use crate::fragmentation::output::{Document, table};
+use crate::fragmentation::{Grid, Workload, heat, run as run_grid};
+
+// Paragraphs are one line each: clap breaks them where the terminal ends.
+const HELP: &str = "\
+Only counts: the same arguments give the same figures on any machine. One thread plays all CPUs of a cell; Freehold's \
+CPUs are owned, as a kernel's own themselves.
+
+Workloads:
+  kernel-build-like   short processes and what they leave behind, by turns
+  aging               three million allocations of orders 0 to 9, three types and three lifetimes, at 50, 60 and 70 %
+  idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
+  fill                orders 0, 3, 4 and 9 until the first failure
+  two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %: wholly free blocks; 1 GiB unless told otherwise
+
+Examples:
+  freehold bench fragmentation --workload aging --cpus 16 --memory 1G --used 70
+                                                one cell, three seeds, vanilla and freehold
+  freehold bench fragmentation --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
+  freehold bench fragmentation --engines freehold --engines freehold,group=1 --engines vanilla
+                                                how many CPUs share what they hold; the whole grid
+  freehold bench fragmentation --picture grid.svg
+                                                the whole grid, an hour or so of one core
+
+--json prints {\"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
+\"used_percent\" of fill is where the first allocation failed.
+
+Exit codes: 0 fine; 2 wrong usage, or an engine that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
+
+/// The grid unless told otherwise.
+const CPUS: [u16; 5] = [2, 16, 96, 256, 1024];
+const MEMORY: [u64; 5] = [2 << 8, 8 << 8, 16 << 8, 64 << 8, 1 << 18];
+const SEEDS: [u64; 3] = [1, 2, 3];
+const ENGINES: [&str; 2] = ["vanilla", "freehold"];
+/// Chunks that `aging` allocates.
+const ALLOCATIONS: u64 = 3_000_000;
+/// Memory of the mix of two CPUs: 1 GiB.
+const MIX_MEMORY: u64 = 1 << 18;
+
+/// Arguments of `freehold bench fragmentation`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct FragmentationArgs {
+    /// What the CPUs do. May be given several times. Default: all.
+    #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
+    workloads: Vec<Workload>,
+
+    /// How many CPUs, 1 to 1,024. Default: 2,16,96,256,1024.
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
+    cpus: Vec<u16>,
+
+    /// Memory for each CPU; machines have 128 GiB at most. Default: 2M,8M,16M,64M,1G.
+    #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_frames)]
+    memory_per_cpu: Vec<u64>,
+
+    /// Memory of the whole machine, instead.
+    #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory,
+          conflicts_with = "memory_per_cpu")]
+    memory: Vec<Memory>,
+
+    /// Percentages of memory in use, for workloads that are given one. Default: the workload's own.
+    #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=95))]
+    used: Vec<u8>,
+
+    /// What random numbers are drawn from. Default: 1,2,3.
+    #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
+    seeds: Vec<u64>,
+
+    /// An engine: freehold, freehold,group=N, or a kernel's design with changes to switch on (+) or off (-). May be given
+    /// several times. Default: vanilla and freehold.
+    #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
+    engines: Vec<EngineSpec>,
+
+    /// Chunks that aging allocates once memory is filled; a tenth of it the mix of two CPUs.
+    #[arg(long, value_name = "N", default_value_t = ALLOCATIONS, value_parser = clap::value_parser!(u64).range(100..))]
+    allocations: u64,
+
+    /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half a GiB.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Draw the grid as SVG.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Show no progress bar.
+    #[arg(long)]
+    no_progress: bool,
+}
+
+fn or<T: Clone + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for one in if given.is_empty() { default } else { given } {
+        if !kept.contains(one) {
+            kept.push(one.clone());
+        }
+    }
+    kept
+}
+
+fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
+    let parse = |name: &&str| name.parse().map_err(|error| CliError::new(format!("{error}")));
+    let default: Vec<EngineSpec> = ENGINES.iter().map(parse).collect::<Result<_, _>>()?;
+    let grid = Grid {
+        workloads: or(&args.workloads, &Workload::ALL),
+        cpus: or(&args.cpus, &CPUS),
+        frames_a_cpu: or(&args.memory_per_cpu, &MEMORY),
+        frames: args.memory.iter().map(|memory| memory.frames).collect(),
+        used_percent: or(&args.used, &[]),
+        seeds: or(&args.seeds, &SEEDS),
+        engines: or(&args.engines, &default),
+        allocations: args.allocations,
+    };
+    // The mix of two CPUs is not one of many machines.
+    let is_mix = |workload: &Workload| *workload == Workload::TwoCpuMix;
+    let (mix, others) = grid.workloads.iter().partition(|workload| is_mix(workload));
+    let told = !args.memory.is_empty() || !args.memory_per_cpu.is_empty();
+    let mix_frames = if told { grid.frames.clone() } else { vec![MIX_MEMORY] };
+    Ok(vec![Grid { workloads: others, ..grid.clone() }, Grid { workloads: mix, frames: mix_frames, ..grid }])
+}
+
+pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
+    if let Some(path) = args.picture.as_ref().filter(|path| path.extension().is_some_and(|ending| ending != "svg")) {
+        return Err(CliError::new(format!("--picture writes SVG, not {}", path.display()))
+            .hint(format!("name it {}", path.with_extension("svg").display())));
+    }
+    // Fail before the work, not after it.
+    args.picture.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
+    let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
+    let stop = stop_on_ctrl_c();
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let bar = bar("counting", scenarios.len(), args.no_progress);
+    let outcome = run_grid(&scenarios, jobs, &stop, |done, scenario| {
+        bar.set_position(done as u64);
+        let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
+        bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| CliError::new(error.to_string()))?;
+    let cells = &outcome.cells;
+    if outcome.interrupted {
+        output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));
+    }
+    if let Some(path) = args.picture.as_ref().filter(|_| !cells.is_empty()) {
+        let svg = heat::render(cells).map_err(|error| CliError::new(error.to_string()))?;
+        fs::write(path, svg).map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
+    }
+    if args.json {
+        output::print_json(&Document { cells })?;
+    } else if !cells.is_empty() {
+        output::print(&table(cells, output::style()))?;
+    }
+    Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}

@@ -1,0 +1,204 @@
+//! Every chunk in use: which frames, of which type. Kept beside the engine, so that what is found does not depend on
+//! what an engine says of itself.
+
+use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+
+use super::cell::{Figures, Unusable};
+use crate::engine::{Memory, Request};
+use crate::engines::MachineConfig;
+use crate::simulate::engine::Simulated;
+
+/// A chunk in use.
+pub(super) type Chunk = (Pfn, Order);
+
+/// Orders that a workload asks for, and those above up to the kernel's largest.
+const ORDERS: usize = Order::LINUX_MAX.get() as usize + 1;
+/// The types that a request can name.
+const TYPES: usize = Migratetype::PCP.len();
+
+/// The zone lock and the frames allocated at one moment.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    locks: u64,
+    frames: u64,
+    barriers: u64,
+}
+
+/// See the module's documentation.
+pub(super) struct Books<'e> {
+    engine: &'e dyn Simulated,
+    start: u64,
+    /// For each frame at which a chunk in use begins: its type and 1; 0 elsewhere.
+    heads: Vec<u8>,
+    /// For each block the frames in use, by type.
+    blocks: Vec<[u16; TYPES]>,
+    /// Frames in use.
+    live: u64,
+    /// Frames allocated so far.
+    frames: u64,
+    /// Allocations that failed since the last mark, by order.
+    failed: [u64; ORDERS],
+    mark: Mark,
+    /// The first thing that the engine did wrong.
+    wrong: Option<String>,
+}
+
+impl<'e> Books<'e> {
+    pub(super) fn new(engine: &'e dyn Simulated, machine: &MachineConfig) -> Self {
+        let frames = machine.memory_frames;
+        Self {
+            engine,
+            start: machine.start_pfn.get(),
+            heads: vec![0; frames as usize],
+            blocks: vec![[0; TYPES]; frames.div_ceil(PAGEBLOCK_FRAMES) as usize],
+            live: 0,
+            frames: 0,
+            failed: [0; ORDERS],
+            mark: Mark::default(),
+            wrong: None,
+        }
+    }
+
+    /// Frames of the machine.
+    pub(super) fn managed(&self) -> u64 {
+        self.heads.len() as u64
+    }
+
+    /// Frames allocated so far.
+    pub(super) fn allocated(&self) -> u64 {
+        self.frames
+    }
+
+    /// Frames in use.
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub(super) fn used_percent(&self) -> f64 {
+        self.live as f64 * 100.0 / self.managed() as f64
+    }
+
+    fn blame(&mut self, what: impl FnOnce() -> String) {
+        if self.wrong.is_none() {
+            self.wrong = Some(what());
+        }
+    }
+
+    /// Allocates; `None` where there is no memory.
+    pub(super) fn alloc(&mut self, cpu: u16, order: Order, migratetype: Migratetype) -> Option<Chunk> {
+        let request = Request { order, migratetype, flags: AllocFlags::empty() };
+        let Ok(pfn) = self.engine.alloc(CpuId::new(cpu), request) else {
+            self.failed[order.index()] += 1;
+            return None;
+        };
+        let place = pfn.get().wrapping_sub(self.start) as usize;
+        match self.heads.get_mut(place) {
+            Some(head) if *head == 0 => *head = migratetype as u8 + 1,
+            _ => self.blame(|| format!("{pfn} was handed out and is in use, or is no frame of the machine")),
+        }
+        if let Some(block) = self.blocks.get_mut(place / PAGEBLOCK_FRAMES as usize) {
+            block[migratetype as usize % TYPES] += order.frames() as u16;
+        }
+        self.live += order.frames();
+        self.frames += order.frames();
+        Some((pfn, order))
+    }
+
+    /// Strikes a chunk out; whether it was in use.
+    fn strike(&mut self, (pfn, order): Chunk) {
+        let place = pfn.get().wrapping_sub(self.start) as usize;
+        let head = self.heads.get_mut(place).map_or(0, std::mem::take);
+        let Some(migratetype) = head.checked_sub(1) else {
+            return self.blame(|| format!("the workload frees {pfn}, which is not in use"));
+        };
+        self.blocks[place / PAGEBLOCK_FRAMES as usize][usize::from(migratetype)] -= order.frames() as u16;
+        self.live -= order.frames();
+    }
+
+    /// Frees a chunk.
+    pub(super) fn free(&mut self, cpu: u16, chunk: Chunk) {
+        self.strike(chunk);
+        if let Err(error) = self.engine.free(CpuId::new(cpu), chunk.0, chunk.1) {
+            self.blame(|| format!("a free was refused: {error}"));
+        }
+    }
+
+    /// Frees chunks by one call, as exit does.
+    pub(super) fn free_batch(&mut self, cpu: u16, chunks: &[Chunk]) {
+        if let [chunk] = chunks {
+            return self.free(cpu, *chunk);
+        }
+        chunks.iter().for_each(|&chunk| self.strike(chunk));
+        if let Err(error) = self.engine.free_batch(CpuId::new(cpu), chunks) {
+            self.blame(|| format!("a batch was refused: {error}"));
+        }
+    }
+
+    /// A CPU's periodic work.
+    pub(super) fn tick(&mut self, cpu: u16) {
+        self.engine.tick(CpuId::new(cpu));
+    }
+
+    /// Every CPU gives back what it holds.
+    pub(super) fn drain_all(&mut self) {
+        self.engine.drain_all();
+    }
+
+    /// Begins the stretch that is measured.
+    pub(super) fn begin(&mut self) {
+        self.failed = [0; ORDERS];
+        self.mark = Mark {
+            locks: self.engine.counters().zone_lock_acquisitions,
+            frames: self.frames,
+            barriers: self.engine.heavy_barriers(),
+        };
+    }
+
+    /// Allocations of the stretch that failed: of that order, of all.
+    pub(super) fn failures(&self, order: Order) -> (u64, u64) {
+        (self.failed[order.index()], self.failed.iter().sum())
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        self.engine.memory()
+    }
+
+    /// Blocks in which chunks of more than one type are in use.
+    fn mixed(&self) -> u64 {
+        let is_mixed = |block: &&[u16; TYPES]| block.iter().filter(|&&frames| frames > 0).count() > 1;
+        self.blocks.iter().filter(is_mixed).count() as u64
+    }
+
+    /// What every workload has: since [`begin`](Self::begin), and of memory as it is.
+    pub(super) fn figures(&self) -> Figures {
+        let memory = self.memory();
+        let frames = self.frames - self.mark.frames;
+        let locks = self.engine.counters().zone_lock_acquisitions - self.mark.locks;
+        let (order9_failures, failures) = self.failures(Order::PAGEBLOCK);
+        Figures {
+            unusable: Some(Unusable::of(&memory)),
+            zone_locks_per_1000: (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64),
+            order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
+            order9_failures: Some(order9_failures),
+            mixed_blocks: Some(self.mixed()),
+            idle_share: None,
+            free_blocks: Some(memory.free_blocks),
+            failures: Some(failures),
+            false_failures: None,
+            heavy_barriers: Some(self.engine.heavy_barriers() - self.mark.barriers),
+        }
+    }
+
+    /// The end: no frame is lost, and the engine whole where that is asked; an error says what is wrong.
+    pub(super) fn close(self, validate: bool) -> Result<(), String> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        let memory = self.engine.memory();
+        if memory.free_frames + self.live != memory.managed_frames {
+            let (free, all) = (memory.free_frames, memory.managed_frames);
+            return Err(format!("{free} frames are free and {} in use, of {all}", self.live));
+        }
+        if validate { self.engine.validate() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,267 @@
+//! One workload on one machine by one engine, and what came of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use freehold::{FRAME_SIZE, Order};
+use serde::Serialize;
+
+use super::books::Books;
+use super::{aging, fill, idle, kernel_build, two_cpu_mix};
+use crate::engine::Memory;
+use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+
+/// What the CPUs do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Workload {
+    /// Short processes and what they leave behind.
+    KernelBuildLike,
+    /// Long use with chunks of many orders, types and lifetimes.
+    Aging,
+    /// Busy, then idle.
+    Idle,
+    /// Allocate until there is no more.
+    Fill,
+    /// Two CPUs with small and large chunks.
+    TwoCpuMix,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::KernelBuildLike, Self::Aging, Self::Idle, Self::Fill, Self::TwoCpuMix];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KernelBuildLike => "kernel-build-like",
+            Self::Aging => "aging",
+            Self::Idle => "idle",
+            Self::Fill => "fill",
+            Self::TwoCpuMix => "two-cpu-mix",
+        }
+    }
+
+    /// What it does, in a sentence or two.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::KernelBuildLike => kernel_build::WHAT,
+            Self::Aging => aging::WHAT,
+            Self::Idle => idle::WHAT,
+            Self::Fill => fill::WHAT,
+            Self::TwoCpuMix => two_cpu_mix::WHAT,
+        }
+    }
+
+    /// The percentages of memory in use that it is run at; one `None` where it finds its own.
+    #[must_use]
+    pub const fn levels(self) -> &'static [Option<u8>] {
+        match self {
+            Self::KernelBuildLike | Self::Fill => &[None],
+            Self::Aging => &[Some(50), Some(60), Some(70)],
+            Self::Idle => &[Some(50)],
+            Self::TwoCpuMix => &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
+        }
+    }
+
+    /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
+    #[must_use]
+    pub const fn orders(self) -> &'static [Option<u8>] {
+        match self {
+            Self::Fill => &[Some(0), Some(3), Some(4), Some(9)],
+            _ => &[None],
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|workload| workload.name()).collect();
+            format!("there is no workload '{name}': {}", names.join(", "))
+        })
+    }
+}
+
+/// A cell that is to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// What the CPUs do.
+    pub workload: Workload,
+    /// How many there are.
+    pub cpus: u16,
+    /// Frames of the machine.
+    pub frames: u64,
+    /// The percentage of memory in use, where the workload is given one.
+    pub used_percent: Option<u8>,
+    /// The order, where the workload is given one.
+    pub order: Option<u8>,
+    /// What random numbers are drawn from.
+    pub seed: u64,
+    /// The engine.
+    pub engine: EngineSpec,
+    /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it `two-cpu-mix`.
+    pub allocations: u64,
+}
+
+/// The share of free memory that cannot serve requests of three orders.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Unusable {
+    /// Order 3, the largest that the kernel counts as cheap.
+    #[serde(rename = "3")]
+    pub order3: f64,
+    /// Order 4.
+    #[serde(rename = "4")]
+    pub order4: f64,
+    /// Order 9: a huge page.
+    #[serde(rename = "9")]
+    pub order9: f64,
+}
+
+impl Unusable {
+    /// Of free memory as it is.
+    #[must_use]
+    pub fn of(memory: &Memory) -> Self {
+        let index = |order| Order::new(order).map_or(0.0, |order| memory.unusable_index(order));
+        Self { order3: index(3), order4: index(4), order9: index(9) }
+    }
+}
+
+/// What a workload found; `None` where it does not ask.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Figures {
+    /// The share of free memory that cannot serve a request, by order, at the end.
+    pub unusable: Option<Unusable>,
+    /// Times the zone lock was taken for each 1,000 frames allocated.
+    pub zone_locks_per_1000: Option<f64>,
+    /// The share of free memory that can serve requests of order 9, at the end.
+    pub order9_share: Option<f64>,
+    /// Allocations of order 9 that failed.
+    pub order9_failures: Option<u64>,
+    /// Blocks in which chunks of more than one migratetype are in use at the end.
+    pub mixed_blocks: Option<u64>,
+    /// The share of memory that idle CPUs hold free.
+    pub idle_share: Option<f64>,
+    /// Wholly free blocks at the end.
+    pub free_blocks: Option<u64>,
+    /// Allocations that failed, of all orders.
+    pub failures: Option<u64>,
+    /// Of these, such as succeed once all CPUs have given back what they hold.
+    pub false_failures: Option<u64>,
+    /// Heavy barriers.
+    pub heavy_barriers: Option<u64>,
+}
+
+/// A row of the output.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Cell {
+    /// What the CPUs did.
+    pub workload: &'static str,
+    /// How many there were.
+    pub cpus: u16,
+    /// Memory.
+    pub memory_mib: u64,
+    /// The percentage of memory in use; with `fill`, when the first allocation failed.
+    pub used_percent: Option<f64>,
+    /// The order, of `fill`.
+    pub order: Option<u8>,
+    /// The seed.
+    pub seed: u64,
+    /// The engine as named.
+    pub engine: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// Why a cell has no figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotWhole {
+    /// The engine cannot be built.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// It did what it must not.
+    #[error(
+        "engine {engine} is not whole after {workload} on {cpus} CPUs with {memory_mib} MiB, seed {seed}: {reason}"
+    )]
+    Wrong {
+        /// The engine.
+        engine: String,
+        /// The workload.
+        workload: Workload,
+        /// CPUs.
+        cpus: u16,
+        /// Memory.
+        memory_mib: u64,
+        /// The seed.
+        seed: u64,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that walks all frames.
+const VALIDATED: u64 = 1 << 18;
+
+impl Scenario {
+    /// The machine's memory.
+    #[must_use]
+    pub fn memory_mib(&self) -> u64 {
+        (self.frames * FRAME_SIZE) >> 20
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWhole`]: a defect of the engine, or an engine that cannot be built.
+    pub fn run(&self) -> Result<Cell, NotWhole> {
+        let config = MachineConfig::new(self.frames, self.cpus);
+        let ran = engines::with_simulated(&self.engine, &config, |engine| {
+            engine.start();
+            let mut books = Books::new(engine, &config);
+            let figures = match self.workload {
+                Workload::KernelBuildLike => kernel_build::run(self, &mut books),
+                Workload::Aging => aging::run(self, &mut books),
+                Workload::Idle => idle::run(self, &mut books),
+                Workload::Fill => fill::run(self, &mut books),
+                Workload::TwoCpuMix => two_cpu_mix::run(self, &mut books),
+            };
+            let used = books.used_percent();
+            books.close(self.frames <= VALIDATED).map(|()| (figures, used))
+        })?;
+        let (mut figures, used) = ran.map_err(|reason| NotWhole::Wrong {
+            engine: self.engine.name().to_owned(),
+            workload: self.workload,
+            cpus: self.cpus,
+            memory_mib: self.memory_mib(),
+            seed: self.seed,
+            reason,
+        })?;
+        let measured = (self.workload == Workload::Fill).then_some(used);
+        if self.workload == Workload::Fill {
+            // A full machine has no free memory to speak of.
+            figures.unusable = None;
+        }
+        Ok(Cell {
+            workload: self.workload.name(),
+            cpus: self.cpus,
+            memory_mib: self.memory_mib(),
+            used_percent: measured.or(self.used_percent.map(f64::from)),
+            order: self.order,
+            seed: self.seed,
+            engine: self.engine.name().to_owned(),
+            figures,
+        })
+    }
+}

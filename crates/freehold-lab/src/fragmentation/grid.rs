@@ -1,0 +1,140 @@
+//! Which cells there are, and running them on several threads.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use freehold::Order;
+
+use super::cell::{Cell, NotWhole, Scenario, Workload};
+use crate::engines::EngineSpec;
+
+/// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
+pub const MEMORY_MOST: u64 = 128 << 18;
+
+/// All machines, workloads, seeds and engines that are to be combined.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// Workloads.
+    pub workloads: Vec<Workload>,
+    /// Numbers of CPUs.
+    pub cpus: Vec<u16>,
+    /// Frames a CPU.
+    pub frames_a_cpu: Vec<u64>,
+    /// Frames of the whole machine; where there are any, instead of those a CPU.
+    pub frames: Vec<u64>,
+    /// Percentages of memory in use; where there are any, instead of the workload's own.
+    pub used_percent: Vec<u8>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Engines.
+    pub engines: Vec<EngineSpec>,
+    /// See [`Scenario::allocations`].
+    pub allocations: u64,
+}
+
+/// What came of a grid.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The cells that are done, in the grid's order.
+    pub cells: Vec<Cell>,
+    /// It was stopped before all were.
+    pub interrupted: bool,
+}
+
+impl Grid {
+    /// Every cell: by workload, CPUs, memory, level, order, seed, engine. Machines that are the same are one.
+    #[must_use]
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        let mut all: Vec<Scenario> = Vec::new();
+        for &workload in &self.workloads {
+            for (cpus, frames) in self.machines(workload) {
+                for (used_percent, order) in self.levels(workload) {
+                    for &seed in &self.seeds {
+                        all.extend(self.engines.iter().map(|engine| Scenario {
+                            workload,
+                            cpus,
+                            frames,
+                            used_percent,
+                            order,
+                            seed,
+                            engine: engine.clone(),
+                            allocations: self.allocations,
+                        }));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn machines(&self, workload: Workload) -> Vec<(u16, u64)> {
+        let whole = |frames: u64| frames.max(1).next_multiple_of(Order::LINUX_MAX.frames());
+        let mut machines: Vec<(u16, u64)> = Vec::new();
+        let mut add = |machine| {
+            if !machines.contains(&machine) {
+                machines.push(machine);
+            }
+        };
+        // The mix of two CPUs is about two CPUs.
+        let two = [2];
+        let cpus = if workload == Workload::TwoCpuMix { &two[..] } else { &self.cpus[..] };
+        for &cpus in cpus {
+            self.frames.iter().for_each(|&frames| add((cpus, whole(frames))));
+            if self.frames.is_empty() {
+                let sizes = self.frames_a_cpu.iter().map(|frames| frames.saturating_mul(u64::from(cpus)));
+                sizes.for_each(|frames| add((cpus, whole(frames.min(MEMORY_MOST)))));
+            }
+        }
+        machines
+    }
+
+    fn levels(&self, workload: Workload) -> Vec<(Option<u8>, Option<u8>)> {
+        let own = workload.levels();
+        let given: Vec<Option<u8>> = self.used_percent.iter().copied().map(Some).collect();
+        let levels = if given.is_empty() || own == [None] { own } else { &given };
+        let orders = workload.orders().iter();
+        levels.iter().flat_map(|&level| orders.clone().map(move |&order| (level, order))).collect()
+    }
+}
+
+/// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which they end; when `stop`
+/// is set, those under way are finished.
+///
+/// # Errors
+///
+/// The first [`NotWhole`], by the order of the scenarios.
+pub fn run(
+    scenarios: &[Scenario],
+    jobs: usize,
+    stop: &AtomicBool,
+    done: impl Fn(usize, &Scenario) + Sync,
+) -> Result<Outcome, NotWhole> {
+    type Slot = Option<Result<Cell, NotWhole>>;
+    let slots: Mutex<Vec<Slot>> = Mutex::new(scenarios.iter().map(|_| None).collect());
+    let (next, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failed = AtomicBool::new(false);
+    // Relaxed throughout: counts and flags that carry nothing; the cells go through the mutex.
+    let work = || {
+        while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(scenario) = scenarios.get(place) else { return };
+            let cell = scenario.run();
+            if cell.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            slots.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(cell);
+            done(over.fetch_add(1, Ordering::Relaxed) + 1, scenario);
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..jobs.max(1)).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
+    let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let interrupted = slots.iter().any(Option::is_none);
+    let cells = slots.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+    Ok(Outcome { cells, interrupted })
+}

@@ -1,0 +1,55 @@
+//! `idle`: all CPUs are busy with half of memory, then it is freed but for a little, and nobody does anything but tick.
+
+use freehold::{Migratetype, Order};
+
+use super::aging::random;
+use super::books::{Books, Chunk};
+use super::cell::{Figures, Scenario};
+
+pub(super) const WHAT: &str = "All CPUs use half of memory, then all but 2.5 % is freed and every CPU ticks 16 times; what \
+                               the CPUs still hold is counted.";
+
+/// Of memory, in use at the end: thousandths.
+const LEFT: u64 = 25;
+const TICKS: u32 = 16;
+
+pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
+    let cpus = u64::from(scenario.cpus);
+    let mut random = random(scenario.seed);
+    let busy = books.managed() * u64::from(scenario.used_percent.unwrap_or(50)) / 100;
+    let mut held: Vec<(u16, Chunk)> = Vec::with_capacity(busy as usize);
+    books.begin();
+    // Filled, and then replaced once, so that what is free lies where a busy machine has it.
+    let mut turns = 0;
+    while turns < busy {
+        turns += 1;
+        let cpu = random.scaled(cpus) as u16;
+        while books.live() >= busy && !held.is_empty() {
+            let place = random.scaled(held.len() as u64) as usize;
+            let (owner, chunk) = held.swap_remove(place);
+            let freer = if random.scaled(5) == 0 { random.scaled(cpus) as u16 } else { owner };
+            books.free(freer, chunk);
+        }
+        let (order, migratetype) = match random.scaled(100) {
+            0..75 => (0, Migratetype::Movable),
+            75..85 => (0, Migratetype::Unmovable),
+            85..92 => (0, Migratetype::Reclaimable),
+            92..96 => (2, Migratetype::Movable),
+            _ => (3, Migratetype::Unmovable),
+        };
+        let Some(chunk) = books.alloc(cpu, Order::new(order).unwrap_or(Order::ZERO), migratetype) else { continue };
+        held.push((cpu, chunk));
+    }
+    let left = books.managed() * LEFT / 1000;
+    while books.live() > left && !held.is_empty() {
+        let place = random.scaled(held.len() as u64) as usize;
+        let (owner, chunk) = held.swap_remove(place);
+        books.free(owner, chunk);
+    }
+    for _ in 0..TICKS {
+        (0..scenario.cpus).for_each(|cpu| books.tick(cpu));
+    }
+    let memory = books.memory();
+    let idle_share = memory.pcp_frames as f64 / memory.managed_frames as f64;
+    Figures { idle_share: Some(idle_share), ..books.figures() }
+}
