@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 use crate::block::layout::{ALIGN, Carver};
 use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
-use crate::block::tag::{ABSENT, HOLES, ZONE_GROUP};
+use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
 use crate::group::Group;
@@ -25,7 +25,7 @@ pub struct Freehold<'m, P> {
     pub(crate) platform: P,
     pub(crate) map: FrameMap<'m>,
     pub(crate) zones: &'m [Zone<'m>],
-    pub(crate) cpus: &'m [CpuState],
+    pub(crate) cpus: &'m [CpuState<'m>],
     /// One for each (CPU, zone).
     pub(crate) cursors: &'m [Cursors],
     /// For each node the zones to try, in order.
@@ -46,7 +46,7 @@ pub struct Freehold<'m, P> {
 
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
-    cpus: &'m [CpuState],
+    cpus: &'m [CpuState<'m>],
     cursors: &'m [Cursors],
     zones: &'m [Zone<'m>],
     map: FrameMap<'m>,
@@ -64,8 +64,12 @@ fn cut<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
+    let no_word = carver.take(1, |_| AtomicU64::new(0));
     Parts {
-        cpus: carver.take(cpus, |_| CpuState::new()),
+        cpus: match no_word.first() {
+            Some(no_word) => carver.take(cpus, |_| CpuState::new(no_word)),
+            None => carver.skip::<CpuState<'m>>(cpus),
+        },
         cursors: carver.take(cpus * zones, |_| Cursors::new()),
         zones: cut_zones(config, carver),
         zonelists: carver.take(nodes(config) * zones, |_| AtomicU8::new(0)),
@@ -75,6 +79,7 @@ fn cut<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> Parts<'m> {
             first_section,
             ranges: carver.take(config.memory_ranges(), |_| MemoryRange::new()),
             blocks: carver.take_blocks((config.slots() * SECTION_BLOCKS) as usize),
+            ranges_version: AtomicU32::new(0),
             setting_up: AtomicBool::new(false),
         },
     }
@@ -157,6 +162,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.compute_watermarks(config);
         for (number, cpu) in this.cpus.iter().enumerate() {
             cpu.home_zone.set(this.zonelist(number, None).next().unwrap_or(0) as u32);
+            let zone = &this.zones[cpu.home_zone.get() as usize];
+            cpu.home.set(Tag::new(ABSENT, 0, zone.id, zone.group_of(number)).holder());
             cpu.online.set(number < usize::from(config.online));
         }
         this.compute_limits();
@@ -309,7 +316,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         &self.platform
     }
 
-    pub(crate) fn cpu_state(&self, cpu: CpuId) -> Option<&'m CpuState> {
+    pub(crate) fn cpu_state(&self, cpu: CpuId) -> Option<&'m CpuState<'m>> {
         self.cpus.get(cpu.index())
     }
 }

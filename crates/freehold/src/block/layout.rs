@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::words::{Head, Line, Links};
-use crate::primitive::{AtomicU32, Ordering};
+use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The alignment that the start of the metadata is brought to.
 pub(crate) const ALIGN: usize = 128;
@@ -80,6 +80,12 @@ impl<'m> Carver<'m> {
         }
     }
 
+    /// The same where there is nothing to make values of, as only the size is wanted.
+    pub(crate) fn skip<T>(&mut self, n: usize) -> &'m [T] {
+        self.reserve::<T>(n);
+        &[]
+    }
+
     /// Cuts off the blocks' metadata, which nobody writes yet.
     pub(crate) fn take_blocks(&mut self, n: usize) -> Blocks<'m> {
         Blocks {
@@ -112,6 +118,30 @@ impl<'m> Carver<'m> {
     fn overflow<T>(&mut self) -> &'m [T] {
         self.used = usize::MAX / 2;
         &[]
+    }
+}
+
+/// A place that names one of the blocks' words: what a lease goes by, without looking the block up again.
+pub(crate) struct WordCell<'m>(AtomicPtr<AtomicU64>, PhantomData<&'m AtomicU64>);
+
+impl<'m> WordCell<'m> {
+    /// Names that word, whatever lives as long as the metadata.
+    pub(crate) fn new(word: &'m AtomicU64) -> Self {
+        Self(AtomicPtr::new(core::ptr::from_ref(word).cast_mut()), PhantomData)
+    }
+
+    /// Names another word.
+    pub(crate) fn set(&self, word: &'m AtomicU64) {
+        // Relaxed: under the CPU's door, and every value ever stored is good for 'm.
+        self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The word.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &'m AtomicU64 {
+        // SAFETY: only `new` and `set` store here, each time a pointer made from a reference that is valid for 'm; what is
+        // behind it is an atomic, so a shared reference is enough for whatever is done with it.
+        unsafe { &*self.0.load(Ordering::Relaxed) }
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct FrameMap<'m> {
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
+    /// Odd while the ranges change. Who has not found a frame in them looks again if it has changed.
+    pub(crate) ranges_version: AtomicU32,
     /// Somebody is setting a section up.
     pub(crate) setting_up: AtomicBool,
 }
@@ -123,7 +125,32 @@ impl<'m> FrameMap<'m> {
 
     /// Whether there is memory at that frame. Looks at every range: for the rare cases only.
     pub(crate) fn is_present(&self, pfn: u64) -> bool {
-        self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get())
+        self.looked_at(|| self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get()), |there| *there)
+    }
+
+    /// Looks at the ranges, again if they have changed meanwhile and what was found is not `enough`: a piece that moves from
+    /// one entry to another may be missed once. Who changes them does so for a few stores, so this ends; it gives up after
+    /// some thousand looks, if that one was stopped in the middle.
+    fn looked_at<T>(&self, look: impl Fn() -> T, enough: impl Fn(&T) -> bool) -> T {
+        for _ in 0..4096 {
+            // Acquire, twice: the look is between them.
+            let before = self.ranges_version.load(Ordering::Acquire);
+            let found = look();
+            let same = before % 2 == 0 && self.ranges_version.load(Ordering::Acquire) == before;
+            if same || enough(&found) {
+                return found;
+            }
+        }
+        look()
+    }
+
+    /// Runs `change` on the ranges. Under the hotplug lock.
+    pub(crate) fn change_ranges<T>(&self, change: impl FnOnce() -> T) -> T {
+        // AcqRel: what `change` writes is between the two.
+        self.ranges_version.fetch_add(1, Ordering::AcqRel);
+        let result = change();
+        self.ranges_version.fetch_add(1, Ordering::AcqRel);
+        result
     }
 
     /// Which frames of a block exist.
@@ -138,6 +165,10 @@ impl<'m> FrameMap<'m> {
 
     /// Which frames of the block that starts at `base` exist, by the ranges alone.
     pub(crate) fn present_of_ranges(&self, base: u64) -> [u64; WORDS] {
+        self.looked_at(|| self.present_now(base), |present| *present == [!0; WORDS])
+    }
+
+    fn present_now(&self, base: u64) -> [u64; WORDS] {
         let mut present = [0; WORDS];
         for r in self.ranges {
             let start = r.start.get().max(base);

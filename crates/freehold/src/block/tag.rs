@@ -88,6 +88,11 @@ impl Tag {
     pub(crate) const fn group(self) -> u16 {
         (self.0 >> GROUP_SHIFT) as u16
     }
+    /// Zone and group together, to be compared at once.
+    #[inline(always)]
+    pub(crate) const fn holder(self) -> u32 {
+        self.0 >> ZONE_SHIFT
+    }
     pub(crate) const fn with_state(self, state: u32) -> Self {
         Self(self.0 & !STATE | state)
     }
@@ -118,13 +123,14 @@ impl TagCell {
 
     /// For who may change it, see the table above.
     pub(crate) fn set(&self, tag: Tag) {
-        // SeqCst: as `get`. Release is part of it: who sees the new state sees the words that go with it.
-        self.0.store(tag.0, Ordering::SeqCst);
+        // Release: who sees the new state sees the words that go with it. Where it is a question of who was first
+        // (isolation against leases), `exchange` is used.
+        self.0.store(tag.0, Ordering::Release);
     }
 
     /// Changes it if it still is `from`; for states that freers change.
     pub(crate) fn exchange(&self, from: Tag, to: Tag) -> bool {
-        // SeqCst: as `set`. Relaxed on failure: the caller looks again.
+        // SeqCst: see `get`. Relaxed on failure: the caller looks again.
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }

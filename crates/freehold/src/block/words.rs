@@ -97,8 +97,9 @@ impl Head {
     /// Changes who leases a word; `false` where it is not `from` any more.
     #[inline(always)]
     pub(crate) fn change_lease(&self, w: usize, from: u16, to: u16) -> bool {
-        // AcqRel: whoever had it before is done with the word, and whoever looks next sees the new one's hand.
-        self.leases[w % WORDS].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // SeqCst: the tag is read after it; isolation changes the tag and then reads this. AcqRel is part of it: whoever
+        // had the word before is done with it.
+        self.leases[w % WORDS].compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// The leaseholder says that its hand is empty, or gives the lease up.
@@ -165,6 +166,11 @@ impl Head {
 impl Line {
     pub(crate) fn new() -> Self {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// A word itself, for who leases it.
+    pub(crate) fn cell(&self, w: usize) -> &AtomicU64 {
+        &self.0[w % WORDS]
     }
 
     /// A glance at a word.
@@ -237,10 +243,17 @@ impl Line {
         false
     }
 
+    /// Takes these frames if they are there; returns those that were.
+    #[cold]
+    pub(crate) fn take_stray_bits(&self, w: usize, bits: u64) -> u64 {
+        // Acquire: pairs with the put.
+        self.0[w % WORDS].fetch_and(!bits, Ordering::Acquire) & bits
+    }
+
     /// Makes every frame free: for a block that only this CPU can reach.
     pub(crate) fn fill(&self) {
-        // Relaxed: the tag's store publishes it.
-        self.0.iter().for_each(|word| word.set(!0));
+        // Release: who takes a word of it sees that the block's tag had changed before. Plain stores on x86.
+        self.0.iter().for_each(|word| word.store(!0, Ordering::Release));
     }
 
     /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees that went wrong unseen.

@@ -60,33 +60,48 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
         let lease = self.cpu.leases.current(migratetype);
         let mask = lease.mask();
-        let (raw, w) = lease.place();
-        let index = self.fh.map.index(raw)?;
         let frame = mask & mask.wrapping_neg();
         // Nothing in hand, or a frame that was freed twice: the long way knows.
-        if frame & !self.fh.map.line(index).word(w) == 0 {
+        if frame & !lease.word() == 0 {
             return None;
         }
         lease.set_mask(mask ^ frame);
-        self.cpu.counters.allocs[migratetype % 3][0].add(1);
+        self.cpu.counters.allocs[migratetype % 4][0].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
+    }
+
+    /// The same where the current lease has nothing: another lease, a hint, the next word of the block in use.
+    #[inline(never)]
+    pub(crate) fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
+        let found = self.next_frame(migratetype).or_else(|| self.hinted_frame(migratetype));
+        let found = found.or_else(|| self.from_block_in_use(Want::plain(0, migratetype)));
+        let pfn = Pfn::new(found?);
+        self.cpu.counters.allocs[migratetype % 4][0].add(1);
+        Some(pfn)
     }
 
     /// A run of order 1 to 5 of that type from the current lease for runs.
     #[inline(always)]
     pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let lease = self.cpu.leases.current_run(migratetype);
-        let (raw, w) = lease.place();
-        let index = self.fh.map.index(raw)?;
         let mask = lease.mask();
-        let starts = bits::runs(mask & !self.fh.map.line(index).word(w), order);
+        let starts = bits::runs(mask & !lease.word(), order);
         if starts == 0 {
             return None;
         }
         let start = starts.trailing_zeros();
         lease.set_mask(mask & !bits::mask(start, 1 << order));
-        self.cpu.counters.allocs[migratetype % 3][order as usize].add(1);
+        self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
+    /// The same from another lease for runs, or of orders 6 to 8: from the block in use.
+    #[inline(never)]
+    pub(crate) fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let found = if order < 6 { self.next_run(migratetype, order) } else { None };
+        let pfn = Pfn::new(found.or_else(|| self.from_block_in_use(Want::plain(order, migratetype)))?);
+        self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(pfn)
     }
 
     /// A whole block that this CPU keeps.
@@ -95,9 +110,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let kept = self.cpu.kept.iter().find(|kept| kept.get() != NONE)?;
         let index = self.fh.map.index(kept.get())?;
         kept.set(NONE);
-        let zone = &self.fh.zones[self.fh.map.head(index).tag.get().zone()];
-        self.cpu.counters.allocs[migratetype % 3][BLOCK_ORDER as usize].add(1);
-        Some(Pfn::new(self.fh.take_block(index, migratetype, zone.group_of(self.id.index()))))
+        self.cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
+        let group = (self.cpu.home.get() >> 8) as u16;
+        Some(Pfn::new(self.fh.take_block(index, migratetype, group)))
     }
 
     /// The long way of any request; leaves the CPU.
@@ -297,6 +312,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         pfn.map(Pfn::new)
     }
 
+    /// From the block in use of the home zone.
+    fn from_block_in_use(&self, want: Want) -> Option<u64> {
+        let zone = self.cpu.home_zone.get() as usize;
+        let index = self.fh.map.index(self.cursors(zone).get(want.purpose(), want.migratetype))?;
+        let tag = self.fh.map.head(index).tag.get();
+        let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == want.migratetype;
+        if fits { self.take_of(index, want) } else { None }
+    }
+
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let in_use = self.cursors(z).get(want.purpose(), want.migratetype);
@@ -333,11 +357,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let offset = self.fh.claim(index, want.order)?;
             return Some(self.fh.map.base(index) + offset as u64);
         }
-        let words = self.fh.open_words(index);
+        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         // CPUs that share a block begin at different words.
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
-            if bits::runs(words[w], want.order) == 0 {
+            if bits::runs(line.word(w), want.order) == 0 || head.is_leased(w) {
                 continue;
             }
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };

@@ -36,10 +36,8 @@ impl<P: Platform> Inside<'_, '_, P> {
         if lease.key() != key {
             return false;
         }
-        let (raw, w) = lease.place();
-        let Some(index) = self.fh.map.index(raw) else { return false };
         let mask = lease.mask();
-        if mask == 0 || (mask | self.fh.map.line(index).word(w)) & frames != 0 {
+        if mask == 0 || (mask | lease.word()) & frames != 0 {
             return false;
         }
         self.fh.poisoned_word(key, frames);
@@ -145,7 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Frames of a block of this CPU's group are freed locally, others remotely.
     #[inline(always)]
     pub(crate) fn count_frees(&self, inside: &Inside<'_, 'm, P>, tag: Tag, frees: u64) {
-        let local = tag.group() == self.zones[tag.zone()].group_of(inside.id.index());
+        let local = tag.holder() == inside.cpu.home.get();
         let counters = &inside.cpu.counters;
         let counter = if local { &counters.local_frees } else { &counters.remote_frees };
         counter.add(frees);
@@ -161,9 +159,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 WHOLE => return Err(self.is_free(index, w, frames)),
                 TAKEN => {
                     // A part of it is freed: from now on its words tell.
-                    self.report_strays(index);
+                    let strays = self.strays(index);
                     head.begin_listing_unless_queued();
                     if head.tag.exchange(tag, tag.with_state(SPLIT)) {
+                        self.report_these_strays(index, strays);
                         return Ok(tag.with_state(SPLIT));
                     }
                     tag = head.tag.get();

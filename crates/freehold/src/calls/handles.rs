@@ -28,7 +28,7 @@ pub struct On<'a, 'm, P: Platform> {
 /// [`Freehold::own`]. May be sent to another thread but not used by two at once.
 pub struct Owned<'a, 'm, P: Platform> {
     fh: &'a Freehold<'m, P>,
-    state: &'m CpuState,
+    state: &'m CpuState<'m>,
     id: CpuId,
     /// The CPU's door is biased to this handle.
     biased: bool,
@@ -53,7 +53,10 @@ macro_rules! calls {
         #[inline(always)]
         fn enter_to_free(&self) -> Result<Option<Inside<'_, 'm, P>>, FreeError> {
             match self.state() {
-                Ok((state, owner)) => Ok(Inside::try_enter(self.fh, state, self.id, owner)),
+                // It may have gone offline since it was looked at: it must not have anything in hand then.
+                Ok((state, owner)) => {
+                    Ok(Inside::try_enter(self.fh, state, self.id, owner).filter(|inside| inside.cpu.online.get()))
+                }
                 Err(_) => Err(FreeError::CpuOffline { cpu: self.id }),
             }
         }
@@ -70,9 +73,15 @@ macro_rules! calls {
         pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
             let inside = self.enter(request.flags)?;
             let migratetype = request.migratetype as usize;
+            let order = u32::from(request.order.get());
             let found = match inside.short_way(request.plain) {
-                Request::PLAIN_FRAME => inside.frame_in_hand(migratetype),
-                Request::PLAIN_RUN => inside.run_in_hand(migratetype, u32::from(request.order.get())),
+                Request::PLAIN_FRAME => {
+                    inside.frame_in_hand(migratetype).or_else(|| inside.frame_nearby(migratetype))
+                }
+                Request::PLAIN_RUN => {
+                    let run = if order < 6 { inside.run_in_hand(migratetype, order) } else { None };
+                    run.or_else(|| inside.run_nearby(migratetype, order))
+                }
                 Request::PLAIN_BLOCK => inside.block_in_hand(migratetype),
                 _ => None,
             };
@@ -94,6 +103,13 @@ macro_rules! calls {
         #[inline(always)]
         pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
             let inside = self.enter_to_free()?;
+            if order == Order::ZERO {
+                let (key, frame) = (pfn.get() / 64, 1 << (pfn.get() % 64));
+                return match &inside {
+                    Some(inside) if inside.free_in_hand(key, frame) => Ok(()),
+                    _ => free_frame_slow(self.fh, inside, pfn),
+                };
+            }
             if let Some(inside) = &inside {
                 let done = if order.get() < 6 {
                     let frames = crate::block::bits::mask((pfn.get() % 64) as u32, 1 << order.get());
@@ -209,6 +225,16 @@ macro_rules! calls {
     };
 }
 
+/// The long way of a single frame.
+#[inline(never)]
+fn free_frame_slow<'m, P: Platform>(
+    fh: &Freehold<'m, P>,
+    inside: Option<Inside<'_, 'm, P>>,
+    pfn: Pfn,
+) -> Result<(), FreeError> {
+    fh.free_word(inside.as_ref(), pfn.get() / 64, 1 << (pfn.get() % 64), 1)
+}
+
 /// The long way of any free.
 #[inline(never)]
 fn free_slow<'m, P: Platform>(
@@ -222,7 +248,7 @@ fn free_slow<'m, P: Platform>(
 
 impl<'m, P: Platform> On<'_, 'm, P> {
     #[inline(always)]
-    fn state(&self) -> Result<(&'m CpuState, bool), AllocError> {
+    fn state(&self) -> Result<(&'m CpuState<'m>, bool), AllocError> {
         match self.fh.cpu_state(self.id) {
             Some(state) if state.online.get() => Ok((state, false)),
             _ => Err(AllocError::CpuOffline { cpu: self.id }),
@@ -234,7 +260,7 @@ impl<'m, P: Platform> On<'_, 'm, P> {
 
 impl<'m, P: Platform> Owned<'_, 'm, P> {
     #[inline(always)]
-    fn state(&self) -> Result<(&'m CpuState, bool), AllocError> {
+    fn state(&self) -> Result<(&'m CpuState<'m>, bool), AllocError> {
         Ok((self.state, self.biased))
     }
 

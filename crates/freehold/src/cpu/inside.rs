@@ -9,7 +9,7 @@ use crate::{CpuId, Freehold, Platform};
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach into other CPUs.
 pub(crate) struct Inside<'a, 'm, P: Platform> {
     pub(crate) fh: &'a Freehold<'m, P>,
-    pub(crate) cpu: &'m CpuState,
+    pub(crate) cpu: &'m CpuState<'m>,
     pub(crate) id: CpuId,
     owner: bool,
     inside: Cell<bool>,
@@ -18,7 +18,7 @@ pub(crate) struct Inside<'a, 'm, P: Platform> {
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Enters, waiting. Must not be called where the caller may have interrupted the CPU's owner.
     #[inline(always)]
-    pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState, id: CpuId, owner: bool) -> Self {
+    pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
         if owner {
             cpu.door.enter_owner(&fh.barrier());
         } else {
@@ -29,13 +29,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Enters if that takes neither waiting nor a heavy barrier.
     #[inline(always)]
-    pub(crate) fn try_enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState, id: CpuId, owner: bool) -> Option<Self> {
+    pub(crate) fn try_enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Option<Self> {
         let entered = if owner { cpu.door.try_enter_owner() } else { cpu.door.try_enter_unowned() };
         entered.then(|| Self { fh, cpu, id, owner, inside: Cell::new(true) })
     }
 
     /// For who has got in by other means; see [`Freehold::recall`](crate::Freehold).
-    pub(crate) fn already(fh: &'a Freehold<'m, P>, cpu: &'m CpuState, id: CpuId) -> Self {
+    pub(crate) fn already(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId) -> Self {
         Self { fh, cpu, id, owner: false, inside: Cell::new(true) }
     }
 

@@ -17,11 +17,14 @@
 //!
 //! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
 
+use crate::block::layout::WordCell;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
+/// Places in the table: slots, and what "no current lease" names; a power of two.
+const PLACES: usize = 2 * SLOTS;
 /// The key of a slot not in use.
 pub(crate) const NO_KEY: u64 = u64::MAX;
 
@@ -39,21 +42,30 @@ pub(crate) enum Purpose {
 
 /// One leased word.
 #[repr(C, align(32))]
-pub(crate) struct Lease {
+pub(crate) struct Lease<'m> {
     key: AtomicU64,
     mask: AtomicU64,
+    word: WordCell<'m>,
     at: AtomicU32,
     kind: AtomicU8,
 }
 
-impl Lease {
-    fn new() -> Self {
+impl<'m> Lease<'m> {
+    fn new(no_word: &'m AtomicU64) -> Self {
         Self {
             key: AtomicU64::new(NO_KEY),
             mask: AtomicU64::new(0),
+            word: WordCell::new(no_word),
             at: AtomicU32::new(0),
             kind: AtomicU8::new(0),
         }
+    }
+
+    /// What the word itself has: frees by others since it was leased.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u64 {
+        // Relaxed: a look for frees that went wrong.
+        self.word.get().load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -86,16 +98,26 @@ impl Lease {
 
     /// Whether a frame of that word is in this hand, as another CPU sees it.
     pub(crate) fn shows(&self, key: u64, bits: u64) -> bool {
+        self.shown(key) & bits != 0
+    }
+
+    /// What of that word is in this hand, as another CPU sees it.
+    pub(crate) fn shown(&self, key: u64) -> u64 {
+        // Twice, since the slot may be given to another word between two reads, and back: what both looks show was in hand.
         // Acquire: the key belongs to the mask read between its two reads.
-        self.key.load(Ordering::Acquire) == key
-            && self.mask.load(Ordering::Acquire) & bits != 0
-            && self.key.load(Ordering::Acquire) == key
+        let look = || {
+            let before = self.key.load(Ordering::Acquire);
+            let mask = self.mask.load(Ordering::Acquire);
+            if before == key && self.key.load(Ordering::Acquire) == key { mask } else { 0 }
+        };
+        let seen = look();
+        if seen == 0 { 0 } else { seen & look() }
     }
 }
 
 /// All leases of one CPU.
-pub(crate) struct Leases {
-    slots: [Lease; SLOTS + 1],
+pub(crate) struct Leases<'m> {
+    slots: [Lease<'m>; PLACES],
     /// The slot that single frames come from, by migratetype; `SLOTS` for none.
     current: [AtomicU32; TYPES],
     /// The same for runs.
@@ -108,11 +130,12 @@ pub(crate) struct Leases {
     limit: AtomicU32,
 }
 
-impl Leases {
-    pub(crate) fn new() -> Self {
+impl<'m> Leases<'m> {
+    /// None; `no_word` is a word that is never anybody's.
+    pub(crate) fn new(no_word: &'m AtomicU64) -> Self {
         let none = || AtomicU32::new(SLOTS as u32);
         Self {
-            slots: core::array::from_fn(|_| Lease::new()),
+            slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| none()),
             current_run: core::array::from_fn(|_| none()),
             ready: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
@@ -128,14 +151,14 @@ impl Leases {
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, slot: usize) -> &Lease {
-        &self.slots[slot.min(SLOTS)]
+    pub(crate) fn slot(&self, slot: usize) -> &Lease<'m> {
+        &self.slots[slot % PLACES]
     }
 
     /// The lease that single frames of that type come from; the one never used where there is none.
     #[inline(always)]
-    pub(crate) fn current(&self, migratetype: usize) -> &Lease {
-        &self.slots[(self.current[migratetype].get() as usize).min(SLOTS)]
+    pub(crate) fn current(&self, migratetype: usize) -> &Lease<'m> {
+        &self.slots[self.current[migratetype].get() as usize % PLACES]
     }
 
     #[inline(always)]
@@ -145,8 +168,8 @@ impl Leases {
 
     /// The same for runs.
     #[inline(always)]
-    pub(crate) fn current_run(&self, migratetype: usize) -> &Lease {
-        &self.slots[(self.current_run[migratetype].get() as usize).min(SLOTS)]
+    pub(crate) fn current_run(&self, migratetype: usize) -> &Lease<'m> {
+        &self.slots[self.current_run[migratetype].get() as usize % PLACES]
     }
 
     pub(crate) fn set_current_run(&self, migratetype: usize, slot: usize) {
@@ -175,10 +198,18 @@ impl Leases {
     }
 
     /// Fills a free slot. The word's lease must name this CPU already.
-    pub(crate) fn open(&self, slot: usize, key: u64, place: (u32, usize), kind: (Purpose, usize), mask: u64) {
+    pub(crate) fn open(
+        &self,
+        slot: usize,
+        key: u64,
+        place: (u32, usize, &'m AtomicU64),
+        kind: (Purpose, usize),
+        mask: u64,
+    ) {
         let lease = &self.slots[slot];
         debug_assert_eq!(lease.key(), NO_KEY);
         lease.at.set(place.0 * 8 + place.1 as u32);
+        lease.word.set(place.2);
         lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
         lease.key.set(key);
         // Release: who sees frames in hand sees whose they are.

@@ -20,16 +20,18 @@ pub(crate) const KEPT: usize = 2;
 
 /// See the module's documentation. 128 bytes apart, since adjacent lines are fetched in pairs.
 #[repr(C, align(128))]
-pub(crate) struct CpuState {
+pub(crate) struct CpuState<'m> {
     pub(crate) door: Door,
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     pub(crate) online: AtomicBool,
     /// The zone that this CPU's requests go to first.
     pub(crate) home_zone: AtomicU32,
+    /// That zone and this CPU's group in it, as [`Tag::holder`](crate::block::tag::Tag::holder) has them.
+    pub(crate) home: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
-    pub(crate) leases: Leases,
+    pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
     pub(crate) hints: Hints,
     /// Wholly free blocks of the home zone, or NONE.
@@ -40,15 +42,17 @@ pub(crate) struct CpuState {
     pub(crate) asked_by: AtomicU32,
 }
 
-impl CpuState {
-    pub(crate) fn new() -> Self {
+impl<'m> CpuState<'m> {
+    /// `no_word` is a word that is never anybody's.
+    pub(crate) fn new(no_word: &'m AtomicU64) -> Self {
         Self {
             door: Door::new(),
             owned: AtomicBool::new(false),
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
+            home: AtomicU32::new(0),
             last_key: AtomicU64::new(super::lease::NO_KEY),
-            leases: Leases::new(),
+            leases: Leases::new(no_word),
             counters: CpuCounters::new(),
             hints: Hints::new(),
             kept: core::array::from_fn(|_| AtomicU32::new(NONE)),

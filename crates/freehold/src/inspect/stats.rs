@@ -25,8 +25,8 @@ pub enum RefillPhase {
 }
 
 pub(crate) struct CpuCounters {
-    /// Allocations by migratetype asked for, then by order.
-    pub(crate) allocs: [[AtomicU64; ORDERS]; 3],
+    /// Allocations by migratetype asked for, then by order; four, so that two bits of a type are an index.
+    pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
     pub(crate) local_frees: AtomicU64,
     pub(crate) remote_frees: AtomicU64,
     pub(crate) failed: AtomicU64,

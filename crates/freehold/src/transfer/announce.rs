@@ -72,6 +72,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
+    /// What is in the words of a block that is in use as a whole, for who is about to make it a split one.
+    pub(crate) fn strays(&self, index: Index) -> [u64; WORDS] {
+        core::array::from_fn(|w| self.map.line(index).word(w))
+    }
+
+    /// Takes just these frames out of the words again. For who has made the block a split one: what was there before that
+    /// cannot have been a right free, what came after may be.
+    pub(crate) fn report_these_strays(&self, index: Index, strays: [u64; WORDS]) {
+        for (w, strays) in strays.into_iter().enumerate().filter(|(_, strays)| *strays != 0) {
+            let taken = self.map.line(index).take_stray_bits(w, strays);
+            self.report_late(index, w, taken);
+        }
+    }
+
     #[cold]
     fn report_strays_slow(&self, index: Index) {
         for w in 0..WORDS {

@@ -19,12 +19,29 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
     pub(crate) fn claim(&self, index: Index, order: u32) -> Option<usize> {
+        if order >= 6 {
+            return self.claim_words(index, 1 << (order - 6));
+        }
         // Somebody else may be faster, but each time that is one chance less.
         for _ in 0..WORDS {
             let offset = find_run(&self.open_words(index), order)?;
             if self.claim_at(index, offset, 1 << order) {
                 return Some(offset);
             }
+        }
+        None
+    }
+
+    /// The same for whole words: 1, 2, 4 or 8 of them.
+    fn claim_words(&self, index: Index, len: usize) -> Option<usize> {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let mut first = 0;
+        while first < WORDS {
+            let free = (first..first + len).all(|w| line.word(w) == !0 && !head.is_leased(w));
+            if free && self.claim_at(index, first * 64, len * 64) {
+                return Some(first * 64);
+            }
+            first += len;
         }
         None
     }

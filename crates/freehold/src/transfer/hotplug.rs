@@ -5,7 +5,7 @@ use core::fmt;
 use crate::block::FRAMES;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, SPLIT, TAKEN, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
-use crate::primitive::{Count, Ordering, Plain};
+use crate::primitive::{Count, Plain};
 use crate::transfer::refill::COLLECT;
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
@@ -226,7 +226,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let isolated = self.isolate_range(range).map_err(busy)?;
         self.empty_range(range, &mut |_| false).map_err(busy)?;
-        self.forget_range(range);
+        self.map.change_ranges(|| self.forget_range(range));
         for number in Self::blocks_of(range) {
             self.remove_block(z, number);
         }
@@ -267,8 +267,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if s < start && end < e {
                 if let Some(free) = self.map.ranges.iter().find(|r| r.start.get() == r.end.get()) {
                     free.start.set(end);
-                    // Release: who sees the end sees the start.
-                    free.end.store(e, Ordering::Release);
+                    free.end.set(e);
                 }
                 r.end.set(start);
             } else if s < start {

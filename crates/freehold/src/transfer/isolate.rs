@@ -60,10 +60,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // A block in use becomes a split one, by an exchange, since it may be freed at this moment.
             let tag = head.tag.get();
             let isolated = tag.with_state(SPLIT).with_flag(ISOLATED, true).with_group(ZONE_GROUP);
-            if tag.state() == TAKEN {
-                self.report_strays(index);
-            }
+            let strays = (tag.state() == TAKEN).then(|| self.strays(index));
             if (tag.state() == SPLIT || tag.state() == TAKEN) && head.tag.exchange(tag, isolated) {
+                if let Some(strays) = strays {
+                    self.report_these_strays(index, strays);
+                }
                 return true;
             }
         }

@@ -53,7 +53,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.told(index, now, now);
             return None;
         }
-        leases.open(slot, key, (index.get(), w), (purpose, tag.migratetype()), got | freed);
+        leases.open(slot, key, (index.get(), w, line.cell(w)), (purpose, tag.migratetype()), got | freed);
         Some(slot)
     }
 
@@ -157,15 +157,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline(always)]
     pub(crate) fn take(&self, slot: usize, order: u32) -> Option<u64> {
         let lease = self.cpu.leases.slot(slot);
-        let (raw, w) = lease.place();
-        let index = self.fh.map.index(raw)?;
         let mut mask = lease.mask();
-        let strays = mask & self.fh.map.line(index).word(w);
+        let strays = mask & lease.word();
         if strays != 0 {
             // Freed twice: they stay where they are, in the word.
             mask &= !strays;
             lease.set_mask(mask);
-            self.fh.report_late(index, w, strays);
+            self.report_strays_of(slot, strays);
         }
         let starts = bits::runs(mask, order);
         if starts == 0 {
@@ -174,6 +172,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let start = starts.trailing_zeros();
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(lease.key() * 64 + u64::from(start))
+    }
+
+    #[cold]
+    fn report_strays_of(&self, slot: usize, strays: u64) {
+        let (raw, w) = self.cpu.leases.slot(slot).place();
+        if let Some(index) = self.fh.map.index(raw) {
+            self.fh.report_late(index, w, strays);
+        }
     }
 }
 
@@ -200,7 +206,7 @@ impl<P: Platform> Freehold<'_, P> {
             return 0;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        let hand = self.cpus.get(usize::from(lease) - 1).map(|cpu| cpu.leases.slot(Leases::slot_of(key)));
-        hand.filter(|lease| lease.key() == key).map_or(0, |lease| lease.mask())
+        let Some(cpu) = self.cpus.get(usize::from(lease) - 1) else { return 0 };
+        cpu.leases.slot(Leases::slot_of(key)).shown(key)
     }
 }

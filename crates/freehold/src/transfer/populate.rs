@@ -81,12 +81,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(entry) = below.or(above).or(free) else { return false };
         let start = below.map_or(range.start.get(), |r| r.start.get());
         let end = above.map_or(range.end.get(), |r| r.end.get());
-        // The entry covers all of it before the one above is given up: a right free in between finds its frame.
-        entry.start.set(start);
-        entry.end.set(end);
-        if let (Some(_), Some(above)) = (below, above) {
-            above.end.set(above.start.get());
-        }
+        self.map.change_ranges(|| {
+            entry.start.set(start);
+            entry.end.set(end);
+            if let (Some(_), Some(above)) = (below, above) {
+                above.end.set(above.start.get());
+            }
+        });
         true
     }
 

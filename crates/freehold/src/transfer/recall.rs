@@ -22,7 +22,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The same for the CPUs that `wanted` picks.
-    pub(crate) fn recall_where(&self, but: Option<CpuId>, wanted: impl Fn(&CpuState) -> bool) -> u32 {
+    pub(crate) fn recall_where(&self, but: Option<CpuId>, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
         // Relaxed: only that no two of us have the same number matters. 0 is nobody.
         let us = self.recalls.fetch_add(1, Ordering::Relaxed) | 1 << 31;
         let (mut asked, mut owned) = (0, false);

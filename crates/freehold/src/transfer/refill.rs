@@ -37,6 +37,13 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    /// Without flags.
+    #[inline(always)]
+    pub(crate) const fn plain(order: u32, migratetype: usize) -> Self {
+        Self { order, migratetype, flags: AllocFlags::empty() }
+    }
+
+    #[inline(always)]
     pub(crate) fn purpose(self) -> Purpose {
         if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
     }

@@ -29,7 +29,7 @@ pub struct Request {
 impl Request {
     /// Any frame of an ordinary block of its type will do.
     pub(crate) const PLAIN_FRAME: u8 = 0;
-    /// Any run of order 1 to 5.
+    /// Any run of order 1 to 8.
     pub(crate) const PLAIN_RUN: u8 = 1;
     /// Any whole block.
     pub(crate) const PLAIN_BLOCK: u8 = 2;
@@ -48,7 +48,7 @@ impl Request {
             plain: match order.get() {
                 _ if (migratetype as u8) >= Migratetype::PCP.len() as u8 => Self::SPECIAL,
                 0 => Self::PLAIN_FRAME,
-                1..=5 => Self::PLAIN_RUN,
+                1..=8 => Self::PLAIN_RUN,
                 9 => Self::PLAIN_BLOCK,
                 _ => Self::SPECIAL,
             },
