@@ -19,7 +19,7 @@ use crate::{
     ZoneConfig,
 };
 
-const PREEMPTIONS: usize = 2;
+const PREEMPTIONS: usize = 3;
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
