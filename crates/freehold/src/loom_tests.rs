@@ -57,7 +57,11 @@ const FRAMES: u64 = 1024;
 
 /// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an execution.
 fn small(barrier: bool) -> Small {
-    let memory = [FrameRange::new(Pfn::new(1024), FRAMES).unwrap()];
+    machine(barrier, FRAMES)
+}
+
+fn machine(barrier: bool, frames: u64) -> Small {
+    let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
     let size = Freehold::<Host>::metadata_size(&config).unwrap();
@@ -259,23 +263,26 @@ fn a_frame_freed_by_two_is_free_once() {
     });
 }
 
-/// A right free of a range looks into a hand that gives one word up and takes another.
+/// A right free of a range looks into a hand that gives one word up and takes another in the same slot.
 #[test]
 fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
     model(|| {
-        let fh = small(false);
-        // CPU 0 leases a word of the block; CPU 1 frees a frame of it as a range.
-        let (frame, block) = (take(fh, 0, 0), take(fh, 1, 9));
+        let fh = machine(false, 2 * FRAMES);
+        let frame = take(fh, 0, 0).get();
+        // Of two blocks further the word has the same slot.
+        let blocks: Vec<u64> = (0..3).map(|_| take(fh, 1, 9).get()).collect();
+        let same = blocks.into_iter().find(|block| block.abs_diff(frame & !511) == 1024).unwrap() + frame % 512;
         together::<()>(roles![
             move || {
                 fh.on(cpu(0)).flush().unwrap();
-                // Frees in a row lease a word of the other block: in the same slot, by its number.
-                let at = |n: u64| Pfn::new(block.get() + (frame.get() - frame.get() % 64) % 512 + n);
-                (0..2).for_each(|n| fh.on(cpu(0)).free(at(n), Order::ZERO).unwrap());
+                // The second free in a row leases the word.
+                [same ^ 1, same].into_iter().for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
             },
-            move || fh.on(cpu(1)).free_range(FrameRange::new(frame, 1).unwrap()).unwrap()
+            move || fh.on(cpu(1)).free_range(FrameRange::new(Pfn::new(frame), 1).unwrap()).unwrap()
         ]);
-        settled(fh, 510);
+        assert_eq!(fh.cpus[0].leases.slot(((same / 64) % 16) as usize).key(), same / 64, "the word was not leased");
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(fh.totals().late_double_frees, 0);
     });
 }
 

@@ -122,7 +122,13 @@ mod under_loom {
                     self.0.load(ordering)
                 }
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
-                    self.0.store(value, ordering);
+                    if ordering == Ordering::SeqCst {
+                        // An exchange, as on x86: loom does not know where among others' exchanges a store comes, and
+                        // shows their values to who reads last.
+                        self.0.swap(value, Ordering::AcqRel);
+                    } else {
+                        self.0.store(value, ordering);
+                    }
                 }
                 pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
                     fence_if(ordering);

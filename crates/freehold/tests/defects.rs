@@ -208,14 +208,15 @@ fn a_frame_freed_by_another_cpu_is_not_freed_again() {
         let frames: Vec<Pfn> = (0..64).map(|_| a.alloc(movable(0)).unwrap()).collect();
         // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has ended.
         (0..before).for_each(|n| a.free(frames[n as usize], Order::ZERO).unwrap());
-        for n in 10..14 {
-            b.free(frames[n], Order::ZERO).unwrap();
-            let double = Err(FreeError::DoubleFree { pfn: frames[n] });
-            assert_eq!(a.free(frames[n], Order::ZERO), double);
-            assert_eq!(b.free(frames[n], Order::ZERO), double);
-            assert_eq!(fh.on(cpu(0)).free(frames[n], Order::ZERO), double);
-            assert_eq!(a.free_bulk(&[frames[n]]).unwrap_err().error, double.unwrap_err());
-            assert_eq!(b.free_range(range(frames[n].get(), 1)), double);
+        for &pfn in &frames[10..14] {
+            b.free(pfn, Order::ZERO).unwrap();
+            let error = FreeError::DoubleFree { pfn };
+            let double = Err(error);
+            assert_eq!(a.free(pfn, Order::ZERO), double);
+            assert_eq!(b.free(pfn, Order::ZERO), double);
+            assert_eq!(fh.on(cpu(0)).free(pfn, Order::ZERO), double);
+            assert_eq!(a.free_bulk(&[pfn]).unwrap_err().error, error);
+            assert_eq!(b.free_range(range(pfn.get(), 1)), double);
         }
         let mut out: Vec<u64> = (0..1000).map(|_| a.alloc(movable(0)).unwrap().get()).collect();
         out.extend((0..1000).map(|_| b.alloc(movable(0)).unwrap().get()));

@@ -105,11 +105,6 @@ enum Step {
         lanes: u8,
         apart: u8,
     },
-    FreeRange {
-        on: On,
-        spot: Spot,
-        len: u16,
-    },
     /// The block in use around that place.
     FreeBlock {
         on: On,
@@ -121,24 +116,11 @@ enum Step {
         spot: Spot,
         how: How,
     },
-    /// The same frame by two CPUs: the second one sees what the first did, wherever the frame went.
-    Twice {
-        first: On,
-        second: On,
-        spot: Spot,
-    },
     Tick {
-        on: On,
-    },
-    Flush {
         on: On,
     },
     Drain,
     Validate,
-    Reown {
-        cpu: u16,
-        replug: bool,
-    },
 }
 
 fn on() -> impl Strategy<Value = On> {
@@ -194,15 +176,10 @@ fn steps() -> impl Strategy<Value = Step> {
             }),
         2 => (on(), spot(), row)
             .prop_map(|(on, spot, (stride, n, lanes, apart))| Step::FreeBulk { on, spot, stride, n, lanes, apart }),
-        2 => (on(), spot(), prop_oneof![3 => 1u16..130, 1 => 1u16..1500])
-            .prop_map(|(on, spot, len)| Step::FreeRange { on, spot, len }),
         4 => (on(), spot(), any::<bool>()).prop_map(|(on, spot, as_range)| Step::FreeBlock { on, spot, as_range }),
         5 => (on(), wrong_spot(), how()).prop_map(|(on, spot, how)| Step::Wrong { on, spot, how }),
-        2 => (on(), on(), spot()).prop_map(|(first, second, spot)| Step::Twice { first, second, spot }),
         1 => on().prop_map(|on| Step::Tick { on }),
-        1 => on().prop_map(|on| Step::Flush { on }),
         1 => prop_oneof![2 => Just(Step::Drain), 3 => Just(Step::Validate)],
-        1 => (0..CPUS, any::<bool>()).prop_map(|(cpu, replug)| Step::Reown { cpu, replug }),
     ]
 }
 
@@ -413,10 +390,6 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn flush(&mut self, on: On) {
-        through!(self, on, flush()).unwrap();
-    }
-
     fn wrong(&mut self, on: On, spot: Spot, how: How) {
         let pfn = self.pfn(spot);
         let (start, len, result) = match how {
@@ -457,13 +430,6 @@ impl<'a> Player<'a> {
         let told = through!(self, on, free_bulk(&list)).unwrap_err();
         assert!(told.freed == at && self.explains(told.error, pfns[at], 1), "{told}");
         self.gave(on, pfns[..at].iter().copied(), at as u64);
-    }
-
-    fn twice(&mut self, first: On, second: On, spot: Spot) {
-        let Some(pfn) = self.used(spot) else { return };
-        self.free_one(first, pfn);
-        let result = through!(self, second, free(Pfn::new(pfn), Order::ZERO));
-        assert_eq!(result, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn) }));
     }
 
     fn late(&self) -> u64 {
@@ -510,15 +476,6 @@ impl<'a> Player<'a> {
                 let frees = row.len() as u64;
                 self.gave(on, row.into_iter(), frees);
             }
-            Step::FreeRange { on, spot, len } => {
-                let Some(start) = self.used(spot) else { return };
-                let end = (start..start + u64::from(len)).find(|&f| !self.is_used(f)).unwrap_or(start + u64::from(len));
-                // Zones lie side by side: a range is within one.
-                let zone = self.spans.iter().find(|span| span.contains(Pfn::new(start))).unwrap();
-                let end = end.min(zone.end.get());
-                through!(self, on, free_range(range(start, end - start))).unwrap();
-                self.gave(on, start..end, 1);
-            }
             Step::FreeBlock { on, spot, as_range } => {
                 let base = self.pfn(spot) & !511;
                 if (base..base + 512).all(|f| self.is_used(f)) {
@@ -526,20 +483,9 @@ impl<'a> Player<'a> {
                 }
             }
             Step::Wrong { on, spot, how } => self.wrong(on, spot, how),
-            Step::Twice { first, second, spot } => self.twice(first, second, spot),
             Step::Tick { on } => through!(self, on, tick()).unwrap(),
-            Step::Flush { on } => self.flush(on),
             Step::Drain => self.fh.drain_all(),
             Step::Validate => self.fh.validate().unwrap_or_else(|violation| panic!("{violation}")),
-            Step::Reown { cpu: c, replug } => {
-                self.owners[usize::from(c)] = None;
-                if replug {
-                    self.fh.cpu_offline(cpu(c)).unwrap();
-                    assert_eq!(self.fh.cpu_holdings(cpu(c)).unwrap().0, 0);
-                    self.fh.cpu_online(cpu(c)).unwrap();
-                }
-                self.owners[usize::from(c)] = Some(self.fh.own(cpu(c)).unwrap());
-            }
         }
     }
 
