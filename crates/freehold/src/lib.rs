@@ -52,6 +52,8 @@ mod cpu;
 mod freehold;
 mod group;
 mod inspect;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod platform;
 mod primitive;
 #[cfg(feature = "std")]

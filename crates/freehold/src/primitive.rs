@@ -7,7 +7,9 @@
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::AtomicPtr;
+#[cfg(loom)]
+pub(crate) use under_loom::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Relaxed access to a field that has one writer at a time, or whose readers want a hint only.
 pub(crate) trait Plain<T> {
@@ -90,4 +92,79 @@ pub(crate) fn light_barrier() {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker than the machine's; its
+/// fences are what they should be. One before each such load gives what the protocols rely on: of two threads that each
+/// write one place and then read the other's, one sees the other.
+#[cfg(loom)]
+mod under_loom {
+    pub(crate) use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::{self, fence};
+
+    fn fence_if(ordering: Ordering) {
+        if ordering == Ordering::SeqCst {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    macro_rules! atomic {
+        ($name:ident: $value:ty, $($call:ident)*) => {
+            pub(crate) struct $name(atomic::$name);
+
+            #[allow(dead_code)]
+            impl $name {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(atomic::$name::new(value))
+                }
+                pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                    fence_if(ordering);
+                    self.0.load(ordering)
+                }
+                pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+                    if ordering == Ordering::SeqCst {
+                        // An exchange, as on x86: loom does not know where among others' exchanges a store comes, and
+                        // shows their values to who reads last.
+                        self.0.swap(value, Ordering::AcqRel);
+                    } else {
+                        self.0.store(value, ordering);
+                    }
+                }
+                pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                    fence_if(ordering);
+                    self.0.swap(value, ordering)
+                }
+                pub(crate) fn compare_exchange(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    ordering: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    fence_if(ordering);
+                    self.0.compare_exchange(from, to, ordering, failure)
+                }
+                // Loom's fails for no reason too, which a loop cannot tell from another CPU's success.
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    ordering: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(from, to, ordering, failure)
+                }
+                $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
+                    fence_if(ordering);
+                    self.0.$call(value, ordering)
+                })*
+            }
+        };
+    }
+
+    atomic!(AtomicBool: bool, fetch_and fetch_or);
+    atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
+    atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
+    atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+    atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
 }

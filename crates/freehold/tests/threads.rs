@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::*;
-use freehold::{Config, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig};
+use freehold::{
+    AllocFlags, Config, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
+};
 
 const BASE: u64 = 512;
 
@@ -132,11 +134,11 @@ fn worker<P: Platform>(
     }
 }
 
-fn stress<P: Platform + Send>(platform: P, threads: u16, steps: u32, mib: u64) {
+fn stress<P: Platform + Send>(platform: P, group: Option<u16>, threads: u16, steps: u32, mib: u64) {
     let frames = mib * MIB;
     let memory = [range(BASE, frames)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(threads, &[zone]), platform);
+    let fh = build(&Config { group, ..Config::new(threads, &[zone]) }, platform);
     let stamps = Stamps((0..frames).map(|_| AtomicU32::new(0)).collect());
     let pool = Mutex::new(Vec::new());
     let done = AtomicBool::new(false);
@@ -177,17 +179,17 @@ fn threads_with_the_ordinary_lock_never_share_a_frame() {
             std::thread::yield_now();
         }
     }
-    stress(Yielding, 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
+    stress(Yielding, None, 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
 }
 
 #[test]
 fn threads_with_the_biased_lock_never_share_a_frame() {
-    stress(Membarrier::new(), 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
+    stress(Membarrier::new(), Some(2), 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
 }
 
 #[test]
 fn sixteen_cpus_never_share_a_frame() {
-    stress(Membarrier::new(), 16, if cfg!(miri) { 10 } else { 1_500 }, 512);
+    stress(Membarrier::new(), Some(1), 16, if cfg!(miri) { 10 } else { 1_500 }, 512);
 }
 
 /// Threads that name CPUs at random while CPUs go and come back, ranges are isolated and memory is removed and added.
@@ -279,4 +281,143 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
     assert_all_free(&fh);
     assert_eq!(fh.zone_stats(0).unwrap().managed, frames);
     assert_eq!(fh.totals().late_double_frees, 0);
+}
+
+/// Frees frames through a CPU, in one of several ways; through CPU 0, which stays, where that one has gone.
+fn give_by(fh: &Freehold<'_, Membarrier>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
+    let chunk = range(pfn.get(), n).chunks(Order::MAX).next().filter(|(_, order)| order.frames() == n);
+    for on in [fh.on(cpu(c)), fh.on(cpu(0))] {
+        let gone = Err(FreeError::CpuOffline { cpu: on.cpu() });
+        let result = match (how, chunk) {
+            (0, Some((pfn, order))) => on.free(pfn, order),
+            (1, _) if n <= 64 => {
+                on.free_bulk(&(pfn.get()..pfn.get() + n).map(Pfn::new).collect::<Vec<_>>()).map_err(|e| e.error)
+            }
+            _ => on.free_range(range(pfn.get(), n)),
+        };
+        if result != gone {
+            return result.unwrap();
+        }
+    }
+    panic!("CPU 0 has gone");
+}
+
+/// One step of a thread that uses any CPU and every call; `held` is what it has in use.
+fn anything(
+    fh: &Freehold<'_, Membarrier>,
+    random: &mut Random,
+    (me, cpus): (u32, u16),
+    stamps: &Stamps,
+    held: &mut Vec<(Pfn, u64)>,
+) {
+    let c = random.below(u64::from(cpus)) as u16;
+    let (on, kind) = (fh.on(cpu(c)), Migratetype::PCP[random.below(3) as usize]);
+    let request = |o: u64| Request::new(order(o as u8), kind);
+    let mut got = Vec::new();
+    match random.below(100) {
+        0..40 => {
+            let o = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10][random.below(14) as usize];
+            got.extend(on.alloc(request(o)).map(|pfn| (pfn, 1 << o)));
+        }
+        40..43 => {
+            let (o, from) = (random.below(4), BASE + random.below(20_000));
+            let limited = request(o).from(Pfn::new(from)).below(Pfn::new(from + 3000));
+            got.extend(on.alloc(limited).map(|pfn| (pfn, 1 << o)));
+        }
+        43..46 => {
+            let mut out = [Pfn::default(); 200];
+            let n = on.alloc_bulk(request(0), &mut out).unwrap_or(0);
+            got.extend(out[..n].iter().map(|&pfn| (pfn, 1)));
+        }
+        46..48 => {
+            let target = range(BASE + random.below(20_000), 1 + random.below(700));
+            got.extend(fh.alloc_contig_range(target, |_| false).map(|()| (target.start, target.len())));
+        }
+        // All there is: other CPUs' leases are recalled, and blocks of other types broken into.
+        48 => got.extend(std::iter::from_fn(|| on.alloc(request(3)).ok()).take(5000).map(|pfn| (pfn, 8))),
+        49 => {
+            let o = random.below(10);
+            got.extend(on.alloc(request(o).flags(AllocFlags::NO_LOCK)).map(|pfn| (pfn, 1 << o)));
+        }
+        // The CPU may have gone.
+        50 => {
+            let _ = on.tick();
+        }
+        51 => {
+            let _ = on.flush();
+        }
+        // Much of it goes at once, so that memory is not full for good.
+        52 if held.len() > 500 => {
+            for chunk in held.drain(100..) {
+                stamps.give(chunk.0, chunk.1);
+                give_by(fh, c, chunk, 2);
+            }
+        }
+        _ if !held.is_empty() => {
+            let chunk = held.swap_remove(random.below(held.len() as u64) as usize);
+            stamps.give(chunk.0, chunk.1);
+            give_by(fh, c, chunk, random.below(3));
+        }
+        _ => {}
+    }
+    got.iter().for_each(|&(pfn, n)| stamps.take(pfn, n, me));
+    held.extend(got);
+}
+
+/// CPUs, pieces of memory and isolated ranges come and go until told to stop.
+fn plug(fh: &Freehold<'_, Membarrier>, cpus: u16, frames: u64, done: &AtomicBool) {
+    let mut random = Random(4242);
+    while !done.load(Ordering::Relaxed) {
+        let c = cpu(1 + random.below(u64::from(cpus) - 1) as u16);
+        fh.cpu_offline(c).unwrap();
+        std::thread::yield_now();
+        fh.cpu_online(c).unwrap();
+        let piece = range(BASE + 512 * random.below(frames / 512 - 3), 1024);
+        if fh.remove_memory(piece).is_ok() {
+            fh.add_memory(piece).unwrap();
+        }
+        if random.below(40) == 0 {
+            fh.drain_all();
+        }
+    }
+}
+
+/// More threads than cores and than CPUs, every call, everything coming and going, for each size of group.
+#[test]
+fn every_call_at_once_loses_nothing_whatever_the_groups() {
+    const CPUS: u16 = 5;
+    let (threads, steps) = (8, if cfg!(miri) { 20 } else { 30_000 });
+    for group in [Some(1), Some(2), None] {
+        let frames = 96 * MIB;
+        let memory = [range(BASE, frames)];
+        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+        let zones = [zone];
+        let fh = build(&Config { extra_ranges: 2, group, ..Config::new(CPUS, &zones) }, Membarrier::new());
+        let stamps = Stamps((0..frames).map(|_| AtomicU32::new(0)).collect());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (fh, stamps, done) = (&fh, &stamps, &done);
+            let workers: Vec<_> = (1..=threads)
+                .map(|me| {
+                    scope.spawn(move || {
+                        let (mut random, mut held) = (Random(77 * u64::from(me)), Vec::new());
+                        (0..steps).for_each(|_| anything(fh, &mut random, (me, CPUS), stamps, &mut held));
+                        for chunk in held {
+                            stamps.give(chunk.0, chunk.1);
+                            give_by(fh, 0, chunk, 2);
+                        }
+                    })
+                })
+                .collect();
+            let plugger = scope.spawn(move || plug(fh, CPUS, frames, done));
+            let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            results.into_iter().for_each(|result| result.unwrap());
+            plugger.join().unwrap();
+        });
+        assert_all_free(&fh);
+        let totals = fh.totals();
+        assert_eq!((fh.zone_stats(0).unwrap().managed, totals.late_double_frees), (frames, 0));
+        assert!(totals.cpus.recalls > 0, "nobody ever ran out of memory");
+    }
 }

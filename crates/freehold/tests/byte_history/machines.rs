@@ -40,6 +40,7 @@ fn range(start: u64, frames: u64) -> FrameRange {
 pub struct Machine {
     pub spans: Vec<FrameRange>,
     pub memory: Vec<FrameRange>,
+    pub cma: Vec<FrameRange>,
     /// CPUs online at first.
     pub online: u16,
     /// Something is held back: watermarks, CMA.
@@ -60,6 +61,7 @@ pub fn with_machine(number: usize, f: impl FnOnce(&Config<'_>, Machine)) {
         let machine = Machine {
             spans: config.zones.iter().map(|z| z.span).collect(),
             memory: config.zones.iter().flat_map(|z| z.memory).copied().collect(),
+            cma: config.zones.iter().flat_map(|z| z.cma).copied().collect(),
             online: config.online,
             reserves,
         };

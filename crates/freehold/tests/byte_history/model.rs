@@ -7,7 +7,7 @@ use super::machines::Machine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame {
     Absent,
-    /// Free and never handed out.
+    /// Free and never handed out since it became memory.
     Virgin,
     Free,
     Used,
@@ -18,6 +18,10 @@ pub struct Model {
     pub spans: Vec<FrameRange>,
     base: u64,
     frames: Vec<Frame>,
+    /// Blocks that may have been opened without anything of them being handed out: a wrong free of a virgin frame there
+    /// is a double free or one of a frame that was never allocated, as the allocator likes. In all others it is the latter.
+    opened: Vec<bool>,
+    cma: Vec<FrameRange>,
     /// What is in use, as it was handed out or as what is left of that: start and length.
     pub live: Vec<(u64, u64)>,
     pub present: u64,
@@ -32,6 +36,8 @@ impl Model {
             spans: machine.spans.clone(),
             base,
             frames: vec![Frame::Absent; (end - base) as usize],
+            opened: vec![false; (end - base).div_ceil(512) as usize],
+            cma: machine.cma.clone(),
             live: Vec::new(),
             present: 0,
             used: 0,
@@ -62,6 +68,25 @@ impl Model {
         assert!(slice.iter().all(|&f| f == Frame::Absent));
         slice.fill(Frame::Virgin);
         self.present += piece.len();
+        // A block with holes, or of CMA, is split from the beginning; all others are whole.
+        for block in piece.start.get() / 512..piece.end.get().div_ceil(512) {
+            let cma = self.cma.iter().any(|cma| cma.contains(Pfn::new(block * 512)));
+            let whole = piece.start.get() <= block * 512 && (block + 1) * 512 <= piece.end.get();
+            let at = (block - self.base / 512) as usize;
+            self.opened[at] = cma || !whole;
+        }
+    }
+
+    /// What tries to allocate or remove just this range opens its blocks, and may fail.
+    pub fn open(&mut self, start: u64, end: u64) {
+        let (first, count) = (self.base / 512, self.opened.len() as u64);
+        let (from, to) = ((start / 512).max(first), end.div_ceil(512).min(first + count));
+        (from..to).for_each(|block| self.opened[(block - first) as usize] = true);
+    }
+
+    /// Whether anything of a frame's block was ever handed out.
+    fn was_used(&self, pfn: u64) -> bool {
+        (pfn / 512 * 512..pfn / 512 * 512 + 512).any(|f| matches!(self.get(f), Frame::Free | Frame::Used))
     }
 
     fn set_absent(&mut self, piece: FrameRange) {
@@ -150,8 +175,14 @@ impl Model {
             FreeError::Hole { pfn } => {
                 inside(pfn) && self.span_of(pfn.get()).is_some() && self.get(pfn.get()) == Frame::Absent
             }
+            FreeError::DoubleFree { pfn } if self.get(pfn.get()) == Frame::Virgin => {
+                let opened = self.opened[(pfn.get() / 512 - self.base / 512) as usize];
+                inside(pfn) && (opened || self.was_used(pfn.get()))
+            }
             FreeError::DoubleFree { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Free,
-            FreeError::NeverAllocated { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Virgin,
+            FreeError::NeverAllocated { pfn } => {
+                inside(pfn) && self.get(pfn.get()) == Frame::Virgin && !self.was_used(pfn.get())
+            }
             _ => false,
         }
     }
@@ -203,6 +234,7 @@ impl Model {
     pub fn remove_memory(&mut self, range: FrameRange, result: Result<(), HotplugError>) {
         let (start, end) = (range.start.get(), range.end.get());
         let inside = self.span_of(start).is_some_and(|span| range.end <= span.end);
+        self.open(start, end);
         let mut states = (start..end).map(|pfn| self.get(pfn));
         match result {
             Ok(()) => {

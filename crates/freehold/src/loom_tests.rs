@@ -1,0 +1,401 @@
+//! Every interleaving of real calls on a real allocator, run by loom: `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib
+//! --release loom_tests`.
+//!
+//! Two CPUs, two blocks, one group; nothing here is a copy of what it checks. Loom explores every schedule with at most
+//! [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every value that the orderings permit
+//! each load to see. After each execution nothing is lost, nothing is free twice, and the walk over all invariants is clean.
+
+extern crate std;
+
+use std::boxed::Box;
+use std::mem::MaybeUninit;
+use std::vec::Vec;
+
+use loom::thread;
+
+use crate::cpu::inside::Inside;
+use crate::{
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
+};
+
+const PREEMPTIONS: usize = 3;
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
+    builder.max_branches = 200_000;
+    // Not loom's: it counts executions, which are what an exhaustive search consists of.
+    let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = executions.clone();
+    builder.check(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        f();
+    });
+    std::eprintln!("{executions:?} executions");
+}
+
+/// A host with heavy barriers, or without.
+struct Host(bool);
+
+impl Platform for Host {
+    fn has_heavy_barrier(&self) -> bool {
+        self.0
+    }
+    fn heavy_barrier(&self) {
+        // See `light_barrier`.
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    }
+    fn relax(&self) {
+        thread::yield_now();
+    }
+}
+
+type Small = &'static Freehold<'static, Host>;
+
+const FRAMES: u64 = 1024;
+
+/// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an execution.
+fn small(barrier: bool) -> Small {
+    machine(barrier, FRAMES)
+}
+
+fn machine(barrier: bool, frames: u64) -> Small {
+    let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
+    let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
+    let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
+    let size = Freehold::<Host>::metadata_size(&config).unwrap();
+    let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
+    Box::leak(Box::new(Freehold::new(&config, metadata, Host(barrier)).unwrap()))
+}
+
+fn cpu(number: u16) -> CpuId {
+    CpuId::new(number)
+}
+
+fn request(order: u8) -> Request {
+    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+}
+
+fn take(fh: Small, c: u16, order: u8) -> Pfn {
+    fh.on(cpu(c)).alloc(request(order)).unwrap()
+}
+
+/// Runs these at the same time and waits for all.
+fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
+    let threads: Vec<_> = roles.into_iter().map(thread::spawn).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// Everything but `used` frames is free, and all is where it belongs.
+fn settled(fh: Small, used: u64) {
+    fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES - used);
+    assert_eq!(fh.totals().late_double_frees, 0);
+}
+
+macro_rules! roles {
+    ($($role:expr),*) => { std::vec![$(Box::new($role)),*] };
+}
+
+#[test]
+fn two_cpus_allocate_from_one_block() {
+    model(|| {
+        let fh = small(false);
+        // A block that is split and of which nobody leases anything.
+        let first = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<Pfn>(roles![move || take(fh, 0, 0), move || take(fh, 1, 0)]);
+        assert!(got[0] != got[1] && !got.contains(&first));
+        settled(fh, 3);
+    });
+}
+
+#[test]
+fn a_free_into_a_word_that_its_leaseholder_allocates_from() {
+    model(|| {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 0, 0)), move || {
+            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+            None
+        }]);
+        settled(fh, 1);
+        fh.on(cpu(1)).free(got[0].unwrap(), Order::ZERO).unwrap();
+        settled(fh, 0);
+    });
+}
+
+/// The leaseholder gives its lease back while another CPU frees into the word.
+#[test]
+fn a_free_into_a_word_whose_lease_ends() {
+    model(|| {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || {
+            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+        }]);
+        settled(fh, 0);
+        fh.drain_all();
+        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2, "the block was not known to be whole");
+    });
+}
+
+/// Right frees of a block that was taken whole: both CPUs make a split one of it.
+#[test]
+fn two_free_parts_of_a_block_taken_whole() {
+    model(|| {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        together::<()>(roles![move || fh.on(cpu(0)).free(Pfn::new(block), Order::ZERO).unwrap(), move || {
+            fh.on(cpu(1)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
+        }]);
+        settled(fh, 510);
+    });
+}
+
+#[test]
+fn a_block_freed_as_a_whole_while_its_group_is_drained() {
+    model(|| {
+        let fh = small(false);
+        let block = take(fh, 0, 9);
+        together::<()>(roles![move || fh.drain_all(), move || {
+            fh.on(cpu(1)).free(block, Order::PAGEBLOCK).unwrap();
+        }]);
+        settled(fh, 0);
+    });
+}
+
+#[test]
+fn the_last_frame_comes_back_while_the_group_is_drained() {
+    model(|| {
+        let fh = small(false);
+        let frame = take(fh, 0, 0);
+        fh.drain_all();
+        together::<()>(roles![move || fh.drain_all(), move || {
+            fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        }]);
+        settled(fh, 0);
+        fh.drain_all();
+        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2, "the block was not known to be whole");
+    });
+}
+
+#[test]
+fn a_cpu_goes_offline_while_a_block_is_freed_through_it() {
+    model(|| {
+        let fh = small(false);
+        let block = take(fh, 0, 9);
+        together::<()>(roles![move || fh.cpu_offline(cpu(1)).unwrap(), move || {
+            let refused = Err(FreeError::CpuOffline { cpu: cpu(1) });
+            match fh.on(cpu(1)).free(block, Order::PAGEBLOCK) {
+                Ok(()) => {}
+                result if result == refused => fh.on(cpu(0)).free(block, Order::PAGEBLOCK).unwrap(),
+                result => panic!("{result:?}"),
+            }
+        }]);
+        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        settled(fh, 0);
+    });
+}
+
+#[test]
+fn a_cpu_goes_offline_while_it_allocates() {
+    model(|| {
+        let fh = small(false);
+        let got = together::<Option<Pfn>>(roles![
+            move || {
+                fh.cpu_offline(cpu(1)).unwrap();
+                None
+            },
+            move || match fh.on(cpu(1)).alloc(request(0)) {
+                Ok(pfn) => Some(pfn),
+                result => {
+                    assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(1) }));
+                    None
+                }
+            }
+        ]);
+        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        settled(fh, u64::from(got[1].is_some()));
+    });
+}
+
+#[test]
+fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
+    model(|| {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        let range = FrameRange::new(first, 2).unwrap();
+        let got = together::<(Option<Pfn>, u64)>(roles![
+            move || {
+                let taken = fh.alloc_contig_range(range, |_| false).is_ok();
+                (taken.then_some(range.start), 2 * u64::from(taken))
+            },
+            move || {
+                let pfn = take(fh, 0, 0);
+                (Some(pfn), 1)
+            }
+        ]);
+        let (frame, taken) = (got[1].0.unwrap(), got[0].0.is_some());
+        assert!(!taken || !range.contains(frame), "{frame} was handed out twice");
+        settled(fh, got[0].1 + 1);
+    });
+}
+
+/// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
+#[test]
+fn a_frame_freed_by_two_is_free_once() {
+    model(|| {
+        let fh = small(false);
+        let (first, second) = (take(fh, 0, 0), take(fh, 0, 0));
+        let freed = together::<bool>(roles![move || fh.on(cpu(0)).free(first, Order::ZERO).is_ok(), move || fh
+            .on(cpu(1))
+            .free(first, Order::ZERO)
+            .is_ok()]);
+        let won = freed.into_iter().filter(|&won| won).count() as u64;
+        (0..2).for_each(|c| fh.on(cpu(c)).flush().unwrap());
+        assert_eq!(won - fh.totals().late_double_frees, 1);
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES - 1);
+        fh.on(cpu(1)).free(second, Order::ZERO).unwrap();
+    });
+}
+
+/// A right free of a range looks into a hand that gives one word up and takes another in the same slot.
+#[test]
+fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
+    model(|| {
+        let fh = machine(false, 2 * FRAMES);
+        let frame = take(fh, 0, 0).get();
+        // Of two blocks further the word has the same slot.
+        let blocks: Vec<u64> = (0..3).map(|_| take(fh, 1, 9).get()).collect();
+        let same = blocks.into_iter().find(|block| block.abs_diff(frame & !511) == 1024).unwrap() + frame % 512;
+        together::<()>(roles![
+            move || {
+                fh.on(cpu(0)).flush().unwrap();
+                // The second free in a row leases the word.
+                [same ^ 1, same].into_iter().for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
+            },
+            move || fh.on(cpu(1)).free_range(FrameRange::new(Pfn::new(frame), 1).unwrap()).unwrap()
+        ]);
+        assert_eq!(fh.cpus[0].leases.slot(((same / 64) % 16) as usize).key(), same / 64, "the word was not leased");
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(fh.totals().late_double_frees, 0);
+    });
+}
+
+/// The owner frees into its hand while somebody ends its leases.
+#[test]
+fn an_owner_and_a_recall() {
+    model(|| {
+        let fh = small(true);
+        let owner = fh.own(cpu(0)).unwrap();
+        let pfn = owner.alloc(request(0)).unwrap();
+        core::mem::forget(owner);
+        together::<()>(roles![
+            move || {
+                // Tried, not waited for: two that wait for each other's turn are without end.
+                let inside = Inside::try_enter(fh, &fh.cpus[0], cpu(0), true);
+                fh.free_word(inside.as_ref(), pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+            },
+            move || assert!(fh.recall(None) < 2)
+        ]);
+        settled(fh, 0);
+    });
+}
+
+/// Two threads use a value at the same time under one lock; loom reports a race where one's use is not ordered before the
+/// other's.
+fn exclude(under: fn(Small, &mut dyn FnMut())) {
+    model(move || {
+        let fh = small(false);
+        let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
+        let threads =
+            [value.clone(), value].map(|value| thread::spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn the_hotplug_lock_excludes() {
+    exclude(|fh, touch| fh.with_hotplug_lock(touch));
+}
+
+#[test]
+fn the_lock_of_a_group_excludes() {
+    exclude(|fh, touch| {
+        let held = fh.hold(&fh.zones[0], 1);
+        touch();
+        drop(held);
+    });
+}
+
+#[test]
+fn the_door_of_a_cpu_excludes() {
+    exclude(|fh, touch| {
+        let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+        touch();
+        drop(inside);
+    });
+}
+
+/// The owner comes in by its own way, an intruder by a heavy barrier.
+#[test]
+fn the_door_of_an_owned_cpu_excludes() {
+    model(|| {
+        let fh = small(true);
+        fh.cpus[0].door.knock();
+        fh.cpus[0].door.set_biased(true);
+        fh.cpus[0].door.leave_intruder();
+        let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
+        let again = value.clone();
+        let intruder = thread::spawn(move || {
+            let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+            again.with_mut(|_| ());
+            drop(inside);
+        });
+        for _ in 0..2 {
+            if let Some(inside) = Inside::try_enter(fh, &fh.cpus[0], cpu(0), true) {
+                value.with_mut(|_| ());
+                drop(inside);
+            }
+        }
+        intruder.join().unwrap();
+    });
+}
+
+/// Whoever finds a section's slot finds its blocks set up.
+#[test]
+fn a_section_is_found_set_up() {
+    model(|| {
+        let fh = small(false);
+        together::<()>(roles![move || assert!(fh.map.set_up(1024, thread::yield_now)), move || {
+            if let Some(index) = fh.map.locate(1024 + 512) {
+                assert_eq!((fh.map.base(index), fh.map.head(index).number), (1024 + 512, 3));
+            }
+        }]);
+        settled(fh, 0);
+    });
+}
+
+/// Two frees announce a block at the same time, and its holder looks: it is in the inbox once, or its news are known.
+#[test]
+fn two_announcements_and_a_look() {
+    model(|| {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        // Two words, so that nobody's bits are in anybody's way.
+        fh.on(cpu(0)).free(Pfn::new(block + 128), Order::ZERO).unwrap();
+        together::<()>(roles![
+            move || fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap(),
+            move || fh.on(cpu(1)).free(Pfn::new(block + 64), Order::new(6).unwrap()).unwrap(),
+            move || {
+                fh.hold(&fh.zones[0], 1).collect(4);
+            }
+        ]);
+        settled(fh, 512 - 129);
+        assert_eq!(fh.on(cpu(0)).alloc(request(7)).map(|pfn| pfn.get() % 512), Ok(0));
+    });
+}

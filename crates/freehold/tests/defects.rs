@@ -1,0 +1,408 @@
+//! What an audit of an earlier core found, each as a history on the real functions: none of it can happen again.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use common::*;
+use freehold::{
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
+    SingleCpu, Watermarks, ZoneConfig,
+};
+
+/// Counts what it is asked for, and does something in the middle of a heavy barrier: what other CPUs do just then.
+struct Hook {
+    barriers: AtomicU64,
+    waits: AtomicU64,
+    late: AtomicU64,
+    armed: AtomicBool,
+    then: fn(&Freehold<'static, &'static Hook>),
+    allocator: OnceLock<&'static Freehold<'static, &'static Hook>>,
+}
+
+impl Platform for &'static Hook {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+    fn heavy_barrier(&self) {
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+        if self.armed.swap(false, Ordering::Relaxed) {
+            (self.then)(self.allocator.get().unwrap());
+        }
+    }
+    fn relax(&self) {
+        // With one thread, whoever waits once waits for ever.
+        assert!(self.waits.fetch_add(1, Ordering::Relaxed) < 1000, "somebody waits");
+    }
+    fn late_double_free(&self, _: Pfn) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Hook {
+    fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+    }
+    fn barriers(&self) -> u64 {
+        self.barriers.load(Ordering::Relaxed)
+    }
+    fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
+    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
+}
+
+fn hooked(
+    cpus: u16,
+    mib: u64,
+    then: fn(&Freehold<'static, &'static Hook>),
+) -> &'static Freehold<'static, &'static Hook> {
+    let hook: &'static Hook = Box::leak(Box::new(Hook {
+        barriers: AtomicU64::new(0),
+        waits: AtomicU64::new(0),
+        late: AtomicU64::new(0),
+        armed: AtomicBool::new(false),
+        then,
+        allocator: OnceLock::new(),
+    }));
+    let memory = [range(512, mib * MIB)];
+    let fh = Box::leak(Box::new(build(&Config::new(cpus, &[plain(&memory)]), hook)));
+    assert!(hook.allocator.set(fh).is_ok());
+    fh
+}
+
+/// Where the tests' hooks find what they are to free.
+static BLOCK: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() {
+    let fh = hooked(3, 64, |fh| {
+        fh.cpu_offline(cpu(0)).unwrap();
+        fh.on(cpu(2)).free(Pfn::new(BLOCK.load(Ordering::Relaxed)), Order::PAGEBLOCK).unwrap();
+        fh.cpu_offline(cpu(2)).unwrap();
+    });
+    let owner = fh.own(cpu(1)).unwrap();
+    let its = owner.alloc(unmovable(3)).unwrap();
+    let frame = |n: u64| Pfn::new(its.get() + n);
+    let mut blocks = Vec::new();
+    while let Ok(pfn) = fh.on(cpu(2)).alloc(movable(9)) {
+        blocks.push(pfn);
+    }
+    let mut frames = Vec::new();
+    while let Ok(pfn) = fh.on(cpu(2)).alloc(movable(0)) {
+        frames.push(pfn);
+    }
+    // Something in an owner's hand, so that a recall needs a barrier.
+    (0..4).for_each(|n| owner.free(frame(n), Order::ZERO).unwrap());
+    assert!(fh.cpu_holdings(cpu(1)).unwrap().0 > 0, "the owner has something in hand");
+    BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
+    fh.platform().arm();
+    let result = fh.on(cpu(0)).alloc(movable(5));
+    assert!(!fh.platform().armed.load(Ordering::Relaxed), "there was no recall");
+    assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(0) }));
+    assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0);
+    fh.validate().unwrap();
+    // What its owner frees goes where it belongs without waiting for anybody.
+    (4..8).for_each(|n| owner.free(frame(n), Order::ZERO).unwrap());
+    frames.iter().for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
+    blocks.iter().for_each(|&pfn| owner.free(pfn, Order::PAGEBLOCK).unwrap());
+    assert_eq!(fh.platform().waits(), 0);
+    assert_all_free(fh);
+}
+
+/// No hooks: one CPU goes and comes back while threads free through it.
+#[test]
+fn an_offline_cpu_has_nothing_in_hand_whoever_frees_through_it() {
+    let memory = [range(512, 64 * 512)];
+    let fh = build(&Config::new(3, &[plain(&memory)]), Membarrier::new());
+    let done = AtomicBool::new(false);
+    let rounds = if cfg!(miri) { 20 } else { 30_000 };
+    std::thread::scope(|scope| {
+        let (fh, done) = (&fh, &done);
+        for me in [0, 2] {
+            scope.spawn(move || {
+                let (here, there) = (fh.on(cpu(me)), fh.on(cpu(1)));
+                let mut n = 0u32;
+                while !done.load(Ordering::Relaxed) {
+                    n += 1;
+                    let o = if n % 4 == 0 { Order::ZERO } else { Order::PAGEBLOCK };
+                    let frames: Vec<Pfn> = (0..2).filter_map(|_| here.alloc(movable(o.get())).ok()).collect();
+                    for pfn in frames {
+                        if there.free(pfn, o).is_err() {
+                            here.free(pfn, o).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+        let mut worst = 0;
+        for _ in 0..rounds {
+            fh.cpu_offline(cpu(1)).unwrap();
+            for _ in 0..20 {
+                worst = worst.max(fh.cpu_holdings(cpu(1)).unwrap().0);
+                std::hint::spin_loop();
+            }
+            fh.cpu_online(cpu(1)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(worst, 0, "an offline CPU had frames in hand");
+    });
+    assert_all_free(&fh);
+}
+
+#[test]
+fn who_may_not_wait_asks_no_owner_for_a_barrier() {
+    let fh = hooked(2, 16, |_| ());
+    let owner = fh.own(cpu(0)).unwrap();
+    let frames: Vec<Pfn> = (0..100).map(|_| owner.alloc(movable(0)).unwrap()).collect();
+    let before = fh.platform().barriers();
+    // As an interrupt handler does on the CPU whose owner it has interrupted.
+    frames.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
+    let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
+    assert_eq!(fh.on(cpu(0)).alloc(no_lock), Err(AllocError::WouldBlock));
+    assert_eq!(fh.on(cpu(0)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]), Err(AllocError::WouldBlock));
+    assert_eq!(fh.platform().barriers(), before);
+    drop(owner);
+    assert_all_free(fh);
+}
+
+#[test]
+fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
+    // Within the walk's barrier every CPU's door is taken.
+    let fh = hooked(2, 16, |fh| {
+        let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
+        for c in [0, 1] {
+            assert_eq!(fh.on(cpu(c)).alloc(no_lock), Err(AllocError::WouldBlock));
+            assert_eq!(fh.on(cpu(c)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]), Err(AllocError::WouldBlock));
+        }
+        let first = Pfn::new(BLOCK_OF_FREES.load(Ordering::Relaxed));
+        let at = |n: u64| Pfn::new(first.get() + n);
+        fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+        fh.on(cpu(1)).free_bulk(&[at(1), at(2)]).unwrap();
+        fh.on(cpu(1)).free_range(range(at(3).get(), 509)).unwrap();
+        assert_eq!(fh.on(cpu(0)).free(first, Order::ZERO), Err(FreeError::DoubleFree { pfn: first }));
+    });
+    static BLOCK_OF_FREES: AtomicU64 = AtomicU64::new(0);
+    let owner = fh.own(cpu(0)).unwrap();
+    BLOCK_OF_FREES.store(owner.alloc(movable(9)).unwrap().get(), Ordering::Relaxed);
+    fh.platform().arm();
+    let _ = fh.validate();
+    assert!(!fh.platform().armed.load(Ordering::Relaxed));
+    assert_eq!(fh.platform().waits(), 0);
+    drop(owner);
+    assert_all_free(fh);
+}
+
+/// A free is visible where it is made: in whatever order two CPUs free frames of one word, the second free of one is seen
+/// by both, and no frame is handed out twice.
+#[test]
+fn a_frame_freed_by_another_cpu_is_not_freed_again() {
+    for before in 0..6u64 {
+        let fh = hooked(2, 16, |_| ());
+        let (a, b) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
+        let frames: Vec<Pfn> = (0..64).map(|_| a.alloc(movable(0)).unwrap()).collect();
+        // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has ended.
+        (0..before).for_each(|n| a.free(frames[n as usize], Order::ZERO).unwrap());
+        for &pfn in &frames[10..14] {
+            b.free(pfn, Order::ZERO).unwrap();
+            let error = FreeError::DoubleFree { pfn };
+            let double = Err(error);
+            assert_eq!(a.free(pfn, Order::ZERO), double);
+            assert_eq!(b.free(pfn, Order::ZERO), double);
+            assert_eq!(fh.on(cpu(0)).free(pfn, Order::ZERO), double);
+            assert_eq!(a.free_bulk(&[pfn]).unwrap_err().error, error);
+            assert_eq!(b.free_range(range(pfn.get(), 1)), double);
+        }
+        let mut out: Vec<u64> = (0..1000).map(|_| a.alloc(movable(0)).unwrap().get()).collect();
+        out.extend((0..1000).map(|_| b.alloc(movable(0)).unwrap().get()));
+        let in_use = frames.iter().enumerate().filter(|&(n, _)| n as u64 >= before && !(10..14).contains(&n));
+        out.extend(in_use.map(|(_, pfn)| pfn.get()));
+        out.sort_unstable();
+        assert!(out.windows(2).all(|pair| pair[0] != pair[1]), "a frame was handed out twice");
+        assert_eq!(fh.totals().late_double_frees, 0);
+    }
+}
+
+/// No bit of a frame's number is used for anything else. On 32-bit targets an index must not lose its upper half either.
+#[test]
+fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
+    let fh = hooked(2, 16, |_| ());
+    let owner = fh.own(cpu(0)).unwrap();
+    let frames: Vec<Pfn> = (0..600).map(|_| owner.alloc(movable(0)).unwrap()).collect();
+    let block = owner.alloc(movable(9)).unwrap();
+    // Every place that a frame of it can have been in lately.
+    owner.free(block, Order::PAGEBLOCK).unwrap();
+    assert_eq!(owner.alloc(movable(9)), Ok(block));
+    owner.free(frames[5], Order::ZERO).unwrap();
+    let again = owner.alloc(movable(0)).unwrap();
+    for shift in 24..64 {
+        for pfn in [frames[0], again, frames[599], block] {
+            for wrong in [pfn.get() | 1 << shift, pfn.get().wrapping_sub(1 << shift), !pfn.get()].map(Pfn::new) {
+                let out = Err(FreeError::OutOfZone { pfn: wrong });
+                assert_eq!(owner.free(wrong, Order::ZERO), out);
+                assert_eq!(fh.on(cpu(1)).free(wrong, Order::ZERO), out);
+                assert!(owner.free(wrong, Order::PAGEBLOCK).is_err());
+                assert!(owner.free_bulk(&[wrong]).is_err());
+                assert!(FrameRange::new(wrong, 1).is_none_or(|range| owner.free_range(range).is_err()));
+                assert_eq!((fh.zone_of(wrong), fh.holder_of(wrong)), (None, None));
+            }
+        }
+    }
+    owner.free(again, Order::ZERO).unwrap();
+    frames.iter().filter(|&&pfn| pfn != frames[5]).for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
+    owner.free(block, Order::PAGEBLOCK).unwrap();
+    drop(owner);
+    assert_all_free(fh);
+}
+
+#[test]
+fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
+    const GIB: u64 = 1 << 18;
+    let memory = [range(0, 4 * GIB)];
+    let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
+    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config { extra_ranges: 4, ..Config::new(1, &[zone]) }, SingleCpu);
+    let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
+    let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
+    // More often than there may be such blocks at a time.
+    for round in 0..4 * GIB / 100 / 512 + 5 {
+        let mut held = Vec::new();
+        for o in [18, 14, 9, 2, 0] {
+            while let Ok(pfn) = fh.alloc(movable(o)) {
+                held.push((pfn, order(o)));
+            }
+        }
+        let pfn = fh.alloc(unmovable(3).flags(flags)).unwrap();
+        assert_eq!(reserved(), 1, "round {round}");
+        held.into_iter().for_each(|(pfn, order)| fh.free(pfn, order).unwrap());
+        fh.free(pfn, order(3)).unwrap();
+        fh.drain_all();
+        let block = range(pfn.get() & !511, 512);
+        fh.remove_memory(block).unwrap();
+        assert_eq!(reserved(), 0, "round {round}");
+        fh.add_memory(block).unwrap();
+    }
+    assert_all_free(&fh);
+}
+
+#[test]
+fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
+    let fh = machine(1, 64);
+    let pfn = fh.alloc(movable(0)).unwrap();
+    let result =
+        catch_unwind(AssertUnwindSafe(|| fh.alloc_contig_range(range(512, 512 * 20), |_| panic!("the user's"))));
+    assert!(result.is_err());
+    fh.free(pfn, Order::ZERO).unwrap();
+    fh.validate().unwrap();
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
+    assert_eq!(blocks.len(), 32);
+    blocks.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+    fh.alloc_contig_range(range(512, 512 * 20), |_| false).unwrap();
+    fh.free_range(range(512, 512 * 20)).unwrap();
+    fh.remove_memory(range(512, 512)).unwrap();
+    fh.add_memory(range(512, 512)).unwrap();
+    assert_all_free(&fh);
+}
+
+#[test]
+fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
+    let fh = hooked(3, 64, |_| panic!("the host's"));
+    let owner = fh.own(cpu(2)).unwrap();
+    fh.platform().arm();
+    let result = catch_unwind(AssertUnwindSafe(|| fh.cpu_offline(cpu(2))));
+    assert!(result.is_err());
+    // Of CPU 2 nothing is promised any more; CPU 1 can go and come.
+    fh.cpu_offline(cpu(1)).unwrap();
+    fh.cpu_online(cpu(1)).unwrap();
+    std::mem::forget(owner);
+}
+
+#[test]
+fn whole_cma_blocks_serve_order_9_wherever_they_are() {
+    let memory = [range(0, 128 * MIB)];
+    let zone = ZoneConfig { cma: &memory, ..plain(&memory) };
+    for doors in 0..2 {
+        let fh = build(&Config::new(2, &[zone]), SingleCpu);
+        let request = |o| movable(o).flags(AllocFlags::CMA);
+        for c in [0, doors] {
+            let pfn = fh.on(cpu(c)).alloc(request(0)).unwrap();
+            fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
+        }
+        let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(request(9)).ok()).collect();
+        assert_eq!(blocks.len(), 64);
+        blocks.into_iter().for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
+        assert_all_free(&fh);
+    }
+}
+
+#[test]
+fn counters_read_while_an_owner_works_are_never_absurd() {
+    let memory = [range(512, 64 * MIB)];
+    let fh = build(&Config::new(2, &[plain(&memory)]), Membarrier::new());
+    let reads = AtomicU32::new(0);
+    let enough = if cfg!(miri) { 10 } else { 200_000 };
+    std::thread::scope(|scope| {
+        let (fh, reads) = (&fh, &reads);
+        scope.spawn(move || {
+            let owner = fh.own(cpu(0)).unwrap();
+            while reads.load(Ordering::Relaxed) < enough {
+                let frames: Vec<Pfn> = (0..700).map(|_| owner.alloc(movable(0)).unwrap()).collect();
+                frames.into_iter().for_each(|pfn| owner.free(pfn, Order::ZERO).unwrap());
+                owner.tick().unwrap();
+            }
+        });
+        while reads.fetch_add(1, Ordering::Relaxed) < enough {
+            let stats = fh.cpu_stats(cpu(0)).unwrap();
+            let absurd = 1 << 60;
+            assert!(stats.local_frees < absurd && stats.remote_frees < absurd && stats.total_allocs() < absurd);
+            if reads.load(Ordering::Relaxed) % 64 == 0 {
+                assert!(fh.totals().cpus.local_frees < absurd);
+                assert!(fh.zone_stats(0).unwrap().free <= 64 * MIB);
+            }
+        }
+    });
+    assert_all_free(&fh);
+}
+
+/// Frames of a block with holes are freed while the memory before it comes and goes, so that the note of where it is
+/// becomes part of another one and its own again.
+#[test]
+fn a_right_free_is_no_hole_while_memory_comes_and_goes_beside_it() {
+    let memory = [range(512, 3 * 512), range(6 * 512, 512 + 100)];
+    let zone = ZoneConfig { span: range(512, 7 * 512), ..plain(&memory) };
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[zone]) }, Membarrier::new());
+    let (between, holey) = (range(4 * 512, 2 * 512), range(7 * 512, 100));
+    let done = AtomicBool::new(false);
+    let rounds = if cfg!(miri) { 5 } else { 4_000 };
+    fh.alloc_contig_range(holey, |_| false).unwrap();
+    std::thread::scope(|scope| {
+        let (fh, done) = (&fh, &done);
+        let freer = scope.spawn(move || {
+            let on = fh.on(cpu(1));
+            while !done.load(Ordering::Relaxed) {
+                (holey.start.get()..holey.end.get()).for_each(|pfn| on.free(Pfn::new(pfn), Order::ZERO).unwrap());
+                let request = Request::new(Order::ZERO, Migratetype::Movable).from(holey.start).below(holey.end);
+                (0..holey.len()).for_each(|_| assert!(on.alloc(request).is_ok()));
+            }
+        });
+        for _ in 0..rounds {
+            if freer.is_finished() {
+                break;
+            }
+            fh.add_memory(between).unwrap();
+            // Single frames of the other thread may be in it for a moment.
+            while fh.remove_memory(between).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        freer.join().unwrap();
+    });
+    fh.on(cpu(0)).free_range(holey).unwrap();
+    assert_all_free(&fh);
+}
