@@ -502,7 +502,6 @@ impl<'a> Player<'a> {
     }
 
     fn finish(mut self) {
-        self.fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
         let used: Vec<u64> = (0..self.frames.len() as u64).filter(|&f| self.is_used(f)).collect();
         for (i, pfn) in used.into_iter().enumerate() {
             self.free_one(On { cpu: (i / 700) as u16 % CPUS, owner: true }, pfn);
@@ -521,11 +520,7 @@ fn play(zones: &[ZoneConfig<'_>], nodes: &[NodeId], barrier: bool, steps: &[Step
     let config = Config { extra_ranges: 4, cpu_nodes: nodes, ..Config::new(CPUS, zones) };
     let fh = build(&config, &host);
     let mut player = Player::new(&fh, &host, zones);
-    let loud = std::env::var_os("FREEHOLD_HISTORY").is_some();
     for step in steps {
-        if loud {
-            eprintln!("{step:?}");
-        }
         player.step(step);
         player.check();
     }
