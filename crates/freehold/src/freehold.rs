@@ -246,6 +246,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for zone in self.zones {
             let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
             zone.keep.set((a_group / 64).clamp(1, 8) as u32);
+            // A CPU has up to six blocks in use: for single frames and for runs, of three types.
+            zone.spread.set(zone.blocks() / online >= 128);
         }
     }
 

@@ -232,7 +232,9 @@ impl<P: Platform> Inside<'_, '_, P> {
     /// Any free that does not go into the hand. Leaves the CPU.
     #[inline(never)]
     fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // A CPU that has gone offline since it was looked at must not have anything in hand.
         let done = match order.get() {
+            _ if !self.cpu.online.get() => false,
             0 => self.free_frame_to_word(pfn.get()),
             6..=8 => self.free_words(pfn.get(), 1 << (order.get() - 6)),
             9 => self.fh.free_whole_block(&self, pfn),
@@ -244,7 +246,6 @@ impl<P: Platform> Inside<'_, '_, P> {
     #[cold]
     #[inline(never)]
     fn free_slower(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // A CPU that has gone offline since it was looked at must not have anything in hand.
         let inside = Some(&self).filter(|inside| inside.cpu.online.get());
         self.fh.free_chunk(inside, pfn, order)
     }

@@ -119,25 +119,32 @@ impl Lists {
     }
 
     /// The next block of that type to take a run of `class` from: the fullest that has one, and among those of a list the
-    /// one whose turn it is. The smallest class of a bucket, so that larger runs stay.
+    /// one at its head. The smallest class of a bucket, so that larger runs stay.
     pub(crate) fn fullest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
-        (0..BUCKETS).find_map(|bucket| self.turn(map, migratetype, bucket, class))
+        (0..BUCKETS).find_map(|bucket| self.head(map, migratetype, bucket, class))
     }
 
     /// The same, but the emptiest.
     pub(crate) fn emptiest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
-        (0..BUCKETS).rev().find_map(|bucket| self.turn(map, migratetype, bucket, class))
+        (0..BUCKETS).rev().find_map(|bucket| self.head(map, migratetype, bucket, class))
     }
 
-    fn turn(&self, map: &FrameMap<'_>, migratetype: usize, bucket: usize, class: u8) -> Option<Index> {
+    /// The block that is at the head of its list goes to the end of it: the next CPU gets another one.
+    pub(crate) fn take_turn(&self, map: &FrameMap<'_>, index: Index) {
+        let links = map.links(index);
+        let head = &self.heads[usize::from(links.list.get()).min(PARTLY)];
+        if head.get() == index.get() {
+            head.set(links.next.get());
+        }
+    }
+
+    fn head(&self, map: &FrameMap<'_>, migratetype: usize, bucket: usize, class: u8) -> Option<Index> {
         let filled = u32::from(self.filled[migratetype][bucket].get()) & (!0 << class);
         if filled == 0 {
             return None;
         }
         let list = (migratetype * BUCKETS + bucket) * CLASSES + filled.trailing_zeros() as usize;
-        let index = map.index(self.heads[list].get())?;
-        self.heads[list].set(map.links(index).next.get());
-        Some(index)
+        map.index(self.heads[list].get())
     }
 
     /// Any partly free block.

@@ -262,6 +262,11 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             let words = self.words(index);
             let whole = migratetype < HIGH_ATOMIC && class_of(&words) == CLASS_WHOLE;
             if !whole && crate::block::words::find_run(&words, order).is_some() {
+                // Where memory is plenty each CPU has a block of its own in use, so that they do not share a line of words;
+                // where it is not, sharing one leaves more of the others to become whole.
+                if self.zone.spread.get() {
+                    lists.take_turn(&self.fh.map, index);
+                }
                 return Some(index);
             }
             // Less than the list says, or more: it moves to where it belongs, so that it is looked at in vain once only.

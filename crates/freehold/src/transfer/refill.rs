@@ -115,19 +115,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A partly free block of any other group, whose turn it is: the emptiest, so that the fullest may become full there.
     fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want) -> Option<Index> {
         let groups = zone.groups.len() as u16;
-        (1..groups).find_map(|step| {
-            let other = (mine - 1 + step) % groups + 1;
-            let stock = zone.stock(other);
-            // A glance first: most groups have none.
-            if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
-                return None;
-            }
-            self.adopt_partial(zone, other, mine, want)
-        })
+        (1..groups).find_map(|step| self.adopt_partial(zone, (mine - 1 + step) % groups + 1, mine, want))
     }
 
     /// A partly free block of group `from` becomes one of group `mine`.
     fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want) -> Option<Index> {
+        // A glance first: most have none.
+        let stock = zone.stock(from);
+        if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
+            return None;
+        }
         let index = {
             let held = self.hold_for(zone, from, want.flags)?;
             held.collect(COLLECT);

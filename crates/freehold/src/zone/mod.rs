@@ -44,6 +44,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) group_size: u16,
     /// Whole blocks that a group keeps.
     pub(crate) keep: AtomicU32,
+    /// Each CPU has blocks of its own in use.
+    pub(crate) spread: AtomicBool,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
     /// HIGHATOMIC blocks there are.
@@ -85,6 +87,7 @@ impl<'m> Zone<'m> {
             groups: parts.groups,
             group_size,
             keep: AtomicU32::new(1),
+            spread: AtomicBool::new(false),
             managed: zero(),
             high_atomic_blocks: zero(),
             cma_blocks: zero(),
