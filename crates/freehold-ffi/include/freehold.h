@@ -595,6 +595,10 @@ typedef struct freehold_config {
      * How many pieces of memory may be added at run time, over all zones.
      */
     uint16_t extra_ranges;
+    /**
+     * CPUs that hold blocks together; 0: as many as usually share a cache.
+     */
+    uint16_t group;
 } freehold_config;
 
 /**
@@ -891,17 +895,17 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free;
     /**
-     * Of these, in the zone's own hand.
+     * Of these, in the zone's own blocks.
      */
     uint64_t free_in_zone;
+    /**
+     * Of these, in groups' blocks.
+     */
+    uint64_t free_in_groups;
     /**
      * Of these, in CPUs' hands.
      */
     uint64_t free_in_cpus;
-    /**
-     * Of these, freed by somebody else than the holder and not collected yet.
-     */
-    uint64_t free_uncollected;
     /**
      * Free frames in CMA blocks.
      */
@@ -919,11 +923,15 @@ typedef struct freehold_zone_stats {
      */
     uint64_t blocks_by_type[FREEHOLD_MIGRATETYPES];
     /**
-     * Blocks held by the zone, isolations included.
+     * Blocks of the zone itself, isolations included.
      */
     uint64_t blocks_in_zone;
     /**
-     * Blocks held by CPUs.
+     * Blocks of groups.
+     */
+    uint64_t blocks_in_groups;
+    /**
+     * Whole blocks that CPUs keep.
      */
     uint64_t blocks_in_cpus;
     /**
@@ -942,6 +950,10 @@ typedef struct freehold_zone_stats {
      * Times the zone lock was taken.
      */
     uint64_t lock_acquisitions;
+    /**
+     * Times the locks of its groups were taken.
+     */
+    uint64_t group_lock_acquisitions;
     /**
      * Steps of work done under it.
      */
@@ -966,18 +978,6 @@ typedef struct freehold_zone_stats {
      * Chunks taken out of larger free runs under the lock.
      */
     uint64_t splits;
-    /**
-     * Blocks whose remote frees were collected under the lock.
-     */
-    uint64_t collected_blocks;
-    /**
-     * Frames so collected.
-     */
-    uint64_t collected_frames;
-    /**
-     * Double frees that only the collection saw.
-     */
-    uint64_t late_double_frees;
 } freehold_zone_stats;
 
 /**
@@ -1026,21 +1026,9 @@ typedef struct freehold_cpu_stats {
      */
     uint64_t drained_frames;
     /**
-     * Blocks taken from other CPUs.
+     * Times it asked all other CPUs for what they had in hand.
      */
-    uint64_t steals;
-    /**
-     * Blocks whose remote frees were collected.
-     */
-    uint64_t collected_blocks;
-    /**
-     * Frames so collected.
-     */
-    uint64_t collected_frames;
-    /**
-     * Double frees that only the collection or the publication saw.
-     */
-    uint64_t late_double_frees;
+    uint64_t recalls;
 } freehold_cpu_stats;
 
 /**
@@ -1056,9 +1044,17 @@ typedef struct freehold_totals {
      */
     uint64_t unattributed_frees;
     /**
+     * Double frees that no call could see.
+     */
+    uint64_t late_double_frees;
+    /**
      * Zone-lock acquisitions over all zones.
      */
     uint64_t lock_acquisitions;
+    /**
+     * Acquisitions of groups' locks.
+     */
+    uint64_t group_lock_acquisitions;
     /**
      * Steps of work under zone locks.
      */
@@ -1086,8 +1082,8 @@ void freehold_config_init(struct freehold_config *config,
                           size_t zone_count);
 
 /**
- * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 256
- * for each 2 MiB of memory (0.0122 %), in whole sections of 128 MiB, and about 3 KiB for each CPU and zone.
+ * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 112
+ * for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few KiB for each CPU and group of CPUs.
  *
  * Thread safety: any thread, at any time.
  */

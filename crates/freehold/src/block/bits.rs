@@ -24,6 +24,15 @@ pub(crate) const fn runs(word: u64, order: u32) -> u64 {
     starts & ALIGNED[order as usize]
 }
 
+/// Which of these starts of runs of `2^order` bits to take, at least one and `order` at most 5: the lowest one that is not
+/// half of a run twice as long, or the lowest.
+#[inline(always)]
+pub(crate) const fn best_start(starts: u64, order: u32) -> u32 {
+    let lower = starts & starts >> (1 << order) & ALIGNED[order as usize + 1];
+    let lone = starts & !(lower | lower << (1 << order));
+    if lone != 0 { lone.trailing_zeros() } else { starts.trailing_zeros() }
+}
+
 /// A word with `len` bits set from `start` on; `start + len` is at most 64.
 #[inline]
 pub(crate) const fn mask(start: u32, len: u32) -> u64 {
@@ -103,6 +112,15 @@ mod tests {
                 assert_eq!(largest_run(w), largest);
             }
         }
+    }
+
+    #[test]
+    fn the_start_taken_is_of_a_lone_run_if_there_is_one() {
+        // Frames 0 to 3 and 6 are free: of the single ones 6, of the pairs none is alone.
+        assert_eq!(best_start(runs(0b100_1111, 0), 0), 6);
+        assert_eq!(best_start(runs(0b100_1111, 1), 1), 0);
+        assert_eq!(best_start(runs(0b11_1111, 1), 1), 4);
+        assert_eq!(best_start(1 << 32, 5), 32);
     }
 
     #[test]

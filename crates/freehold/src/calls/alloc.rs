@@ -70,7 +70,7 @@ impl CpuState<'_> {
         if starts == 0 {
             return None;
         }
-        let start = starts.trailing_zeros();
+        let start = bits::best_start(starts, order);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
@@ -385,13 +385,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let offset = self.fh.claim(index, want.order)?;
             return Some(self.fh.map.base(index) + offset as u64);
         }
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        // CPUs that share a block begin at different words.
-        for step in 0..WORDS {
-            let w = (step + self.id.index()) % WORDS;
-            if bits::runs(line.word(w), want.order) == 0 || head.is_leased(w) {
-                continue;
-            }
+        // Others may take a word meanwhile, but each time that is one chance less.
+        for _ in 0..WORDS {
+            let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
             match want.purpose() {
@@ -401,6 +397,29 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Some(pfn);
         }
         None
+    }
+
+    /// The word of a block to lease: one that has the run, that nobody leases, and whose own largest run is the smallest, so
+    /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
+    fn best_word(&self, index: Index, want: Want) -> Option<usize> {
+        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        let mut best = None;
+        for step in 0..WORDS {
+            let w = (step + self.id.index()) % WORDS;
+            let word = line.word(w);
+            if bits::runs(word, want.order) == 0 || head.is_leased(w) {
+                continue;
+            }
+            let largest = bits::largest_run(word);
+            if best.is_none_or(|(least, _)| largest < least) {
+                best = Some((largest, w));
+            }
+            // Nothing fits better.
+            if largest == Some(want.order) {
+                break;
+            }
+        }
+        best.map(|(_, w)| w)
     }
 
     /// A whole block of a zone: from the group, from the zone, from other groups; or a CMA block's words.

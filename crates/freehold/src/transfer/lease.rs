@@ -169,7 +169,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if starts == 0 {
             return None;
         }
-        let start = starts.trailing_zeros();
+        let start = bits::best_start(starts, order);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(lease.key() * 64 + u64::from(start))
     }
