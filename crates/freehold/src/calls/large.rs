@@ -91,7 +91,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // There was room for it when the memory was added.
         let Some(index) = self.map.locate_block(number) else { return };
         zone.make_present(self.map.head(index));
-        self.map.links(index).list.set(NO_LIST);
+        // In this order: a whole block on no list is taken for one that was freed just now.
         self.take_block(index, migratetype, ZONE_GROUP);
+        self.map.links(index).list.set(NO_LIST);
     }
 }

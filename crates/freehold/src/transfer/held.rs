@@ -154,6 +154,15 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
     }
 
+    /// The same for a block that was handed over before this lock was taken: a free may have announced it and somebody else
+    /// filed it meanwhile, and a third one may have taken it further.
+    pub(crate) fn file_if_ours(&self, index: Index) {
+        let tag = self.fh.map.head(index).tag.get();
+        if tag.state() == SPLIT && tag.group() == self.group && tag.zone() == usize::from(self.zone.id) {
+            self.file(index);
+        }
+    }
+
     /// Makes a split block whole, if no word of it is leased and all are full. `false` where that is not so; nothing has
     /// changed then.
     fn retire(&self, index: Index) -> bool {

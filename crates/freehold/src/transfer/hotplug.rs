@@ -130,13 +130,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn leave_to_zone(&self, zone: &'m Zone<'m>, group: u16) {
         for index in self.map.all() {
             let tag = &self.map.head(index).tag;
-            loop {
+            let ours = |now: Tag| {
+                let there = now.state() == SPLIT || now.state() == TAKEN;
+                there && now.zone() == usize::from(zone.id) && now.group() == group
+            };
+            while ours(tag.get()) {
+                let held = self.hold(zone, group);
+                // Once more under the lock: somebody may have taken it over, and listed it elsewhere.
                 let now = tag.get();
-                let ours = now.state() == SPLIT || now.state() == TAKEN;
-                if !ours || now.zone() != usize::from(zone.id) || now.group() != group {
+                if !ours(now) {
                     break;
                 }
-                let held = self.hold(zone, group);
                 held.unlist(index);
                 // By an exchange: a block in use may be freed at this moment.
                 if tag.exchange(now, now.with_group(ZONE_GROUP)) {

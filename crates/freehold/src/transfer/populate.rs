@@ -148,7 +148,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             held.hand_over(index, ZONE_GROUP);
             let zone = held.zone;
             drop(held);
-            self.hold(zone, ZONE_GROUP).file(index);
+            self.hold(zone, ZONE_GROUP).file_if_ours(index);
         }
     }
 }

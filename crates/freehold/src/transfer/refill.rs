@@ -14,7 +14,7 @@
 use super::held::Held;
 use crate::block::FRAMES;
 use crate::block::layout::Index;
-use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag, ZONE_GROUP};
+use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, ZONE_GROUP};
 use crate::block::words::count_of;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -140,7 +140,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         };
         // Frees announce it to this group from now on. Nobody else can reach it by a list.
         let held = self.fh.hold(zone, mine);
-        held.file(index);
+        held.file_if_ours(index);
         (self.fh.map.head(index).tag.get().state() == SPLIT).then_some(index)
     }
 
@@ -154,7 +154,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Near the min mark the zone keeps its blocks and serves one request at a time, whatever marks that one has.
             if zone.allows(FRAMES as u64, want.flags & AllocFlags::NO_WATERMARKS, false) {
                 index = held.take_whole(want.migratetype);
-                index.inspect(|&index| held.hand_over(index, mine));
+                // On its way it is in this CPU's hand: the group would take it for one that was freed just now.
+                index.inspect(|&index| held.hand_over(index, IN_HAND));
             }
             index?;
         }
@@ -193,7 +194,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.fh.map.head(index).tag.set(tag.with_group(mine));
                 drop(held);
                 zone.counters.fallbacks.add_shared(1);
-                self.fh.hold(zone, mine).file(index);
+                self.fh.hold(zone, mine).file_if_ours(index);
                 self.cursors(z).set(want.purpose(), want.migratetype, index.get());
                 return Some(index);
             }
