@@ -76,7 +76,7 @@ static void configurations(void)
     CHECK(error.pfn == 512 && size == 1);
     memory[1].start = 1024;
     OK(freehold_metadata_size(&config, &size, &error));
-    CHECK(size > 256 * 64);
+    CHECK(size > 112 * 64);
 
     freehold_config_init(&config, 0, zones, 1);
     FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_CONFIG_CPUS);

@@ -20,7 +20,7 @@ static void scribble_and_call(char *metadata, size_t size, const freehold_alloca
     setrlimit(RLIMIT_CORE, &no_core);
     /* The allocator's own handle comes first and is what finds the rest; the tables behind it are scribbled on. */
     memset(metadata + handle, 0x7f, size - handle);
-    freehold_zone_of(allocator, 0x1000);
+    freehold_blocks_held(allocator, 0);
 }
 
 int main(void)
@@ -38,6 +38,11 @@ int main(void)
     freehold_allocator *allocator;
     OK(freehold_new(&config, metadata, size, NULL, &allocator, &error));
     CHECK(freehold_zone_of(allocator, 0x1000) == 0);
+    /* The tables of a section are there once something of it is used. */
+    freehold_request request;
+    memset(&request, 0, sizeof request);
+    uint64_t pfn;
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
     const size_t handle = (size_t)((char *)allocator - metadata) + 1024;
     CHECK(handle < size);
 

@@ -106,11 +106,12 @@ fn a_counted_handle_keeps_its_arena() {
     drop(arena);
     frames.fill(1);
     let (a, b) = frames.split(1).unwrap();
-    drop(a);
     assert!(weak.upgrade().is_some());
-    let merged = b.merge(Frames::new(weak.upgrade().unwrap(), 1).unwrap());
-    // The frame in front of it was free again: the lowest comes first.
-    drop(merged.unwrap());
+    let (b, c) = b.split(1).unwrap();
+    drop(c);
+    assert!(weak.upgrade().is_some());
+    // Each of them keeps it, and so does what they are together.
+    drop(a.merge(b).unwrap());
     assert!(weak.upgrade().is_none());
 }
 

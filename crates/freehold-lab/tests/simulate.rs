@@ -215,6 +215,9 @@ fn heavy_barriers_are_counted() {
     let config = MachineConfig::new(4096, 4);
     let barriers = engines::with_simulated(&spec("freehold"), &config, |engine| {
         engine.start();
+        // Something that CPU 1 has in hand.
+        let theirs = engine.alloc(freehold::CpuId::new(1), MOVABLE);
+        assert!(theirs.is_ok());
         let before = engine.heavy_barriers();
         let alloc = || engine.alloc(freehold::CpuId::new(0), MOVABLE);
         while alloc().is_ok() {}

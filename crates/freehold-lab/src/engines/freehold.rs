@@ -355,8 +355,9 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
         Marks { holds, steps, changes, ..Marks::default() }
     }
 
-    fn home(&self, pfn: Pfn) -> Option<CpuId> {
-        self.allocator.holder_of(pfn)
+    fn home(&self, _: Pfn) -> Option<CpuId> {
+        // A free goes into the block's own words, whoever has the block: what counts is who wrote them last.
+        None
     }
 
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {

@@ -25,6 +25,8 @@ use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Announced blocks looked at before one is chosen.
 pub(crate) const COLLECT: u32 = 6;
+/// Whole blocks that a group fetches beside the one it needs.
+const MORE: usize = 3;
 /// Whole blocks are few where there are fewer than one in so many.
 const FEW: u64 = 16;
 
@@ -146,7 +148,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
     fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
-        let mut index = None;
+        let (mut index, mut more) = (None, [None; MORE]);
         if !in_group {
             self.fh.prepare_whole(zone);
             let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
@@ -158,8 +160,19 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 index.inspect(|&index| held.hand_over(index, IN_HAND));
             }
             index?;
+            // Where there are plenty, a few more at once: the group will want them next, and gives back what it does not.
+            if zone.whole_blocks.get() * 2 > zone.blocks() && zone.blocks() / zone.groups.len() as u64 >= 256 {
+                for more in &mut more {
+                    *more = held.take_whole(want.migratetype);
+                    more.inspect(|&index| held.hand_over(index, IN_HAND));
+                }
+            }
         }
         let held = self.fh.hold(zone, mine);
+        for index in more.into_iter().flatten() {
+            held.hand_over(index, mine);
+            held.place_whole(index);
+        }
         let index = index.or_else(|| {
             let index = held.stock().lists.whole(&self.fh.map)?;
             held.unlist(index);
