@@ -384,7 +384,7 @@ fn frames_in_any_order_are_freed_as_the_fewest_runs() {
 fn many_areas_are_freed_with_one_flush() {
     let fh = frames(16, 1, SingleCpu);
     // An area of three pages may be two runs.
-    let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 200);
+    let vm = vmalloc(SoftMmu::<1>::new(), 6000, 600, 400);
     let starts: Vec<_> = (0..130).map(|_| vm.vmalloc(&fh, Layout::pages(3)).unwrap()).collect();
     vm.vfree_many(&fh, &starts[..128]).unwrap();
     assert_eq!(vm.mmu().stats().flushes, 1);

@@ -115,7 +115,7 @@ pub struct Machine<'a> {
     pcps: Vec<Lock>,
     /// Records of frames (kernel's designs).
     records: Lines,
-    /// For each block the holder's words, and those that others free into (freehold).
+    /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     words: Lines,
     remote: Lines,
     /// For each CPU the head of its list of remote frees.
@@ -169,7 +169,7 @@ impl<'a> Machine<'a> {
             zone: Lock::default(),
             pcps: vec![Lock::default(); cpus],
             records: Lines::new(records),
-            words: Lines::new(blocks),
+            words: Lines::new(blocks * 8),
             remote: Lines::new(blocks),
             inboxes: Lines::new(cpus as u64),
             gathered: vec![[(u64::MAX, 0); COMBINE]; cpus],
@@ -357,7 +357,7 @@ impl<'a> Machine<'a> {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
             // Read by whoever freed into the block since: the holder has to get it back to write it.
-            let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+            let from = self.words.touch(frame / 64, cpu);
             return self.transfer(cpu, from, self.costs.line);
         }
         let from = self.records.touch(frame * RECORD / LINE, cpu);
@@ -390,7 +390,7 @@ impl<'a> Machine<'a> {
                     time += self.transfer(cpu, from, self.costs.transfer);
                 }
             } else if home == cpu {
-                let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+                let from = self.words.touch(frame / 64, cpu);
                 time += self.transfer(cpu, from, self.costs.line);
             } else {
                 time += self.gather(cpu, home, frame);
@@ -413,7 +413,7 @@ impl<'a> Machine<'a> {
         if count > 1 {
             time += self.publish(cpu, holder, old / 8);
         }
-        let from = self.words.touch(frame / PAGEBLOCK_FRAMES, cpu);
+        let from = self.words.touch(frame / 64, cpu);
         if from == Some(holder) {
             // The holder allocates from it again, so it has collected what was published before.
             self.remote.touch(frame / PAGEBLOCK_FRAMES, holder);

@@ -25,6 +25,8 @@ use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Announced blocks looked at before one is chosen.
 pub(crate) const COLLECT: u32 = 6;
+/// Partly free blocks that a group fetches from the zone at a time.
+const PARTLY_FREE: usize = 6;
 /// Whole blocks that a group fetches beside the one it needs.
 const MORE: usize = 3;
 /// Whole blocks are few where there are fewer than one in so many.
@@ -127,23 +129,29 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
             return None;
         }
-        let index = {
+        let mut taken = [None; PARTLY_FREE];
+        {
             let held = self.hold_for(zone, from, want.flags)?;
-            held.collect(COLLECT);
-            let index = held.pick(want.migratetype, want.order, from != ZONE_GROUP)?;
-            let cma = want.migratetype == CMA;
-            let count = u64::from(self.fh.map.links(index).count.get());
-            if from == ZONE_GROUP && !zone.allows(count, want.flags & AllocFlags::NO_WATERMARKS, cma) {
-                return None;
+            held.collect(COLLECT / 2);
+            // One of another group; of the zone's own, which nobody uses, several in one hold.
+            let most = if from == ZONE_GROUP { PARTLY_FREE } else { 1 };
+            for taken in &mut taken[..most] {
+                let Some(index) = held.pick(want.migratetype, want.order, from != ZONE_GROUP) else { break };
+                let count = u64::from(self.fh.map.links(index).count.get());
+                let flags = want.flags & AllocFlags::NO_WATERMARKS;
+                if from == ZONE_GROUP && !zone.allows(count, flags, want.migratetype == CMA) {
+                    break;
+                }
+                held.unlist(index);
+                held.hand_over(index, mine);
+                *taken = Some(index);
             }
-            held.unlist(index);
-            held.hand_over(index, mine);
-            index
-        };
-        // Frees announce it to this group from now on. Nobody else can reach it by a list.
+        }
+        // Frees announce them to this group from now on. Nobody else can reach them by a list.
+        let first = taken[0]?;
         let held = self.fh.hold(zone, mine);
-        held.file_if_ours(index);
-        (self.fh.map.head(index).tag.get().state() == SPLIT).then_some(index)
+        taken.into_iter().flatten().for_each(|index| held.file_if_ours(index));
+        (self.fh.map.head(first).tag.get().state() == SPLIT).then_some(first)
     }
 
     /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
@@ -161,7 +169,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             index?;
             // Where there are plenty, a few more at once: the group will want them next, and gives back what it does not.
-            if zone.whole_blocks.get() * 2 > zone.blocks() && zone.blocks() / zone.groups.len() as u64 >= 256 {
+            let plenty = zone.blocks() / zone.groups.len() as u64 >= 256;
+            if plenty && zone.whole_blocks.get() * FEW > zone.blocks() {
                 for more in &mut more {
                     *more = held.take_whole(want.migratetype);
                     more.inspect(|&index| held.hand_over(index, IN_HAND));
