@@ -84,7 +84,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ready = self.cpu.leases.ready(Purpose::Frames, migratetype) != 0;
         let found = if ready { self.next_frame(migratetype) } else { None };
         let found = found.or_else(|| self.hinted_frame(migratetype));
-        let found = found.or_else(|| self.from_block_in_use(Want::plain(0, migratetype)));
+        let found = found.or_else(|| self.take_of_block_in_use(Want::plain(0, migratetype)));
         let pfn = Pfn::new(found?);
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
         Some(pfn)
@@ -94,7 +94,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = if order < 6 { self.next_run(migratetype, order) } else { None };
-        let pfn = Pfn::new(found.or_else(|| self.from_block_in_use(Want::plain(order, migratetype)))?);
+        let pfn = Pfn::new(found.or_else(|| self.take_of_block_in_use(Want::plain(order, migratetype)))?);
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(pfn)
     }
@@ -341,7 +341,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// From the block in use of the home zone.
     #[inline(never)]
-    fn from_block_in_use(&self, want: Want) -> Option<u64> {
+    fn take_of_block_in_use(&self, want: Want) -> Option<u64> {
         let zone = self.cpu.home_zone.get() as usize;
         let index = self.fh.map.index(self.cursors(zone).get(want.purpose(), want.migratetype))?;
         let tag = self.fh.map.head(index).tag.get();
