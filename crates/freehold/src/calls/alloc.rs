@@ -201,7 +201,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // What is in hand for other purposes, here and elsewhere.
         self.give_back_all();
-        let asked = self.outside(|| self.fh.recall(Some(self.id)));
+        let asked = self.outside(|| {
+            let asked = self.fh.recall(Some(self.id));
+            self.fh.collect_everywhere();
+            asked
+        });
         self.cpu.counters.recalls.add(u64::from(asked != 0));
         if !self.cpu.online.get() {
             // It went offline meanwhile: it may not lease anything.

@@ -34,7 +34,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Brings every wholly free block that a CPU or a group has to its zone. The caller is inside no CPU's state.
     pub(crate) fn fetch_wholes(&self) {
-        self.recall(None);
+        self.recall_and_collect();
         for zone in self.zones {
             for group in 1..=zone.groups.len() as u16 {
                 self.give_wholes(zone, group, 0);

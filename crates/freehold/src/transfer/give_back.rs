@@ -131,6 +131,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Each CPU's state is entered in turn. Takes time proportional to the blocks held.
     pub fn drain_all(&self) {
         self.recall_where(None, |_| true);
+        self.collect_everywhere();
         for zone in self.zones {
             for group in 1..=zone.groups.len() as u16 {
                 self.give_all(zone, group);

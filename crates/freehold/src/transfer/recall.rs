@@ -61,7 +61,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Ends all leases, and has every holder look at what was announced to it.
     pub(crate) fn recall_and_collect(&self) {
         self.recall(None);
-        for zone in self.zones {
+        self.collect_everywhere();
+    }
+
+    /// Has every holder look at what was announced to it. A block that has changed hands since it was announced waits with
+    /// its former holder, who sends it on: so everybody looks twice.
+    pub(crate) fn collect_everywhere(&self) {
+        for zone in self.zones.iter().chain(self.zones) {
             for group in 0..=zone.groups.len() as u16 {
                 if !zone.stock(group).inbox.is_empty() {
                     while self.hold(zone, group).collect(COLLECT) {}
