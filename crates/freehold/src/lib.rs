@@ -1,18 +1,28 @@
-//! A page-frame allocator in which each CPU owns whole pageblocks and every freed frame goes home.
+//! A page-frame allocator in which groups of CPUs own pageblocks, CPUs lease words of them, and every freed frame goes home.
 //!
 //! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]). Requests are for
 //! `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512 frames (2 MiB) form a **pageblock**,
 //! whose **migratetype** ([`Migratetype`]) says what kind of allocation it is meant for, so that frames which can never
 //! move do not end up scattered over all of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
-//! Here the pageblock is the only thing that ever changes hands: at any moment one **holder** has it, a CPU or the zone.
-//! Free frames are bits in their block, so neighbours are merged by being neighbours, an allocated frame carries no
-//! order, and splitting costs nothing. A CPU allocates and frees in its own blocks with plain loads and stores; a frame
-//! freed by somebody else is one atomic operation on its block, and comes home when the holder looks. Freeing never
-//! waits for a lock.
+//! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours, an allocated frame
+//! carries no order, and splitting costs nothing. The CPUs that share a cache hold blocks together, as a **group**; a CPU
+//! **leases** words of 64 frames and allocates and frees in them with plain loads and stores; any other free is one atomic
+//! operation on the frame's word, visible where it is made. Freeing never waits for a lock.
 //!
-//! No heap: the caller hands over the metadata memory, 256 bytes for each 2 MiB managed (128 KiB a GiB, 0.0122 %) and
-//! about 2.5 KiB for each CPU and zone.
+//! No heap: the caller hands over the metadata memory, 112 bytes for each 2 MiB managed (56 KiB a GiB, 0.0053 %), written
+//! section by section when first used, and a few KiB for each CPU and each group.
+//!
+//! | room | what |
+//! |---|---|
+//! | `types` | the words of the interface |
+//! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
+//! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
+//! | `group` | free lists and inbox of those that hold blocks together |
+//! | `zone` | the bitmap of whole blocks, watermarks |
+//! | `transfer` | the one way in which blocks and words change hands |
+//! | `calls` | allocating and freeing, through three doors to the same code |
+//! | `inspect` | statistics, and the walk that proves the invariants |
 //!
 //! ```
 //! use freehold::{Config, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, ZoneConfig};

@@ -58,8 +58,8 @@ pub trait Platform: Sync {
         let _ = pressure;
     }
 
-    /// A frame was freed twice in a way that the second call could not see (the first free was waiting in another
-    /// CPU's combining buffer, or both ran at the same moment). The frame is free once. May be called with locks held:
+    /// A frame was freed twice in a way that the second call could not see (both ran at the same moment, one of them by
+    /// the CPU that leases the frame's word). The frame is free once. May be called with locks held:
     /// record it, do not call the allocator.
     fn late_double_free(&self, pfn: Pfn) {
         let _ = pfn;

@@ -22,7 +22,7 @@
 //! held is free memory too: it is added to the largest free chunks.
 //!
 //! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
-//! part of it: see [`super::driver`].
+//! part of it: see the driver.
 
 use std::collections::VecDeque;
 

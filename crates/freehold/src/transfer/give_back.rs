@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
 //! | the last of a group's CPUs found that, one after the other | all the group has |
-//! | a group has more whole blocks than it keeps | half of what is above |
+//! | a group has more whole blocks than it keeps, at a tick | what is above |
 //! | a CPU goes offline, is drained or recalled | all it has |
 
 use crate::block::NONE;
