@@ -485,7 +485,34 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<P: Platform> Freehold<'_, P> {
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// An allocation that may not wait, while the CPU's state is not to be had: from blocks whose holder's lock is free. No
+    /// CPU counts it.
+    #[cold]
+    pub(crate) fn alloc_unseen(&self, cpu: crate::CpuId, request: &Request) -> Result<Pfn, AllocError> {
+        let (order, kind) = (u32::from(request.order.get()), request.migratetype as usize);
+        if !Migratetype::PCP.contains(&request.migratetype) {
+            return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
+        }
+        if order >= BLOCK_ORDER || request.is_limited() || request.align > request.order {
+            return Err(AllocError::WouldBlock);
+        }
+        let from = |z: usize, group: u16| {
+            let zone = &self.zones[z];
+            let held = self.try_hold(zone, group)?;
+            if group == ZONE_GROUP && !zone.allows(1 << order, request.flags, false) {
+                return None;
+            }
+            held.take_listed(kind, order)
+        };
+        let found = self
+            .zonelist(cpu.index(), request.node)
+            .find_map(|z| from(z, self.zones[z].group_of(cpu.index())).or_else(|| from(z, ZONE_GROUP)));
+        let pfn = Pfn::new(found.ok_or(AllocError::WouldBlock)?);
+        self.handed_out(pfn, request.order);
+        Ok(pfn)
+    }
+
     /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
     #[inline]
     pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {

@@ -99,7 +99,12 @@ macro_rules! calls {
         #[cold]
         #[inline(never)]
         fn alloc_special(&self, request: Request) -> Result<Pfn, AllocError> {
-            self.enter(request.flags)?.alloc_slow(&request)
+            match self.enter(request.flags) {
+                Ok(inside) => inside.alloc_slow(&request),
+                // Somebody else is inside, whom this caller may have interrupted.
+                Err(AllocError::WouldBlock) => self.fh.alloc_unseen(self.id, &request),
+                Err(error) => Err(error),
+            }
         }
 
         /// Frees `2^order` frames: any aligned part of what was allocated. Never waits.
