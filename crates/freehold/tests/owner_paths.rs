@@ -435,7 +435,8 @@ impl<'a> Player<'a> {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Alloc { on, kind, order, n, no_lock } => {
-                let flags = if no_lock { AllocFlags::NO_LOCK } else { AllocFlags::empty() };
+                // Through another door than the owner's it may be served past the CPU, which then does not count it.
+                let flags = if no_lock && on.owner { AllocFlags::NO_LOCK } else { AllocFlags::empty() };
                 let n = if order == 0 { n } else { n % 4 + 1 };
                 for _ in 0..n {
                     self.alloc(on, kind, order, flags);
