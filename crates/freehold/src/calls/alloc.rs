@@ -21,7 +21,7 @@
 //! moment come out once.
 
 use crate::block::layout::Index;
-use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
+use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
@@ -84,7 +84,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ready = self.cpu.leases.ready(Purpose::Frames, migratetype) != 0;
         let found = if ready { self.next_frame(migratetype) } else { None };
         let found = found.or_else(|| self.hinted_frame(migratetype));
-        let found = found.or_else(|| self.take_of_block_in_use(Want::plain(0, migratetype)));
+        let found = found.or_else(|| {
+            self.take_of_block_in_use(
+                self.cpu.home_zone.get() as usize,
+                self.cpu.home.get(),
+                Want::plain(0, migratetype),
+            )
+        });
         let pfn = Pfn::new(found?);
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
         Some(pfn)
@@ -94,7 +100,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = if order < 6 { self.next_run(migratetype, order) } else { None };
-        let pfn = Pfn::new(found.or_else(|| self.take_of_block_in_use(Want::plain(order, migratetype)))?);
+        let pfn = Pfn::new(found.or_else(|| {
+            self.take_of_block_in_use(
+                self.cpu.home_zone.get() as usize,
+                self.cpu.home.get(),
+                Want::plain(order, migratetype),
+            )
+        })?);
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(pfn)
     }
@@ -343,27 +355,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         pfn.map(Pfn::new)
     }
 
-    /// From the block in use of the home zone.
+    /// From the block in use of a zone, if `holder`, this CPU's group there, still has it.
     #[inline(never)]
-    fn take_of_block_in_use(&self, want: Want) -> Option<u64> {
-        let zone = self.cpu.home_zone.get() as usize;
-        let index = self.fh.map.index(self.cursors(zone).get(want.purpose(), want.migratetype))?;
+    fn take_of_block_in_use(&self, z: usize, holder: u32, want: Want) -> Option<u64> {
+        let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
         let tag = self.fh.map.head(index).tag.get();
-        let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == want.migratetype;
+        let fits = tag.holder() == holder && tag.migratetype() == want.migratetype;
         if fits { self.take_of(index, want) } else { None }
     }
 
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
-        let in_use = self.cursors(z).get(want.purpose(), want.migratetype);
-        if let Some(index) = self.fh.map.index(in_use) {
-            let tag = self.fh.map.head(index).tag.get();
-            let mine = self.fh.zones[z].group_of(self.id.index());
-            if tag.group() == mine && tag.zone() == z && tag.migratetype() == want.migratetype {
-                if let Some(pfn) = self.take_of(index, want) {
-                    return Some(pfn);
-                }
-            }
+        let zone = &self.fh.zones[z];
+        let holder = Tag::new(SPLIT, 0, zone.id, zone.group_of(self.id.index())).holder();
+        if let Some(pfn) = self.take_of_block_in_use(z, holder, want) {
+            return Some(pfn);
         }
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
