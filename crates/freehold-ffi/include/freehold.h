@@ -60,6 +60,12 @@
 #if !defined(FREEHOLD_FREESTANDING)
 #define FREEHOLD_HOSTED 1
 #endif
+/* clang calls its own stdbool.h an extension in strict C89. */
+#if defined(__clang__) && !defined(__cplusplus)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wc99-extensions"
+#define FREEHOLD_POP_DIAGNOSTICS
+#endif
 
 /**
  * "No such frame", wherever a frame number is returned.
@@ -2200,6 +2206,10 @@ const char *freehold_version(void);
 
 #endif  /* FREEHOLD_H */
 
+#ifdef FREEHOLD_POP_DIAGNOSTICS
+#pragma clang diagnostic pop
+#undef FREEHOLD_POP_DIAGNOSTICS
+#endif
 #if defined(FREEHOLD_FREESTANDING)
 /* To be brought by a program that links the library without std: told why, with `len` bytes of text and a zero behind
  * them, when the allocator has found a defect in itself. Must not return. */

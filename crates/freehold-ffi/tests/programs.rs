@@ -113,8 +113,9 @@ fn the_header_alone_in_every_dialect() {
         let language = if compiler.ends_with("++") { "c++" } else { "c" };
         let source = fresh(&format!("header-{compiler}")).join("header.c");
         for define in ["", "#define FREEHOLD_FREESTANDING\n"] {
-            let text =
-                format!("{define}#include <freehold.h>\nint main(void) {{ return (int)freehold_version_number(); }}\n");
+            let text = format!(
+                "{define}#include <freehold.h>\n#include <freehold.h>\nint main(void) {{ return (int)freehold_version_number(); }}\n"
+            );
             std::fs::write(&source, text).expect("a file");
             for dialect in dialects {
                 let mut command = Command::new(compiler);
