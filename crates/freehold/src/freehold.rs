@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, Carver};
 use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
 use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
@@ -232,16 +233,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// How many words each CPU may lease, and how many whole blocks each group keeps: all leases together are at most 1 %
-    /// of memory, but for one word a CPU, without which every allocation would be a compare-exchange on a line that all
-    /// CPUs share.
+    /// How many words each CPU may lease, and how many whole blocks each group keeps. A leased word keeps its block from
+    /// becoming whole, so all leases together are in at most 1 % of the blocks; but each CPU has two, since with one it
+    /// would change it between requests of two types or orders.
     pub(crate) fn compute_limits(&self) {
         let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
         let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
-        let words = managed / 100 / 64 / online;
+        let words = managed / FRAMES as u64 / 100 / online;
         for cpu in self.cpus {
             // Relaxed: read by its CPU at its next lease.
-            cpu.leases.set_limit(words.clamp(1, SLOTS as u64) as u32);
+            cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
         }
         for zone in self.zones {
             let a_group = zone.blocks() / zone.groups.len().max(1) as u64;

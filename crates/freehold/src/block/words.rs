@@ -115,8 +115,8 @@ impl Head {
     /// Whether somebody may have frames of the word in hand.
     #[inline(always)]
     pub(crate) fn is_leased(&self, w: usize) -> bool {
-        let lease = self.lease(w);
-        lease != 0 && lease & EMPTY == 0
+        // Neither nobody's, 0, nor with EMPTY, the top bit: one comparison for both.
+        self.lease(w).wrapping_sub(1) < EMPTY - 1
     }
 
     #[inline(always)]
@@ -151,12 +151,16 @@ impl Head {
         self.class.compare_exchange(CLASS_NONE, class, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether a put that left a word as `now` completed a run larger than the lists know of. `bits` are the frames put.
+    /// Whether a put that left a word as `now` completed a run larger than the lists know of, and nobody has announced the
+    /// block yet. `bits` are the frames put.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
-        // From order 6 on the runs are whole words: who lists the block looks at the others. An announced block has the
-        // highest class, so only a word that is full takes the long way in vain.
-        let order = u32::from(self.class()).min(6);
+        let class = self.class();
+        if class == CLASS_QUEUED {
+            return false;
+        }
+        // From order 6 on the runs are whole words: who lists the block looks at the others.
+        let order = u32::from(class).min(6);
         if now == !0 {
             return true;
         }
@@ -265,6 +269,13 @@ impl Line {
             }
         }
         false
+    }
+
+    /// Takes all of a word if all of it is there; for words that nobody leases.
+    #[inline(always)]
+    pub(crate) fn take_whole(&self, w: usize) -> bool {
+        // Acquire: pairs with the puts.
+        self.0[w % WORDS].compare_exchange(!0, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Takes these frames if they are there; returns those that were.

@@ -8,21 +8,11 @@
 //!
 //! A request fails only after all of these came to nothing on every zone it may use.
 //!
-//! **A single frame from the hand**, what holds at each step:
-//!
-//! | step | holds |
-//! |---|---|
-//! | entered | nobody else changes this CPU's leases |
-//! | `mask != 0` | the word's lease names this CPU; the lowest frame of `mask` is free and in nobody else's sight |
-//! | the word does not have the frame too | it was not freed twice unseen, so nobody else can come by it |
-//! | `mask` without it is stored | it is the caller's |
-//!
-//! Reading the word costs one load of a line that freers write; it is what makes a frame that two CPUs free at the same
-//! moment come out once.
+//! Steps 1 to 3 of single frames, and what other orders have in their place, are in [`short`](super::short).
 
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
-use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
@@ -45,81 +35,23 @@ pub(crate) enum Stage {
     LastResort,
 }
 
-impl CpuState<'_> {
-    /// A single frame of that type from the current lease. The hottest code there is: see the table above.
-    #[inline(always)]
-    pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
-        let lease = self.leases.current(migratetype);
-        let mask = lease.mask();
-        let frame = mask & mask.wrapping_neg();
-        // Nothing in hand, or a frame that was freed twice: the long way knows.
-        if frame & !lease.word() == 0 {
-            return None;
-        }
-        lease.set_mask(mask ^ frame);
-        self.counters.allocs[migratetype % 4][0].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
-    }
-
-    /// A run of order 1 to 5 of that type from the current lease for runs.
-    #[inline(always)]
-    pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let lease = self.leases.current_run(migratetype);
-        let mask = lease.mask();
-        let starts = bits::runs(mask & !lease.word(), order);
-        if starts == 0 {
-            return None;
-        }
-        let start = bits::best_start(starts, order);
-        lease.set_mask(mask & !bits::mask(start, 1 << order));
-        self.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
-    }
-}
-
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A single frame where the current lease has nothing: another lease, a hint, the next word of the block in use.
     #[inline]
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let ready = self.cpu.leases.ready(Purpose::Frames, migratetype) != 0;
-        let found = if ready { self.next_frame(migratetype) } else { None };
-        let found = found.or_else(|| self.hinted_frame(migratetype));
-        let found = found.or_else(|| {
-            self.take_of_block_in_use(
-                self.cpu.home_zone.get() as usize,
-                self.cpu.home.get(),
-                Want::plain(0, migratetype),
-            )
-        });
-        let pfn = Pfn::new(found?);
+        let found = self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype));
+        let found = found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
-        Some(pfn)
+        Some(found)
     }
 
     /// A run from another lease for runs, or of orders 6 to 8: from the block in use.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = if order < 6 { self.next_run(migratetype, order) } else { None };
-        let pfn = Pfn::new(found.or_else(|| {
-            self.take_of_block_in_use(
-                self.cpu.home_zone.get() as usize,
-                self.cpu.home.get(),
-                Want::plain(order, migratetype),
-            )
-        })?);
+        let found = found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(pfn)
-    }
-
-    /// A whole block that this CPU keeps.
-    #[inline(always)]
-    pub(crate) fn block_in_hand(&self, migratetype: usize) -> Option<Pfn> {
-        let kept = self.cpu.kept.iter().find(|kept| kept.get() != NONE)?;
-        let index = self.fh.map.index(kept.get())?;
-        kept.set(NONE);
-        self.cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
-        let group = (self.cpu.home.get() >> 8) as u16;
-        Some(Pfn::new(self.fh.take_block(index, migratetype, group)))
+        Some(found)
     }
 
     /// A request that any frames of ordinary blocks of its type will do for, after the current lease has been tried in vain.
@@ -131,14 +63,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         migratetype: Migratetype,
         flags: AllocFlags,
     ) -> Result<Pfn, AllocError> {
-        let cma_flag = flags.contains(AllocFlags::CMA);
-        let cma = cma_flag && self.fh.zones[self.cpu.home_zone.get() as usize].cma_blocks.get() != 0;
         let kind = migratetype as usize;
         let found = match u32::from(order.get()) {
-            _ if cma => None,
-            0 if cma_flag => self.cpu.frame_in_hand(kind).or_else(|| self.frame_nearby(kind)),
+            _ if self.fh.cma_matters(self.cpu, flags) => None,
             0 => self.frame_nearby(kind),
-            BLOCK_ORDER => self.block_in_hand(kind),
+            BLOCK_ORDER => None,
             order => self.run_nearby(kind, order),
         };
         match found {
@@ -240,20 +169,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let (order, types) = (u32::from(request.order.get()), self.types(self.cpu.home_zone.get() as usize, request));
         if order == BLOCK_ORDER {
-            let pfn = self.block_in_hand(request.migratetype as usize)?;
+            let pfn = self.fh.block_in_hand(self.cpu, request.migratetype as usize)?;
             // The caller counts.
             self.cpu.counters.allocs[request.migratetype as usize][BLOCK_ORDER as usize].sub(1);
             return Some(pfn);
         }
-        types.into_iter().flatten().find_map(|migratetype| {
-            let found = if order == 0 {
-                self.next_frame(migratetype).or_else(|| self.hinted_frame(migratetype))
-            } else if order < 6 {
-                self.next_run(migratetype, order)
-            } else {
-                None
-            };
-            found.map(Pfn::new)
+        types.into_iter().flatten().find_map(|migratetype| match order {
+            0 => self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype)),
+            1..6 => self.next_run(migratetype, order),
+            _ => None,
         })
     }
 
@@ -272,7 +196,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// From another lease of that type.
     #[inline(never)]
-    fn next_frame(&self, migratetype: usize) -> Option<u64> {
+    fn next_frame(&self, migratetype: usize) -> Option<Pfn> {
         let leases = &self.cpu.leases;
         loop {
             let ready = leases.ready(Purpose::Frames, migratetype);
@@ -287,30 +211,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             leases.set_current(migratetype, slot);
             if let Some(pfn) = self.take(slot, 0) {
-                return Some(pfn);
+                return Some(Pfn::new(pfn));
             }
         }
-    }
-
-    /// A frame that this CPU has freed lately, if it is in its word still and nobody leases that.
-    #[inline]
-    fn hinted_frame(&self, migratetype: usize) -> Option<u64> {
-        let map = &self.fh.map;
-        while let Some(pfn) = self.cpu.hints.pop() {
-            let Some(index) = map.locate(pfn) else { continue };
-            let (w, frame) = ((pfn / 64) as usize % WORDS, 1 << (pfn % 64));
-            let (head, line) = (map.head(index), map.line(index));
-            let tag = head.tag.get();
-            let fits = tag.is_plain_split() && tag.migratetype() == migratetype && line.word(w) & frame != 0;
-            if fits && !head.is_leased(w) && line.take_frame(w, frame) {
-                return Some(pfn);
-            }
-        }
-        None
     }
 
     /// From a lease for runs of that type.
-    fn next_run(&self, migratetype: usize, order: u32) -> Option<u64> {
+    fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
         for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
             let slot = slot as usize;
@@ -319,7 +226,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             if let Some(pfn) = self.take(slot, order) {
                 leases.set_current_run(migratetype, slot);
-                return Some(pfn);
+                return Some(Pfn::new(pfn));
             }
         }
         None
@@ -355,9 +262,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         pfn.map(Pfn::new)
     }
 
-    /// From the block in use of a zone, if `holder`, this CPU's group there, still has it.
+    /// From the home zone's block in use.
     #[inline(never)]
+    fn take_of_block_in_use_at_home(&self, want: Want) -> Option<Pfn> {
+        self.take_of_block_in_use(self.cpu.home_zone.get() as usize, self.cpu.home.get(), want).map(Pfn::new)
+    }
+
+    /// From the block in use of a zone, if `holder`, this CPU's group there, still has it. Only while most of the zone is
+    /// whole: otherwise each word comes from the block that fits best, which is what keeps the others whole.
     fn take_of_block_in_use(&self, z: usize, holder: u32, want: Want) -> Option<u64> {
+        if !self.fh.zones[z].roomy.get() {
+            return None;
+        }
         let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
         let tag = self.fh.map.head(index).tag.get();
         let fits = tag.holder() == holder && tag.migratetype() == want.migratetype;
@@ -420,12 +336,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if bits::runs(word, want.order) == 0 || head.is_leased(w) {
                 continue;
             }
-            let largest = bits::largest_run(word);
-            if best.is_none_or(|(least, _)| largest < least) {
-                best = Some((largest, w));
-            }
+            // Only whether it is smaller than the best so far matters.
+            let largest = match best {
+                Some((least, _)) if word == !0 || bits::runs(word, least) != 0 => continue,
+                _ if word == !0 => 6,
+                _ => bits::largest_run(word).unwrap_or(0),
+            };
+            best = Some((largest, w));
             // Nothing fits better.
-            if largest == Some(want.order) {
+            if largest == want.order {
                 break;
             }
         }
@@ -529,6 +448,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let tag = if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
         head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
         self.map.base(index)
+    }
+
+    /// Whether a request that may take CMA frames has any to look at in its home zone.
+    #[inline(always)]
+    pub(crate) fn cma_matters(&self, cpu: &CpuState<'_>, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA) && self.zones[cpu.home_zone.get() as usize].cma_blocks.get() != 0
     }
 
     /// Tells the host's poison check about frames on their way out.

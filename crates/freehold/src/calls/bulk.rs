@@ -4,6 +4,7 @@ use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Plain};
+use crate::transfer::refill::Want;
 use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -20,6 +21,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let kind = request.migratetype as usize;
                 done += self.frames_in_hand(kind, &mut out[done..]);
                 done += self.frames_of_block(kind, &mut out[done..]);
+                if out.len() - done >= 64 {
+                    // The next block, without a lease.
+                    let zone = self.cpu.home_zone.get() as usize;
+                    if self.refill(zone, Want::plain(0, kind)).is_some() {
+                        done += self.frames_of_block(kind, &mut out[done..]);
+                    }
+                }
                 if done == out.len() {
                     break;
                 }
@@ -95,6 +103,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 /// Writes the frames of a word out, lowest first, as far as `out` goes; what is left, and how many were written.
 #[inline]
 fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
+    if let (u64::MAX, Some(all)) = (mask, out.first_chunk_mut::<64>()) {
+        // Of a constant length, so that the compiler writes several at a time.
+        for (i, pfn) in all.iter_mut().enumerate() {
+            *pfn = Pfn::new(base + i as u64);
+        }
+        return (0, 64);
+    }
     let mut left = mask;
     let mut done = 0;
     while left != 0 && done < out.len() {
@@ -129,10 +144,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let all = inside.is_some_and(|inside| match run {
-                1 => inside.free_frame_to_word(frames[at].get()),
-                64 if mask == !0 => {
-                    inside.free_words(key * 64, 1).then(|| inside.cpu.counters.local_frees.add(63)).is_some()
-                }
+                1 => self.frame_to_word(inside.cpu, frames[at].get()),
+                64 if mask == !0 => self.words_to_block(inside.cpu, key * 64, 1, 64),
                 _ => false,
             });
             if all {
@@ -160,6 +173,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
 fn same_word(frames: &[Pfn]) -> (u64, usize) {
     let first = frames[0].get();
     let key = first / 64;
+    if let (0, Some(all)) = (first % 64, frames.first_chunk::<64>()) {
+        // A whole word in order: no early exit, so that the compiler looks at several at a time.
+        if all.iter().enumerate().fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64))) == 0 {
+            return (!0, 64);
+        }
+    }
     // Ascending neighbours first: they are common, and cheap to recognise.
     let most = frames.len().min(64 - (first % 64) as usize);
     let mut run = 1;

@@ -1,15 +1,6 @@
 //! Freeing frames of one word: into the hand, or into the word, visible to everybody at once.
 //!
-//! **A free into the hand**, what holds at each step:
-//!
-//! | step | holds |
-//! |---|---|
-//! | entered | nobody else changes this CPU's leases |
-//! | a slot has the word's key, and something in hand | the word's lease names this CPU |
-//! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
-//! | `mask` with them is stored | they are free, once |
-//!
-//! **Any other free**:
+//! A free into the hand is in [`short`](super::short). **Any other free**:
 //!
 //! | step | holds |
 //! |---|---|
@@ -22,7 +13,6 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
-use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
@@ -30,78 +20,7 @@ use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
-impl CpuState<'_> {
-    /// Frees frames of a word that this CPU has leased; `false` where that cannot be told at once.
-    #[inline(always)]
-    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> bool {
-        let lease = self.leases.slot(Leases::slot_of(key));
-        if lease.key() != key {
-            return false;
-        }
-        let mask = lease.mask();
-        if mask == 0 || (mask | lease.word()) & frames != 0 {
-            return false;
-        }
-        lease.set_mask(mask | frames);
-        self.counters.local_frees.add(1);
-        true
-    }
-}
-
 impl<P: Platform> Inside<'_, '_, P> {
-    /// A single frame straight into its word: the common case of a free that is not into the hand. `false` where there is
-    /// anything to be looked at more closely; nothing has changed then.
-    #[inline(always)]
-    pub(crate) fn free_frame_to_word(&self, pfn: u64) -> bool {
-        let (fh, cpu, key) = (self.fh, self.cpu, pfn / 64);
-        let (w, frame) = (key as usize % WORDS, 1u64 << (pfn % 64));
-        let Some(index) = fh.map.locate(pfn) else { return false };
-        let (head, line) = (fh.map.head(index), fh.map.line(index));
-        let tag = head.tag.get();
-        let lease = head.lease(w);
-        let second = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).key() == key;
-        let ordinary = tag.is_plain_split() && (lease == 0 || lease & EMPTY != 0);
-        if !ordinary || second || cfg!(feature = "debug-poison") {
-            return false;
-        }
-        let Ok(now) = line.put(w, frame) else { return false };
-        fh.told(index, now, frame);
-        cpu.last_key.set(key);
-        if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(pfn);
-        }
-        fh.count_frees(self, tag, 1);
-        true
-    }
-
-    /// The same for an aligned chunk of 1, 2 or 4 whole words.
-    #[inline]
-    pub(crate) fn free_words(&self, pfn: u64, words: usize) -> bool {
-        let fh = self.fh;
-        let Some(index) = fh.map.locate(pfn) else { return false };
-        let (head, line) = (fh.map.head(index), fh.map.line(index));
-        let tag = head.tag.get();
-        let first = (pfn / 64) as usize % WORDS;
-        let aligned = pfn % 64 == 0 && first % words == 0;
-        if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
-            return false;
-        }
-        // Of several calls that free the same words, who frees the first one has them all.
-        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0) || line.put_whole(first).is_err() {
-            return false;
-        }
-        for w in first + 1..first + words {
-            if let Err(there) = line.put_whole(w) {
-                // Somebody frees a part of it at this moment, wrongly: it is free once.
-                let (_, strays) = line.put_back(w, !0);
-                fh.report_late(index, w, strays & there);
-            }
-        }
-        fh.told(index, !0, !0);
-        fh.count_frees(self, tag, 1);
-        true
-    }
-
     /// A free into a word for which this CPU has a slot, but nothing in hand: it may have been taken over.
     fn free_into_empty(&self, key: u64, index: Index, w: usize, frames: u64) -> Option<Result<(), FreeError>> {
         let slot = Leases::slot_of(key);
@@ -167,7 +86,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let again = inside.cpu.last_key.get() == key;
             if again && tag.is_plain_split() && inside.free_and_lease(index, w, tag, frames) {
-                self.count_frees(inside, tag, frees);
+                self.count_frees(inside.cpu, tag, frees);
                 return Ok(());
             }
             inside.cpu.last_key.set(key);
@@ -188,9 +107,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             None => self.unattributed_frees.add_shared(frees),
             Some(inside) => {
                 if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
-                    inside.cpu.hints.push(first.get());
+                    inside.cpu.hints.push(index.get(), (first.get() % FRAMES as u64) as u32);
                 }
-                self.count_frees(inside, tag, frees);
+                self.count_frees(inside.cpu, tag, frees);
             }
         }
         Ok(())
@@ -198,9 +117,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Frames of a block of this CPU's group are freed locally, others remotely.
     #[inline(always)]
-    pub(crate) fn count_frees(&self, inside: &Inside<'_, 'm, P>, tag: Tag, frees: u64) {
-        let local = tag.holder() == inside.cpu.home.get();
-        let counters = &inside.cpu.counters;
+    pub(crate) fn count_frees(&self, cpu: &CpuState<'_>, tag: Tag, frees: u64) {
+        let local = tag.holder() == cpu.home.get();
+        let counters = &cpu.counters;
         let counter = if local { &counters.local_frees } else { &counters.remote_frees };
         counter.add(frees);
     }

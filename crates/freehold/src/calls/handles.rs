@@ -75,25 +75,44 @@ macro_rules! calls {
                 return self.alloc_special(request);
             }
             let (state, owner) = self.state()?;
-            Inside::get_in(self.fh, state, owner);
+            self.get_in(state);
             let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
-            let found = match request.plain {
-                Request::PLAIN_FRAME => state.frame_in_hand(kind),
-                Request::PLAIN_RUN if order < 6 => state.run_in_hand(kind, order),
-                _ => None,
+            let short = request.plain & Request::OR_CMA == 0 || !self.fh.cma_matters(state, request.flags);
+            let way = request.plain & !Request::OR_CMA;
+            // From the hand first, and out at once: each branch that is saved here is a fifteenth of the call.
+            if short && way == Request::PLAIN_FRAME {
+                if let Some(pfn) = state.frame_in_hand(kind) {
+                    return Ok(self.left_with(state, pfn, request.order));
+                }
+            }
+            if short && way == Request::PLAIN_RUN && order < 6 {
+                if let Some(pfn) = state.run_in_hand(kind, order) {
+                    return Ok(self.left_with(state, pfn, request.order));
+                }
+            }
+            let found = match way {
+                _ if !short => None,
+                Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
+                Request::PLAIN_RUN if order < 6 => None,
+                Request::PLAIN_RUN => self.fh.words_at_hand(state, self.id, kind, order),
+                _ => self.fh.block_in_hand(state, kind),
             };
             match found {
-                Some(pfn) => {
-                    Inside::<P>::get_out(state, owner);
-                    self.fh.handed_out(pfn, request.order);
-                    Ok(pfn)
-                }
+                Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
                 None => Inside::already(self.fh, state, self.id, owner).alloc_plain(
                     request.order,
                     request.migratetype,
                     request.flags,
                 ),
             }
+        }
+
+        /// Out of the CPU with what was found there.
+        #[inline(always)]
+        fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
+            self.get_out(state);
+            self.fh.handed_out(pfn, order);
+            pfn
         }
 
         #[cold]
@@ -126,7 +145,17 @@ macro_rules! calls {
             // A chunk that is not aligned has frames of another word, or beyond the end of this one: the long way says so.
             let aligned = frames != 0 && (order == Order::ZERO || pfn.is_aligned(order));
             if aligned && !cfg!(feature = "debug-poison") && state.free_in_hand(pfn.get() / 64, frames) {
-                Inside::<P>::get_out(state, owner);
+                self.get_out(state);
+                return Ok(());
+            }
+            let done = match order.get() {
+                0 => self.fh.frame_to_word(state, pfn.get()),
+                order @ 6..9 => self.fh.words_to_block(state, pfn.get(), 1 << (order - 6), 1),
+                9 => self.fh.block_to_hand(state, pfn.get()),
+                _ => false,
+            };
+            if done {
+                self.get_out(state);
                 return Ok(());
             }
             Inside::already(self.fh, state, self.id, owner).free_slow(pfn, order)
@@ -234,23 +263,11 @@ macro_rules! calls {
 }
 
 impl<P: Platform> Inside<'_, '_, P> {
-    /// Any free that does not go into the hand. Leaves the CPU.
+    /// Any free that no short way will do. Leaves the CPU.
+    #[cold]
     #[inline(never)]
     fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // A CPU that has gone offline since it was looked at must not have anything in hand.
-        let done = match order.get() {
-            _ if !self.cpu.online.get() => false,
-            0 => self.free_frame_to_word(pfn.get()),
-            6..=8 => self.free_words(pfn.get(), 1 << (order.get() - 6)),
-            9 => self.fh.free_whole_block(&self, pfn),
-            _ => false,
-        };
-        if done { Ok(()) } else { self.free_slower(pfn, order) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_slower(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let inside = Some(&self).filter(|inside| inside.cpu.online.get());
         self.fh.free_chunk(inside, pfn, order)
     }
@@ -272,6 +289,16 @@ impl<'m, P: Platform> On<'_, 'm, P> {
         }
     }
 
+    #[inline(always)]
+    fn get_in(&self, state: &CpuState<'m>) {
+        Inside::get_in(self.fh, state, false);
+    }
+
+    #[inline(always)]
+    fn get_out(&self, state: &CpuState<'m>) {
+        Inside::<P>::get_out(state, false);
+    }
+
     calls!();
 }
 
@@ -279,6 +306,25 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     #[inline(always)]
     fn state(&self) -> Result<(&'m CpuState<'m>, bool), AllocError> {
         Ok((self.state, self.biased))
+    }
+
+    /// The owner's way in does for both: where the door is not biased to it, it is refused.
+    #[inline(always)]
+    fn get_in(&self, state: &CpuState<'m>) {
+        if !state.door.try_enter_owner() {
+            self.get_in_slow(state);
+        }
+    }
+
+    #[inline(always)]
+    fn get_out(&self, state: &CpuState<'m>) {
+        Inside::<P>::get_out(state, self.biased);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_in_slow(&self, state: &CpuState<'m>) {
+        Inside::get_in(self.fh, state, self.biased);
     }
 
     calls!();

@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | [`handles`] | `On`, `Owned` and the calls without a CPU: three doors to the same code |
-//! | [`alloc`] | one chunk of up to a block: from the hand, then step by step further away |
+//! | [`short`] | the short ways of both, where the CPU has what it takes |
+//! | [`alloc`] | one chunk of up to a block: step by step further away |
 //! | [`bulk`] | many single frames |
 //! | [`free`] | frames of one word |
 //! | [`range`] | chunks and ranges: blocks and words, checked before anything changes |
@@ -17,3 +18,4 @@ pub(crate) mod handles;
 pub(crate) mod large;
 pub(crate) mod limited;
 pub(crate) mod range;
+pub(crate) mod short;

@@ -1,7 +1,7 @@
 //! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked before anything changes.
 
 use crate::block::layout::Index;
-use crate::block::tag::{FRESH, IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
+use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, NONE, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::primitive::{Plain, SharedCount};
@@ -89,7 +89,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if !counted {
                 counted = true;
                 match inside {
-                    Some(inside) => self.count_frees(inside, tag, 1),
+                    Some(inside) => self.count_frees(inside.cpu, tag, 1),
                     None => self.unattributed_frees.add_shared(1),
                 }
             }
@@ -124,22 +124,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             None => self.announce(index),
         }
         Ok(())
-    }
-
-    /// A whole block by its owner: the short way of an order-9 pair. `false` where it is anything else.
-    #[inline]
-    pub(crate) fn free_whole_block(&self, inside: &Inside<'_, 'm, P>, pfn: Pfn) -> bool {
-        let Some(index) = self.map.locate(pfn.get()) else { return false };
-        let tag = self.map.head(index).tag.get();
-        if tag.state() != TAKEN || pfn.get() % FRAMES as u64 != 0 || tag.has(FRESH) {
-            return false;
-        }
-        self.poisoned(pfn, FRAMES as u64);
-        if self.free_block(Some(inside), index, tag).is_err() {
-            return false;
-        }
-        self.count_frees(inside, tag, 1);
-        true
     }
 }
 

@@ -226,10 +226,10 @@ impl<'m> Leases<'m> {
         // Release: who no longer finds the key finds the frames in the word.
         lease.key.store(NO_KEY, Ordering::Release);
         self.held.set(self.held.get() & !(1 << slot));
-        for current in self.current.iter().chain(&self.current_run) {
-            if current.get() == slot as u32 {
-                current.set(SLOTS as u32);
-            }
+        let currents = if lease.purpose() == Purpose::Frames { &self.current } else { &self.current_run };
+        let current = &currents[lease.migratetype()];
+        if current.get() == slot as u32 {
+            current.set(SLOTS as u32);
         }
     }
 

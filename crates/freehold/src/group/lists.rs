@@ -1,20 +1,22 @@
-//! The free lists of one holder: its partly free blocks by migratetype, fullness and largest free run.
+//! The free lists of one holder: its partly free blocks by migratetype, largest free run and fullness.
 //!
 //! ```text
-//! list = (migratetype, bucket, class)     bucket: free frames / 64, 0 = the fullest     class: see `block::words`
+//! list = (migratetype, class, bucket)     class: see `block::words`     bucket: free frames / 64, 0 = the fullest
 //! WHOLE                                   wholly free blocks, of no type
 //! ```
 //!
-//! A request takes the fullest block that has a large enough run: what is nearly free stays so and becomes whole. Circular
-//! lists through the blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every
-//! operation takes constant time. Under the holder's lock.
+//! A request takes a block whose largest run is the smallest that will do, and of those the fullest: large runs stay, and
+//! what is nearly free becomes whole. (After long aging on 16 CPUs with 1 GiB, 70 % used, that leaves 89 % of free memory
+//! in whole blocks; the fullest first whatever its runs 59 %, the kernel's free lists 82 %.) Circular lists through the
+//! blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every operation takes constant
+//! time. Under the holder's lock.
 
 use crate::block::layout::Index;
 use crate::block::map::FrameMap;
 use crate::block::tag::TYPES;
 use crate::block::words::CLASSES;
 use crate::block::{FRAMES, NONE};
-use crate::primitive::{AtomicU16, AtomicU32, Plain};
+use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, Plain};
 
 /// Buckets of fullness.
 const BUCKETS: usize = 8;
@@ -30,8 +32,10 @@ pub(crate) const NO_LIST: u16 = u16::MAX;
 /// See the module's documentation.
 pub(crate) struct Lists {
     heads: [AtomicU32; PARTLY + 1],
-    /// Bit `class` set: that list has a block.
-    filled: [[AtomicU16; BUCKETS]; TYPES],
+    /// Bit `class` set: a list of that class has a block.
+    classes: [AtomicU16; TYPES],
+    /// Bit `bucket` set: that list has a block.
+    filled: [[AtomicU8; CLASSES]; TYPES],
     /// Wholly free blocks.
     wholes: AtomicU32,
 }
@@ -39,14 +43,15 @@ pub(crate) struct Lists {
 /// The list for a block of that type, with so many free frames and that class.
 pub(crate) fn list_for(migratetype: usize, frames: u32, class: u8) -> u16 {
     let bucket = (frames.clamp(1, FRAMES as u32) as usize - 1) / 64;
-    ((migratetype * BUCKETS + bucket) * CLASSES + usize::from(class)) as u16
+    ((migratetype * CLASSES + usize::from(class)) * BUCKETS + bucket) as u16
 }
 
 impl Lists {
     pub(crate) fn new() -> Self {
         Self {
             heads: core::array::from_fn(|_| AtomicU32::new(NONE)),
-            filled: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU16::new(0))),
+            classes: core::array::from_fn(|_| AtomicU16::new(0)),
+            filled: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU8::new(0))),
             wholes: AtomicU32::new(0),
         }
     }
@@ -105,11 +110,15 @@ impl Lists {
 
     fn note(&self, list: u16, filled: bool) {
         let list = usize::from(list);
-        if list < PARTLY {
-            let (bucket, class) = (list / CLASSES, list % CLASSES);
-            let word = &self.filled[bucket / BUCKETS][bucket % BUCKETS];
-            word.set(if filled { word.get() | 1 << class } else { word.get() & !(1 << class) });
+        if list >= PARTLY {
+            return;
         }
+        let (class, bucket) = (list / BUCKETS, list % BUCKETS);
+        let (migratetype, class) = (class / CLASSES, class % CLASSES);
+        let (buckets, classes) = (&self.filled[migratetype][class], &self.classes[migratetype]);
+        buckets.set(if filled { buckets.get() | 1 << bucket } else { buckets.get() & !(1 << bucket) });
+        let bit = u16::from(buckets.get() != 0) << class;
+        classes.set(classes.get() & !(1 << class) | bit);
     }
 
     /// The head of a list.
@@ -118,15 +127,26 @@ impl Lists {
         (index != NONE).then_some(index)
     }
 
-    /// The next block of that type to take a run of `class` from: the fullest that has one, and among those of a list the
-    /// one at its head. The smallest class of a bucket, so that larger runs stay.
-    pub(crate) fn fullest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
-        (0..BUCKETS).find_map(|bucket| self.head(map, migratetype, bucket, class))
+    /// The next block of that type to take a run of `class` from: of the smallest class that has one, the fullest, and
+    /// among those of a list the one at its head.
+    pub(crate) fn best(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
+        let classes = u32::from(self.classes[migratetype].get()) & (!0 << class);
+        if classes == 0 {
+            return None;
+        }
+        let class = classes.trailing_zeros() as usize;
+        let bucket = self.filled[migratetype][class].get().trailing_zeros() as usize;
+        map.index(self.heads[(migratetype * CLASSES + class) * BUCKETS + bucket].get())
     }
 
-    /// The same, but the emptiest.
+    /// The emptiest one with such a run.
     pub(crate) fn emptiest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
-        (0..BUCKETS).rev().find_map(|bucket| self.head(map, migratetype, bucket, class))
+        let filled = &self.filled[migratetype][usize::from(class)..];
+        let (class, bucket) = (usize::from(class)..)
+            .zip(filled)
+            .filter_map(|(class, buckets)| Some((class, buckets.get().checked_ilog2()? as usize)))
+            .max_by_key(|&(_, bucket)| bucket)?;
+        map.index(self.heads[(migratetype * CLASSES + class) * BUCKETS + bucket].get())
     }
 
     /// The block that is at the head of its list goes to the end of it: the next CPU gets another one.
@@ -138,18 +158,9 @@ impl Lists {
         }
     }
 
-    fn head(&self, map: &FrameMap<'_>, migratetype: usize, bucket: usize, class: u8) -> Option<Index> {
-        let filled = u32::from(self.filled[migratetype][bucket].get()) & (!0 << class);
-        if filled == 0 {
-            return None;
-        }
-        let list = (migratetype * BUCKETS + bucket) * CLASSES + filled.trailing_zeros() as usize;
-        map.index(self.heads[list].get())
-    }
-
     /// Any partly free block.
     pub(crate) fn any(&self, map: &FrameMap<'_>) -> Option<Index> {
-        (0..TYPES).find_map(|migratetype| self.fullest(map, migratetype, 0))
+        (0..TYPES).find_map(|migratetype| self.best(map, migratetype, 0))
     }
 
     /// A wholly free block: the newest.

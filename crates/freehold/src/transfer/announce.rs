@@ -23,7 +23,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(always)]
     pub(crate) fn told(&self, index: Index, now: u64, bits: u64) {
         let head = self.map.head(index);
-        if now != 0 && head.completes(now, bits) && head.class() != CLASS_QUEUED {
+        if now != 0 && head.completes(now, bits) {
             self.announce(index);
         }
     }

@@ -33,13 +33,15 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// The same for whole words: 1, 2, 4 or 8 of them.
-    fn claim_words(&self, index: Index, len: usize) -> Option<usize> {
+    #[inline]
+    pub(crate) fn claim_words(&self, index: Index, len: usize) -> Option<usize> {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let mut first = 0;
         while first < WORDS {
             let free = (first..first + len).all(|w| line.word(w) == !0 && !head.is_leased(w));
-            if free && self.claim_at(index, first * 64, len * 64) {
-                return Some(first * 64);
+            if free {
+                let Some(lost) = (first..first + len).find(|&w| !line.take_whole(w)) else { return Some(first * 64) };
+                (first..lost).for_each(|w| self.put_back(index, w, !0));
             }
             first += len;
         }

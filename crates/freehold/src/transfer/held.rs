@@ -43,6 +43,7 @@ impl<P: Platform> Drop for Held<'_, '_, P> {
             self.zone.counters.hold(u64::from(self.steps.get()));
         }
         self.zone.update_level();
+        self.zone.update_roomy();
         self.zone.lock.unlock();
     }
 }
@@ -263,7 +264,7 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         loop {
             let class = order as u8 + 1;
             let found = match emptiest {
-                false => lists.fullest(&self.fh.map, migratetype, class),
+                false => lists.best(&self.fh.map, migratetype, class),
                 true => lists.emptiest(&self.fh.map, migratetype, class),
             };
             let index = found?;

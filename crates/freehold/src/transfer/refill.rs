@@ -2,8 +2,8 @@
 //!
 //! | | where | when |
 //! |---|---|---|
-//! | recover | a partly free block of its own group: the fullest that has the run | always |
-//! | fragment | one that no group holds; one of another group: the emptiest | before whole blocks where these are few, and for requests that cannot be moved |
+//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | always |
+//! | fragment | one that no group holds; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
 //! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
 //! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
 //! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
@@ -31,6 +31,10 @@ const PARTLY_FREE: usize = 6;
 const MORE: usize = 3;
 /// Whole blocks are few where there are fewer than one in so many.
 const FEW: u64 = 16;
+/// Another group has plenty of a type with as many free frames as a whole block.
+const PLENTY: u64 = FRAMES as u64;
+/// Other groups looked at before a whole block is split, where whole blocks are not few: each look is a cache miss.
+const NEIGHBOURS: u16 = 16;
 
 /// What is looked for: a run of `order` (0 to 9) in a block of that type.
 #[derive(Clone, Copy, Debug)]
@@ -94,11 +98,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             held.stock().lists.wholes() != 0
         };
-        // Blocks that nobody has begun are spared where they are few, and by requests that stay where they are.
+        // Blocks that nobody has begun are spared, most of all where they are few and by requests that stay where they are.
         let few = zone.whole_blocks.get() * FEW < zone.blocks();
-        let spare = few || want.migratetype != Migratetype::Movable as usize;
-        let zones_own = self.adopt_partial(zone, ZONE_GROUP, mine, want);
-        let partial = zones_own.or_else(|| spare.then(|| self.adopt_of_others(zone, mine, want)).flatten());
+        let confined = want.migratetype != Migratetype::Movable as usize;
+        let (groups, least) = if few || confined { (u16::MAX, 1) } else { (NEIGHBOURS, PLENTY) };
+        let partial = self.adopt_partial(zone, ZONE_GROUP, mine, want);
+        let partial = partial.or_else(|| self.adopt_of_others(zone, mine, want, groups, least));
         if let Some(index) = partial {
             return Some((index, RefillPhase::Fragment));
         }
@@ -108,18 +113,19 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Some((index, RefillPhase::Claim));
             }
         }
-        if !spare {
-            if let Some(index) = self.adopt_of_others(zone, mine, want) {
-                return Some((index, RefillPhase::Fragment));
-            }
-        }
-        None
+        self.adopt_of_others(zone, mine, want, u16::MAX, 1).map(|index| (index, RefillPhase::Fragment))
     }
 
-    /// A partly free block of any other group, whose turn it is: the emptiest, so that the fullest may become full there.
-    fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want) -> Option<Index> {
+    /// A partly free block of one of the next `most` groups that has at least `least` free frames of that type: the
+    /// emptiest, so that the fullest may become full there. In the same order each time: one group's blocks after another's
+    /// are used up.
+    fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want, most: u16, least: u64) -> Option<Index> {
         let groups = zone.groups.len() as u16;
-        (1..groups).find_map(|step| self.adopt_partial(zone, (mine - 1 + step) % groups + 1, mine, want))
+        (1..groups.min(most)).map(|step| (mine - 1 + step) % groups + 1).find_map(|from| {
+            let stock = zone.stock(from);
+            let enough = stock.free_of(want.migratetype) >= least || least == 1 && !stock.inbox.is_empty();
+            if enough { self.adopt_partial(zone, from, mine, want) } else { None }
+        })
     }
 
     /// A partly free block of group `from` becomes one of group `mine`.

@@ -46,6 +46,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) keep: AtomicU32,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
+    /// Most of it is whole blocks.
+    pub(crate) roomy: AtomicBool,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
     /// HIGHATOMIC blocks there are.
@@ -88,6 +90,7 @@ impl<'m> Zone<'m> {
             group_size,
             keep: AtomicU32::new(1),
             spread: AtomicBool::new(false),
+            roomy: AtomicBool::new(false),
             managed: zero(),
             high_atomic_blocks: zero(),
             cma_blocks: zero(),
@@ -136,6 +139,14 @@ impl<'m> Zone<'m> {
     pub(crate) fn remove_whole(&self, bit: u64) -> u32 {
         self.whole_blocks.sub(1);
         self.bitmap.remove((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    /// Notes whether most of the zone is whole blocks. Written only where that changes, since every CPU reads it.
+    pub(crate) fn update_roomy(&self) {
+        let roomy = self.whole_blocks.get() * 2 > self.blocks();
+        if self.roomy.get() != roomy {
+            self.roomy.set(roomy);
+        }
     }
 
     /// A block of the bitmap whose metadata has just been set up is whole, and never used.

@@ -1,0 +1,213 @@
+//! The short ways: what a call does where its CPU has, or may leave, what it needs without any lock.
+//!
+//! | | alloc | free |
+//! |---|---|---|
+//! | order 0 | the current lease's hand; a frame freed lately | the hand, if the word is leased; else the word |
+//! | 1 to 5 | the hand of the current lease for runs | the hand |
+//! | 6 to 8 | whole words of the block in use | the words |
+//! | 9 | a block in hand | the hand |
+//!
+//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the long way knows what to do.
+//!
+//! **A single frame, or a run, from the hand**, what holds at each step:
+//!
+//! | step | holds |
+//! |---|---|
+//! | entered | nobody else changes this CPU's leases |
+//! | `mask != 0` | the word's lease names this CPU; the lowest frame of `mask` is free and in nobody else's sight |
+//! | the word does not have the frame too | it was not freed twice unseen, so nobody else can come by it |
+//! | `mask` without it is stored | it is the caller's |
+//!
+//! Reading the word costs one load of a line that freers write; it is what makes a frame that two CPUs free at the same
+//! moment come out once.
+//!
+//! **A free into the hand**:
+//!
+//! | step | holds |
+//! |---|---|
+//! | a slot has the word's key, and something in hand | the word's lease names this CPU |
+//! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
+//! | `mask` with them is stored | they are free, once |
+//!
+//! **A free into the word**: see [`free`](super::free).
+
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
+use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::state::CpuState;
+use crate::primitive::{Count, Plain};
+use crate::{CpuId, Freehold, Pfn, Platform};
+
+impl CpuState<'_> {
+    /// A single frame of that type from the current lease. The hottest code there is: see the table above.
+    #[inline(always)]
+    pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
+        let lease = self.leases.current(migratetype);
+        let mask = lease.mask();
+        let frame = mask & mask.wrapping_neg();
+        // Nothing in hand, or a frame that was freed twice: the long way knows.
+        if frame & !lease.word() == 0 {
+            return None;
+        }
+        lease.set_mask(mask ^ frame);
+        self.counters.allocs[migratetype % 4][0].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
+    }
+
+    /// A run of order 1 to 5 of that type from the current lease for runs.
+    #[inline(always)]
+    pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let lease = self.leases.current_run(migratetype);
+        let mask = lease.mask();
+        let starts = bits::runs(mask & !lease.word(), order);
+        if starts == 0 {
+            return None;
+        }
+        let start = bits::best_start(starts, order);
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
+    /// Frees frames of a word that this CPU has leased.
+    #[inline(always)]
+    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> bool {
+        let lease = self.leases.slot(Leases::slot_of(key));
+        if lease.key() != key {
+            return false;
+        }
+        let mask = lease.mask();
+        if mask == 0 || (mask | lease.word()) & frames != 0 {
+            return false;
+        }
+        lease.set_mask(mask | frames);
+        self.counters.local_frees.add(1);
+        true
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
+    /// A frame that this CPU has freed lately, where no lease has any in hand.
+    #[inline(never)]
+    pub(crate) fn frame_freed_lately(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        if cpu.leases.ready(Purpose::Frames, migratetype) != 0 {
+            return None;
+        }
+        let pfn = self.hinted_frame(cpu, migratetype)?;
+        cpu.counters.allocs[migratetype % 4][0].add(1);
+        Some(pfn)
+    }
+
+    /// The newest hint that holds: its frame is in its word still, and nobody leases that.
+    #[inline(always)]
+    pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        while let Some((raw, offset)) = cpu.hints.pop() {
+            let index = self.map.index(raw)?;
+            let (w, frame) = (offset as usize / 64, 1 << (offset % 64));
+            let head = self.map.head(index);
+            let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
+            if fits && self.map.line(index).take_frame(w, frame) {
+                return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
+            }
+        }
+        None
+    }
+
+    /// A single frame straight into its word.
+    #[inline(never)]
+    pub(crate) fn frame_to_word(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+        let Some(index) = self.map.locate(pfn) else { return false };
+        let (key, frame) = (pfn / 64, 1u64 << (pfn % 64));
+        let w = key as usize % WORDS;
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let tag = head.tag.get();
+        // A second free in a row into the word leases it, and a word that was leased once may be so again.
+        let second = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).key() == key;
+        if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let Ok(now) = line.put(w, frame) else { return false };
+        self.told(index, now, frame);
+        cpu.last_key.set(key);
+        if tag.zone() == cpu.home_zone.get() as usize {
+            cpu.hints.push(index.get(), (pfn % FRAMES as u64) as u32);
+        }
+        self.count_frees(cpu, tag, 1);
+        true
+    }
+
+    /// Whole words of the block in use: 1, 2 or 4 of them.
+    #[inline(never)]
+    pub(crate) fn words_at_hand(&self, cpu: &CpuState<'_>, id: CpuId, migratetype: usize, order: u32) -> Option<Pfn> {
+        let zone = cpu.home_zone.get() as usize;
+        let cursors = &self.cursors[id.index() * self.zones.len() + zone];
+        let index = self.map.index(cursors.get(Purpose::Runs, migratetype))?;
+        let tag = self.map.head(index).tag.get();
+        if !self.zones[zone].roomy.get() || tag.holder() != cpu.home.get() || !tag.is_plain_split_of(migratetype) {
+            return None;
+        }
+        let offset = self.claim_words(index, 1 << (order - 6))?;
+        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(self.map.base(index) + offset as u64))
+    }
+
+    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    #[inline(never)]
+    pub(crate) fn words_to_block(&self, cpu: &CpuState<'_>, pfn: u64, words: usize, frees: u64) -> bool {
+        let Some(index) = self.map.locate(pfn) else { return false };
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let tag = head.tag.get();
+        let first = (pfn / 64) as usize % WORDS;
+        let aligned = pfn % (64 * words as u64) == 0;
+        if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        // Of several calls that free the same words, who frees the first one has them all.
+        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0) || line.put_whole(first).is_err() {
+            return false;
+        }
+        for w in first + 1..first + words {
+            if let Err(there) = line.put_whole(w) {
+                // Somebody frees a part of it at this moment, wrongly: it is free once.
+                let (_, strays) = line.put_back(w, !0);
+                self.report_late(index, w, strays & there);
+            }
+        }
+        self.told(index, !0, !0);
+        self.count_frees(cpu, tag, frees);
+        true
+    }
+
+    /// A whole block that this CPU keeps.
+    #[inline(never)]
+    pub(crate) fn block_in_hand(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;
+        let index = self.map.index(kept.get())?;
+        kept.set(NONE);
+        cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
+        let group = (cpu.home.get() >> 8) as u16;
+        Some(Pfn::new(self.take_block(index, migratetype, group)))
+    }
+
+    /// A whole block in use is free, and in this CPU's hand if there is room.
+    #[inline(never)]
+    pub(crate) fn block_to_hand(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+        let Some(index) = self.map.locate(pfn) else { return false };
+        let head = self.map.head(index);
+        let tag = head.tag.get();
+        let aligned = pfn % FRAMES as u64 == 0;
+        let home = tag.zone() == cpu.home_zone.get() as usize;
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && home && cpu.online.get();
+        if !ordinary || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let Some(kept) = cpu.kept.iter().find(|kept| kept.get() == NONE) else { return false };
+        // Lost only to somebody who frees it, or a part of it, at this moment.
+        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_group(IN_HAND)) {
+            return false;
+        }
+        kept.set(index.get());
+        self.count_frees(cpu, tag, 1);
+        true
+    }
+}
