@@ -270,7 +270,7 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             let index = found?;
             self.step(1);
             let words = self.words(index);
-            let whole = migratetype < HIGH_ATOMIC && class_of(&words) == CLASS_WHOLE;
+            let whole = migratetype < HIGH_ATOMIC && words.iter().fold(!0, |all, word| all & word) == !0;
             if !whole && crate::block::words::find_run(&words, order).is_some() {
                 // Where memory is plenty each CPU has a block of its own in use, so that they do not share a line of words;
                 // where it is not, sharing one leaves more of the others to become whole.
