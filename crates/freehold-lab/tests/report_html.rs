@@ -220,6 +220,31 @@ fn nothing_is_fetched_and_nothing_complains() {
     assert_eq!(refused, "refused");
 }
 
+/// Asserts that what is said of a cell of the sample is what every engine said of it.
+fn assert_cell_told(said: &str, cell: usize, moment: usize) {
+    let map = &replay()["engines"][0]["memory_map"];
+    let blocks = map["blocks_per_cell"].as_u64().unwrap();
+    let name = if blocks > 1 { format!("Cell {cell} ({blocks} blocks)") } else { format!("Block {cell}") };
+    let frames = constant_plane(map, "frames")[cell];
+    let first = map["start_pfn"].as_u64().unwrap() + cell as u64 * blocks * 512;
+    let range = format!("PFN 0x{first:x} to 0x{:x}", first + frames - 1);
+    for expected in [name, range] {
+        assert!(said.contains(&expected), "{expected} in {said}");
+    }
+    for engine in replay()["engines"].as_array().unwrap() {
+        let name = engine["engine"].as_str().unwrap();
+        let told = said.lines().skip_while(|line| line.trim() != format!("{name}:")).nth(1).unwrap_or_default();
+        let holder = match plane(engine, "holder", moment)[cell] {
+            0 => "the zone".to_owned(),
+            cpu => format!("CPU {}", cpu - 1),
+        };
+        let free = plane(engine, "free", moment)[cell];
+        let (free, frames) = (freehold_lab::report::thousands(free), freehold_lab::report::thousands(frames));
+        assert!(told.contains(&holder), "{name}: {holder} in {said}");
+        assert!(told.contains(&format!(" {free} of {frames} frames free")), "{name}: {free} of {frames} in {said}");
+    }
+}
+
 #[test]
 fn keys_reach_and_move_everything() {
     let _one = alone();
@@ -276,12 +301,11 @@ fn keys_reach_and_move_everything() {
     page.key("ArrowRight");
     page.key("ArrowRight");
     let said = page.eval(readout);
-    let said = said.as_str().unwrap();
-    for expected in ["Block 1", "PFN 0x", "5.17:", "freehold:", "frames free"] {
-        assert!(said.contains(expected), "{expected} in {said}");
-    }
+    assert_cell_told(said.as_str().unwrap(), 1, 1);
     page.key("End");
-    assert!(page.eval(readout).as_str().unwrap().contains("Block 199"), "{}", page.eval(readout));
+    let last = replay()["engines"][0]["memory_map"]["cells"].as_u64().unwrap() as usize - 1;
+    let said = page.eval(readout);
+    assert_cell_told(said.as_str().unwrap(), last, 1);
 
     // A chart.
     page.eval("document.querySelector('.plot').focus()");
@@ -440,6 +464,13 @@ fn text_in_the_data_is_never_markup() {
     assert_eq!(page.eval("document.querySelector('h2').textContent"), evil, "it is shown as it is");
 }
 
+/// A plane that is the same at all moments, from the JSON.
+fn constant_plane(map: &Value, name: &str) -> Vec<u64> {
+    let mut cells = vec![0; map["cells"].as_u64().unwrap() as usize];
+    decode(map[name].as_str().unwrap(), &mut cells).unwrap();
+    cells
+}
+
 /// A plane of a moment, from the JSON.
 fn plane(engine: &Value, name: &str, moment: usize) -> Vec<u64> {
     let map = &engine["memory_map"];
@@ -470,28 +501,92 @@ fn the_picture_of_memory_is_what_the_engines_said() {
             assert_eq!(row.unwrap_or_else(|| vec![0; counts.len()]), counts, "{name} at moment {moment}");
         }
     }
-    // A block in use from end to end has the colour of its holder in the legend.
+    // A cell has the colour of its holder in the legend, the stronger the more of it is in use: the fullest and the
+    // emptiest that each holder has.
     let freehold = engines.last().unwrap();
+    let map = &freehold["memory_map"];
     let (holders, free) = (plane(freehold, "holder", 11), plane(freehold, "free", 11));
-    let cell = (0..holders.len()).find(|&cell| free[cell] == 0 && holders[cell] > 0).expect("a full block of a CPU's");
-    let same = page.eval(&format!(
+    let used: Vec<f64> =
+        constant_plane(map, "frames").iter().zip(&free).map(|(all, free)| 1.0 - *free as f64 / *all as f64).collect();
+    let mut cells = Vec::new();
+    for holder in [0, 1] {
+        let own = || (0..holders.len()).filter(|cell| holders[*cell] == holder);
+        let by_use = |a: &usize, b: &usize| used[*a].total_cmp(&used[*b]);
+        cells.extend([own().max_by(by_use), own().min_by(by_use)].map(|cell| cell.expect("each holds a cell")));
+    }
+    assert!(used[cells[2]] - used[cells[3]] > 0.25, "CPU 0 has cells in use and others that are not");
+    for cell in cells {
+        let name = if holders[cell] == 0 { "the zone" } else { "CPU 0" };
+        let looked = look_at_cell(&mut page, holders.len(), cell, name);
+        assert!(looked.size < 7, "no room to fill a cell from below: {looked:?}");
+        looked.assert_mixed(looked.middle, 0.3 + 0.7 * used[cell], &format!("cell {cell} of {name}"));
+    }
+}
+
+/// A cell of the last map, and the colours that it is to be made of.
+#[derive(serde::Deserialize, Debug)]
+struct Looked {
+    /// Pixels from one cell to the next.
+    size: u64,
+    top: [f64; 3],
+    middle: [f64; 3],
+    bottom: [f64; 3],
+    /// The colour of the holder in the legend.
+    legend: [f64; 3],
+    /// The ground of the page.
+    page: [f64; 3],
+}
+
+impl Looked {
+    /// Asserts that a colour is so much of the legend's on the ground of the page.
+    fn assert_mixed(&self, found: [f64; 3], share: f64, what: &str) {
+        for (part, colour) in found.into_iter().enumerate() {
+            let expected = self.page[part] + (self.legend[part] - self.page[part]) * share;
+            assert!((colour - expected).abs() <= 1.0, "{what}: {found:?}, not {share} of the legend's: {self:?}");
+        }
+    }
+}
+
+/// Looks at a cell of the last map, of so many cells, whose holder has this name in the legend.
+fn look_at_cell(page: &mut Browser, cells: usize, cell: usize, holder: &str) -> Looked {
+    let found = page.eval(&format!(
         "(() => {{
             const map = [...document.querySelectorAll('canvas')].pop();
-            const cells = {}, wanted = {cell};
-            const columns = [8, 16, 32, 64].find((columns) => {{
+            const columns = [8, 16, 32, 64, 128].find((columns) => {{
                 const size = map.clientWidth / columns;
-                return Number.isInteger(size) && Math.ceil(cells / columns) * size === map.clientHeight;
+                return Number.isInteger(size) && Math.ceil({cells} / columns) * size === map.clientHeight;
             }});
             const size = map.clientWidth / columns;
-            const at = [(wanted % columns + 0.5) * size, (Math.floor(wanted / columns) + 0.5) * size];
-            const found = [...map.getContext('2d').getImageData(at[0], at[1], 1, 1).data].slice(0, 3).join(', ');
-            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.innerText.includes('CPU {}'));
-            return [`rgb(${{found}})`, getComputedStyle(row.querySelector('.swatch')).backgroundColor];
-        }})()",
-        holders.len(),
-        holders[cell] - 1,
+            const pixel = (down) => [...map.getContext('2d').getImageData({cell} % columns * size + Math.floor(size / 2), Math.floor({cell} / columns) * size + down, 1, 1).data].slice(0, 3);
+            const parts = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.querySelector('th').innerText.trim() === '{holder}');
+            return {{
+                size, top: pixel(0), middle: pixel(Math.floor(size / 2) - 1), bottom: pixel(size - 2),
+                legend: parts(getComputedStyle(row.querySelector('.swatch')).backgroundColor),
+                page: parts(getComputedStyle(document.body).backgroundColor),
+            }};
+        }})()"
     ));
-    assert_eq!(same[0], same[1], "block {cell}");
+    serde_json::from_value(found).unwrap()
+}
+
+#[test]
+fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
+    let _one = alone();
+    let Some(mut page) = browser::start("large_cells_are_filled_from_below") else { return };
+    let text = freehold(&["replay", "--json", "--machine", "512M", "--memory-map", "2", "-e", "freehold"]);
+    let replayed: Value = serde_json::from_slice(&text).unwrap();
+    let engine = &replayed["engines"][0];
+    let frames = constant_plane(&engine["memory_map"], "frames");
+    let (holders, free) = (plane(engine, "holder", 1), plane(engine, "free", 1));
+    let is_half = |cell: &usize| (frames[*cell] / 4..=frames[*cell] * 3 / 4).contains(&free[*cell]);
+    let cell = (0..holders.len()).filter(|cell| holders[*cell] == 1).find(is_half).expect("a block half in use");
+    let report = Report::of(&[replayed.clone()]);
+    page.window(1280, 800, false);
+    page.open(&report.file(), "colour=holder&moment=1");
+    let looked = look_at_cell(&mut page, holders.len(), cell, "CPU 0");
+    looked.assert_mixed(looked.top, 0.3, "what is free, above");
+    looked.assert_mixed(looked.bottom, 1.0, "what is in use, below");
 }
 
 #[test]

@@ -29,7 +29,7 @@ function kindView(kind, documents) {
 
 function about(data) {
   const terms = [
-    ["Pageblock", "512 neighbouring frames, 2 MiB. In freehold and pcp-buddy a CPU can own whole ones; before, the zone has them all."],
+    ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own whole ones, in freehold the CPUs that share a cache hold them together, named by the first of them; in the other designs the zone has them all."],
     ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
     ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
     ["Unusable-free-space index", "The share of free memory that cannot serve a request of that order (Gorman and Whitcroft, 2006): 0 when all of it can, 1 when none can."],
