@@ -15,7 +15,7 @@
 //! # What is the same
 //!
 //! All calls of version 0.13, their alignment (a run of `count` frames starts at a multiple of the next power of two),
-//! `ORDER` as the limit of one allocation, and the need of a heap: the metadata comes from there, 256 bytes for each 2 MiB,
+//! `ORDER` as the limit of one allocation, and the need of a heap: the metadata comes from there, 112 bytes for each 2 MiB,
 //! when memory is added and never later. Small requests take what is left over at the ends of memory first, the smallest
 //! aligned piece that will do, so that the larger pieces stay whole.
 //!

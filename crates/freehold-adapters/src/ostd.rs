@@ -24,8 +24,8 @@
 //! ```
 //!
 //! OSTD brings no memory for metadata, and its heap is made of what this allocates. So the metadata is taken from the end of
-//! the first piece that has room for it; smaller pieces before it wait. It is made for memory up to `limit`: 256 bytes for
-//! each 2 MiB below it (0.0122 %), so set it to where memory may end, not to where addresses do.
+//! the first piece that has room for it; smaller pieces before it wait. It is made for memory up to `limit`: 112 bytes for
+//! each 2 MiB below it (0.0053 %), so set it to where memory may end, not to where addresses do.
 
 use core::alloc::Layout;
 use core::fmt;

@@ -1,5 +1,6 @@
 /*
- * Freehold: a page-frame allocator in which each CPU owns whole pageblocks and every freed frame goes home.
+ * Freehold: a page-frame allocator in which CPUs that share a cache hold pageblocks together, each CPU leases
+ * words of 64 frames of them, and every freed frame goes home.
  *
  * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of order n is 2^n
  * neighbouring, naturally aligned frames. Two allocators are here: the bare one over frame numbers, for kernels
@@ -901,7 +902,7 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free;
     /**
-     * Of these, in the zone's own blocks.
+     * Of these, in blocks that no group holds.
      */
     uint64_t free_in_zone;
     /**
@@ -1101,8 +1102,8 @@ enum freehold_status freehold_metadata_size(const struct freehold_config *config
  * Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
  * that region; see `freehold_destroy`.
  *
- * Takes time proportional to the memory managed: about 256 bytes are written for each 2 MiB. None of the memory
- * managed is touched, now or later.
+ * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs need; a pageblock's own
+ * metadata only when its section of 128 MiB is first used. None of the memory managed is touched, now or later.
  *
  * Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
  *
@@ -1177,8 +1178,7 @@ enum freehold_status freehold_set_watermarks(const struct freehold_allocator *al
                                              struct freehold_error *error);
 
 /**
- * Gives all that CPUs hold free back to the zones, and brings home what was freed on other CPUs. Takes time
- * proportional to the blocks held.
+ * Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the blocks held.
  *
  * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
  */
@@ -1272,8 +1272,8 @@ enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *alloca
  * Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
  *
- * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
- * the platform's `late_double_free` is told when it comes home.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+ * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1371,8 +1371,8 @@ enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *aren
 /**
  * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
  *
- * Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
- * counted in `late_double_frees` of the statistics.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them by the thread whose CPU
+ * leases the frame's word, neither may see the other: then it is counted in `late_double_frees` of the statistics.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1412,8 +1412,8 @@ enum freehold_status freehold_arena_current_cpu(const struct freehold_arena *are
                                                 struct freehold_error *error);
 
 /**
- * Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
- * for long. A thread that ends does so by itself.
+ * Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep for
+ * long. A thread that ends does so by itself. What it has freed is visible to others without this.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1828,7 +1828,7 @@ enum freehold_status freehold_cpu_online(const struct freehold_allocator *alloca
                                          struct freehold_error *error);
 
 /**
- * A CPU goes offline: everything it holds goes to the zones. Frees into its blocks may go on meanwhile.
+ * A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on meanwhile.
  *
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
  *
@@ -1858,7 +1858,7 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
 
 /**
  * Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
- * end of a piece of memory. Frames that wait in buffers are brought home first.
+ * end of a piece of memory. What CPUs lease of them is taken back first.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
  */
@@ -1903,8 +1903,8 @@ enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *all
  * Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
  *
- * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
- * the platform's `late_double_free` is told when it comes home.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+ * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1959,8 +1959,8 @@ enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * The periodic work of a CPU, about once a second: publishes what waits in its combining buffer, collects what
- * others freed, lets its high mark decay and gives back what is above it.
+ * The periodic work of a CPU, about once a second: leases that were not used end, what frees have announced is looked
+ * at, and a CPU or group that allocated nothing since the last tick gives back everything.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1969,7 +1969,7 @@ enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator
                                       struct freehold_error *error);
 
 /**
- * Publishes what waits in a CPU's combining buffer: for a CPU about to go idle.
+ * Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2039,8 +2039,8 @@ enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *
  * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
  * lock.
  *
- * Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
- * the platform's `late_double_free` is told when it comes home.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+ * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
  */
@@ -2091,15 +2091,15 @@ enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *c
                                               struct freehold_error *error);
 
 /**
- * The periodic work of an owned CPU, about once a second: publishes what waits in its combining buffer, collects what
- * others freed, lets its high mark decay and gives back what is above it.
+ * The periodic work of an owned CPU, about once a second: leases that were not used end, what frees have announced is
+ * looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
  */
 enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
 
 /**
- * Publishes what waits in an owned CPU's combining buffer: for a CPU about to go idle.
+ * Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
  */

@@ -100,8 +100,8 @@ pub unsafe extern "C" fn freehold_metadata_size(config: *const Config, size: *mu
 /// Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
 /// that region; see `freehold_destroy`.
 ///
-/// Takes time proportional to the memory managed: about 256 bytes are written for each 2 MiB. None of the memory
-/// managed is touched, now or later.
+/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs need; a pageblock's own
+/// metadata only when its section of 128 MiB is first used. None of the memory managed is touched, now or later.
 ///
 /// Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
 ///
@@ -282,8 +282,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     }
 }
 
-/// Gives all that CPUs hold free back to the zones, and brings home what was freed on other CPUs. Takes time
-/// proportional to the blocks held.
+/// Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the blocks held.
 ///
 /// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
 ///

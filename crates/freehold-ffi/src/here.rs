@@ -75,8 +75,8 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 /// Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
 /// lock.
 ///
-/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
-/// the platform's `late_double_free` is told when it comes home.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///

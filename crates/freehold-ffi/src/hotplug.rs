@@ -25,7 +25,7 @@ pub unsafe extern "C" fn freehold_cpu_online(allocator: *const Allocator, cpu: u
     }
 }
 
-/// A CPU goes offline: everything it holds goes to the zones. Frees into its blocks may go on meanwhile.
+/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on meanwhile.
 ///
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
 ///
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn freehold_add_memory(
 }
 
 /// Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
-/// end of a piece of memory. Frames that wait in buffers are brought home first.
+/// end of a piece of memory. What CPUs lease of them is taken back first.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
 ///

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
 /// Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
 /// lock.
 ///
-/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
-/// the platform's `late_double_free` is told when it comes home.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
     }
 }
 
-/// The periodic work of a CPU, about once a second: publishes what waits in its combining buffer, collects what
-/// others freed, lets its high mark decay and gives back what is above it.
+/// The periodic work of a CPU, about once a second: leases that were not used end, what frees have announced is looked
+/// at, and a CPU or group that allocated nothing since the last tick gives back everything.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn freehold_on_tick(allocator: *const Allocator, cpu: u16,
     }
 }
 
-/// Publishes what waits in a CPU's combining buffer: for a CPU about to go idle.
+/// Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///

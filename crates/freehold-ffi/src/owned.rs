@@ -211,8 +211,8 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 /// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
 /// lock.
 ///
-/// Frames that are free already are refused, unless the first free still waits in another CPU's combining buffer: then
-/// the platform's `late_double_free` is told when it comes home.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
 ///
@@ -315,8 +315,8 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
     }
 }
 
-/// The periodic work of an owned CPU, about once a second: publishes what waits in its combining buffer, collects what
-/// others freed, lets its high mark decay and gives back what is above it.
+/// The periodic work of an owned CPU, about once a second: leases that were not used end, what frees have announced is
+/// looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
 ///
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut E
     }
 }
 
-/// Publishes what waits in an owned CPU's combining buffer: for a CPU about to go idle.
+/// Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
 ///

@@ -57,7 +57,7 @@ pub struct ZoneStats {
     pub managed: u64,
     /// Frames free, wherever they are held.
     pub free: u64,
-    /// Of these, in the zone's own blocks.
+    /// Of these, in blocks that no group holds.
     pub free_in_zone: u64,
     /// Of these, in groups' blocks.
     pub free_in_groups: u64,

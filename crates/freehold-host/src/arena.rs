@@ -497,8 +497,8 @@ impl Arena {
         thread::enter(&self.core, |cpu| cpu.id())
     }
 
-    /// Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to
-    /// sleep for long. A thread that ends does so by itself.
+    /// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep
+    /// for long. A thread that ends does so by itself. What it has freed is visible to others without this.
     ///
     /// # Errors
     ///

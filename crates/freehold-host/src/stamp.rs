@@ -22,7 +22,7 @@ pub(crate) struct Stamp {
     page: Mapping,
 }
 
-/// Where in the page: the last word. The allocator writes at the starts of its blocks' 256 bytes all the time, and a load
+/// Where in the page: the last word. The allocator writes what CPUs have, near the starts of pages, all the time, and a load
 /// whose address has the same last 12 bits as a store under way is held up by it: measured, 1.2 ns of 14.
 const LAST: usize = 4096 / size_of::<AtomicU64>() - 1;
 

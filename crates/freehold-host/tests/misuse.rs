@@ -21,7 +21,7 @@ fn both_locks(test: impl Fn(Lock)) {
 }
 
 /// Three threads free the same frames at the same moment. What a call cannot see it cannot refuse, so more than one may
-/// succeed; but it is found out about and counted when the frees are put together, and no frame is ever free twice.
+/// succeed; but it is found out about and counted when a hand and its word are put together, and no frame is free twice.
 #[test]
 fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
     both_locks(|lock| {

@@ -556,10 +556,6 @@ impl Both {
     fn wrong_free(&mut self, cpu: CpuId, frame: u64) -> Checked {
         let pfn = Pfn::new(BASE - 100 + frame % (self.used[0].frames.len() as u64 + 200));
         let in_use = |used: &Used| used.exists(pfn.get()) && !used.is_free(pfn.get());
-        // What waits in another CPU's combining buffer no call can see: published first.
-        for cpu in (0..CPUS).filter(|&cpu| self.online[usize::from(cpu)]) {
-            self.ours.on(CpuId::new(cpu)).flush().or_else(|error| blame(0, error))?;
-        }
         if !in_use(&self.used[0]) && self.ours.on(cpu).free(pfn, Order::ZERO).is_ok() {
             return blame(0, format!("freed {pfn}, which was not in use"));
         }

@@ -6,7 +6,7 @@
 
 mod browser;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -52,6 +52,16 @@ fn bench() -> Value {
             row("exit-avalanche", "freehold", "bystander_p999", 1234.5, json!({})),
             row("exit-avalanche", "vanilla", "bystander_p999", 98_765.0, json!({"significant": false})),
         ],
+    })
+}
+
+/// A small grid, with two seeds.
+fn fragmentation() -> &'static Value {
+    static GRID: OnceLock<Value> = OnceLock::new();
+    GRID.get_or_init(|| {
+        let machines = ["--cpus", "2,16", "--memory-per-cpu", "2M,8M,16M", "--seeds", "1,2"];
+        let rest = ["--allocations", "1000", "--json", "--no-progress", "--jobs", "1"];
+        serde_json::from_slice(&freehold(&[&["bench", "fragmentation"], &machines[..], &rest].concat())).unwrap()
     })
 }
 
@@ -106,7 +116,7 @@ impl Report {
     }
 
     fn all() -> Self {
-        Self::of(&[replay().clone(), bench(), simulate()])
+        Self::of(&[replay().clone(), bench(), fragmentation().clone(), simulate()])
     }
 
     fn file(&self) -> PathBuf {
@@ -114,7 +124,7 @@ impl Report {
     }
 }
 
-const VIEWS: [&str; 4] = ["replay", "bench", "simulate", "about"];
+const VIEWS: [&str; 5] = ["replay", "bench", "fragmentation", "simulate", "about"];
 
 /// Every number in a document but those of the charts' long lists.
 fn numbers(value: &Value, into: &mut Vec<f64>) {
@@ -157,7 +167,12 @@ fn every_number_is_in_the_page() {
     let Some(mut page) = browser::start("every_number_is_in_the_page") else { return };
     let report = Report::all();
     page.window(1280, 800, false);
-    for (view, document) in [("replay", replay().clone()), ("bench", bench()), ("simulate", simulate())] {
+    for (view, document) in [
+        ("replay", replay().clone()),
+        ("bench", bench()),
+        ("fragmentation", fragmentation().clone()),
+        ("simulate", simulate()),
+    ] {
         page.open(&report.file(), &format!("view={view}"));
         assert_all_shown(&mut page, &format!("#panel-{view}"), &document);
     }
@@ -220,6 +235,31 @@ fn nothing_is_fetched_and_nothing_complains() {
     assert_eq!(refused, "refused");
 }
 
+/// Asserts that what is said of a cell of the sample is what every engine said of it.
+fn assert_cell_told(said: &str, cell: usize, moment: usize) {
+    let map = &replay()["engines"][0]["memory_map"];
+    let blocks = map["blocks_per_cell"].as_u64().unwrap();
+    let name = if blocks > 1 { format!("Cell {cell} ({blocks} blocks)") } else { format!("Block {cell}") };
+    let frames = constant_plane(map, "frames")[cell];
+    let first = map["start_pfn"].as_u64().unwrap() + cell as u64 * blocks * 512;
+    let range = format!("PFN 0x{first:x} to 0x{:x}", first + frames - 1);
+    for expected in [name, range] {
+        assert!(said.contains(&expected), "{expected} in {said}");
+    }
+    for engine in replay()["engines"].as_array().unwrap() {
+        let name = engine["engine"].as_str().unwrap();
+        let told = said.lines().skip_while(|line| line.trim() != format!("{name}:")).nth(1).unwrap_or_default();
+        let holder = match plane(engine, "holder", moment)[cell] {
+            0 => "the zone".to_owned(),
+            cpu => format!("CPU {}", cpu - 1),
+        };
+        let free = plane(engine, "free", moment)[cell];
+        let (free, frames) = (freehold_lab::report::thousands(free), freehold_lab::report::thousands(frames));
+        assert!(told.contains(&holder), "{name}: {holder} in {said}");
+        assert!(told.contains(&format!(" {free} of {frames} frames free")), "{name}: {free} of {frames} in {said}");
+    }
+}
+
 #[test]
 fn keys_reach_and_move_everything() {
     let _one = alone();
@@ -243,6 +283,7 @@ fn keys_reach_and_move_everything() {
     let selected = "document.querySelector('[role=tab][aria-selected=true]').innerText";
     for (key, tab) in [
         ("ArrowRight", "Bench"),
+        ("ArrowRight", "Fragmentation"),
         ("ArrowRight", "Simulate"),
         ("End", "About"),
         ("ArrowRight", "Replay"),
@@ -276,12 +317,11 @@ fn keys_reach_and_move_everything() {
     page.key("ArrowRight");
     page.key("ArrowRight");
     let said = page.eval(readout);
-    let said = said.as_str().unwrap();
-    for expected in ["Block 1", "PFN 0x", "5.17:", "freehold:", "frames free"] {
-        assert!(said.contains(expected), "{expected} in {said}");
-    }
+    assert_cell_told(said.as_str().unwrap(), 1, 1);
     page.key("End");
-    assert!(page.eval(readout).as_str().unwrap().contains("Block 199"), "{}", page.eval(readout));
+    let last = replay()["engines"][0]["memory_map"]["cells"].as_u64().unwrap() as usize - 1;
+    let said = page.eval(readout);
+    assert_cell_told(said.as_str().unwrap(), last, 1);
 
     // A chart.
     page.eval("document.querySelector('.plot').focus()");
@@ -392,7 +432,11 @@ fn no_page_scrolls_sideways_on_a_phone() {
     let mut long = replay().clone();
     long["trace"]["name"] = json!("a-recording-of-a-very-long-name/".repeat(6));
     long["engines"][1]["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
-    let report = Report::of(&[long, bench(), simulate()]);
+    let mut grid = fragmentation().clone();
+    for cell in grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla") {
+        cell["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
+    }
+    let report = Report::of(&[long, bench(), grid, simulate()]);
     for width in [320, 390, 820, 1280] {
         page.window(width, 844, width < 1000);
         for view in VIEWS {
@@ -423,7 +467,12 @@ fn text_in_the_data_is_never_markup() {
     let mut simulated = simulate();
     simulated["rows"][0]["workload"] = json!(evil);
     simulated["model"][evil] = json!(evil);
-    let report = Report::of(&[replayed, measured, simulated]);
+    let mut grid = fragmentation().clone();
+    for cell in grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla") {
+        cell["engine"] = json!(evil);
+    }
+    grid["cells"][0]["workload"] = json!(evil);
+    let report = Report::of(&[replayed, measured, grid, simulated]);
     for view in VIEWS {
         page.open(&report.file(), &format!("view={view}"));
         page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
@@ -438,6 +487,13 @@ fn text_in_the_data_is_never_markup() {
     }
     page.open(&report.file(), "view=replay");
     assert_eq!(page.eval("document.querySelector('h2').textContent"), evil, "it is shown as it is");
+}
+
+/// A plane that is the same at all moments, from the JSON.
+fn constant_plane(map: &Value, name: &str) -> Vec<u64> {
+    let mut cells = vec![0; map["cells"].as_u64().unwrap() as usize];
+    decode(map[name].as_str().unwrap(), &mut cells).unwrap();
+    cells
 }
 
 /// A plane of a moment, from the JSON.
@@ -470,28 +526,92 @@ fn the_picture_of_memory_is_what_the_engines_said() {
             assert_eq!(row.unwrap_or_else(|| vec![0; counts.len()]), counts, "{name} at moment {moment}");
         }
     }
-    // A block in use from end to end has the colour of its holder in the legend.
+    // A cell has the colour of its holder in the legend, the stronger the more of it is in use: the fullest and the
+    // emptiest that each holder has.
     let freehold = engines.last().unwrap();
+    let map = &freehold["memory_map"];
     let (holders, free) = (plane(freehold, "holder", 11), plane(freehold, "free", 11));
-    let cell = (0..holders.len()).find(|&cell| free[cell] == 0 && holders[cell] > 0).expect("a full block of a CPU's");
-    let same = page.eval(&format!(
+    let used: Vec<f64> =
+        constant_plane(map, "frames").iter().zip(&free).map(|(all, free)| 1.0 - *free as f64 / *all as f64).collect();
+    let mut cells = Vec::new();
+    for holder in [0, 1] {
+        let own = || (0..holders.len()).filter(|cell| holders[*cell] == holder);
+        let by_use = |a: &usize, b: &usize| used[*a].total_cmp(&used[*b]);
+        cells.extend([own().max_by(by_use), own().min_by(by_use)].map(|cell| cell.expect("each holds a cell")));
+    }
+    assert!(used[cells[2]] - used[cells[3]] > 0.25, "CPU 0 has cells in use and others that are not");
+    for cell in cells {
+        let name = if holders[cell] == 0 { "the zone" } else { "CPU 0" };
+        let looked = look_at_cell(&mut page, holders.len(), cell, name);
+        assert!(looked.size < 7, "no room to fill a cell from below: {looked:?}");
+        looked.assert_mixed(looked.middle, 0.3 + 0.7 * used[cell], &format!("cell {cell} of {name}"));
+    }
+}
+
+/// A cell of the last map, and the colours that it is to be made of.
+#[derive(serde::Deserialize, Debug)]
+struct Looked {
+    /// Pixels from one cell to the next.
+    size: u64,
+    top: [f64; 3],
+    middle: [f64; 3],
+    bottom: [f64; 3],
+    /// The colour of the holder in the legend.
+    legend: [f64; 3],
+    /// The ground of the page.
+    page: [f64; 3],
+}
+
+impl Looked {
+    /// Asserts that a colour is so much of the legend's on the ground of the page.
+    fn assert_mixed(&self, found: [f64; 3], share: f64, what: &str) {
+        for (part, colour) in found.into_iter().enumerate() {
+            let expected = self.page[part] + (self.legend[part] - self.page[part]) * share;
+            assert!((colour - expected).abs() <= 1.0, "{what}: {found:?}, not {share} of the legend's: {self:?}");
+        }
+    }
+}
+
+/// Looks at a cell of the last map, of so many cells, whose holder has this name in the legend.
+fn look_at_cell(page: &mut Browser, cells: usize, cell: usize, holder: &str) -> Looked {
+    let found = page.eval(&format!(
         "(() => {{
             const map = [...document.querySelectorAll('canvas')].pop();
-            const cells = {}, wanted = {cell};
-            const columns = [8, 16, 32, 64].find((columns) => {{
+            const columns = [8, 16, 32, 64, 128].find((columns) => {{
                 const size = map.clientWidth / columns;
-                return Number.isInteger(size) && Math.ceil(cells / columns) * size === map.clientHeight;
+                return Number.isInteger(size) && Math.ceil({cells} / columns) * size === map.clientHeight;
             }});
             const size = map.clientWidth / columns;
-            const at = [(wanted % columns + 0.5) * size, (Math.floor(wanted / columns) + 0.5) * size];
-            const found = [...map.getContext('2d').getImageData(at[0], at[1], 1, 1).data].slice(0, 3).join(', ');
-            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.innerText.includes('CPU {}'));
-            return [`rgb(${{found}})`, getComputedStyle(row.querySelector('.swatch')).backgroundColor];
-        }})()",
-        holders.len(),
-        holders[cell] - 1,
+            const pixel = (down) => [...map.getContext('2d').getImageData({cell} % columns * size + Math.floor(size / 2), Math.floor({cell} / columns) * size + down, 1, 1).data].slice(0, 3);
+            const parts = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.querySelector('th').innerText.trim() === '{holder}');
+            return {{
+                size, top: pixel(0), middle: pixel(Math.floor(size / 2) - 1), bottom: pixel(size - 2),
+                legend: parts(getComputedStyle(row.querySelector('.swatch')).backgroundColor),
+                page: parts(getComputedStyle(document.body).backgroundColor),
+            }};
+        }})()"
     ));
-    assert_eq!(same[0], same[1], "block {cell}");
+    serde_json::from_value(found).unwrap()
+}
+
+#[test]
+fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
+    let _one = alone();
+    let Some(mut page) = browser::start("large_cells_are_filled_from_below") else { return };
+    let text = freehold(&["replay", "--json", "--machine", "512M", "--memory-map", "2", "-e", "freehold"]);
+    let replayed: Value = serde_json::from_slice(&text).unwrap();
+    let engine = &replayed["engines"][0];
+    let frames = constant_plane(&engine["memory_map"], "frames");
+    let (holders, free) = (plane(engine, "holder", 1), plane(engine, "free", 1));
+    let is_half = |cell: &usize| (frames[*cell] / 4..=frames[*cell] * 3 / 4).contains(&free[*cell]);
+    let cell = (0..holders.len()).filter(|cell| holders[*cell] == 1).find(is_half).expect("a block half in use");
+    let report = Report::of(&[replayed.clone()]);
+    page.window(1280, 800, false);
+    page.open(&report.file(), "colour=holder&moment=1");
+    let looked = look_at_cell(&mut page, holders.len(), cell, "CPU 0");
+    looked.assert_mixed(looked.top, 0.3, "what is free, above");
+    looked.assert_mixed(looked.bottom, 1.0, "what is in use, below");
 }
 
 #[test]
@@ -517,6 +637,189 @@ fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
     page.open(&report.file(), "");
     let text = page.eval("document.querySelector('#panel-replay').innerText");
     assert!(text.as_str().unwrap().contains("Each cell stands for 8 neighbouring pageblocks (16 MiB)"));
+}
+
+/// The means over the seeds of a figure of the grid, by "CPUs memory-a-CPU", of one engine.
+fn means(workload: &str, level: Option<f64>, engine: &str, figure: &str) -> BTreeMap<String, f64> {
+    let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for cell in fragmentation()["cells"].as_array().unwrap() {
+        if cell["workload"] == workload && cell["engine"] == engine && level == cell["used_percent"].as_f64() {
+            let each = cell["memory_mib"].as_u64().unwrap() / cell["cpus"].as_u64().unwrap();
+            let values = found.entry(format!("{} {each}", cell["cpus"])).or_default();
+            values.push(cell.pointer(figure).unwrap().as_f64().unwrap());
+        }
+    }
+    found.into_iter().map(|(place, all)| (place, all.iter().sum::<f64>() / all.len() as f64)).collect()
+}
+
+/// A picture of the grid: for each engine the cells' place, how strong their colour is, and what is written in them.
+fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
+    let found = page.eval(&format!(
+        "(() => {{
+            const figure = [...document.querySelectorAll('figure.heat')].find((one) => one.querySelector('strong').innerText === '{title}');
+            return [...figure.querySelectorAll('svg')].map((picture) => [...picture.querySelectorAll('.heat-cell')].map((cell) =>
+                [cell.dataset.place, Number(cell.getAttribute('fill-opacity')), cell.nextElementSibling.textContent]));
+        }})()"
+    ));
+    serde_json::from_value(found).unwrap_or_else(|error| panic!("{title}: {error}"))
+}
+
+#[test]
+fn the_picture_of_the_grid_is_what_the_cells_said() {
+    let _one = alone();
+    let Some(mut page) = browser::start("the_picture_of_the_grid_is_what_the_cells_said") else { return };
+    let report = Report::of(&[fragmentation().clone()]);
+    page.window(1280, 800, false);
+    page.open(&report.file(), "");
+    let share = |value: f64| format!("{value:.3}");
+    let rate = |value: f64| match value {
+        0.0 => "0".to_owned(),
+        _ if value < 0.1 => format!("{value:.3}"),
+        _ if value < 100.0 => format!("{value:.2}"),
+        _ if value < 1000.0 => format!("{value:.1}"),
+        _ => freehold_lab::report::thousands(value.round() as u64),
+    };
+    let linear = |value: f64, least: f64, most: f64| (value - least) / (most - least);
+    let reversed = |value: f64, least: f64, most: f64| 1.0 - (value - least) / (most - least);
+    // A zero is a tenth of the least above it.
+    let log = |value: f64, least: f64, most: f64| (value.max(least) / least).ln() / (most / least).ln();
+    type Text = fn(f64) -> String;
+    type Scale = fn(f64, f64, f64) -> f64;
+    for (workload, level, figure, title, text, scale) in [
+        (
+            "kernel-build-like",
+            None,
+            "/unusable/9",
+            "kernel-build-like: unusable-free-space index, order 9",
+            share as Text,
+            linear as Scale,
+        ),
+        (
+            "kernel-build-like",
+            None,
+            "/zone_locks_per_1000",
+            "kernel-build-like: zone locks per 1,000 frames",
+            rate,
+            log,
+        ),
+        ("aging", Some(60.0), "/unusable/9", "aging, 60 % in use: unusable-free-space index, order 9", share, linear),
+        (
+            "aging",
+            Some(60.0),
+            "/order9_share",
+            "aging, 60 % in use: share of free memory to be had as order 9",
+            share,
+            reversed,
+        ),
+    ] {
+        let engines = ["vanilla", "freehold"].map(|engine| means(workload, level, engine, figure));
+        let all = || engines.iter().flat_map(BTreeMap::values).copied();
+        let (mut least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+        if title.contains("locks") && least == 0.0 {
+            least = all().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min) / 10.0;
+        }
+        assert!(least < most && engines[0] != engines[1], "{title}: nothing to tell apart");
+        let drawn = heat(&mut page, title);
+        assert_eq!(drawn.len(), 2, "{title}");
+        for (engine, drawn) in engines.iter().zip(drawn) {
+            assert_eq!(drawn.len(), 6, "{title}: two numbers of CPUs, three sizes");
+            for (place, strength, written) in drawn {
+                let value = engine[&place];
+                assert_eq!(written, text(value), "{title}: {place}");
+                let expected = scale(value, least, most);
+                assert!((strength - expected).abs() < 1e-3, "{title}: {place} {value}: {strength}, not {expected}");
+            }
+        }
+    }
+    // What no cell has is not drawn.
+    let titles = page.eval("[...document.querySelectorAll('figure.heat strong')].map((one) => one.innerText).join()");
+    let titles = titles.as_str().unwrap();
+    assert!(titles.contains("fill, order 9: how full memory is at the first failure, %"), "{titles}");
+    assert!(!titles.contains("fill, order 9: unusable"), "{titles}");
+    assert!(titles.contains("idle, 50 % in use: share of memory that idle CPUs keep"), "{titles}");
+    // One machine at several levels is one picture, levels across.
+    let mut mix = fragmentation().clone();
+    mix["cells"].as_array_mut().unwrap().retain(|cell| cell["workload"] == "two-cpu-mix" && cell["memory_mib"] == 32);
+    page.open(&Report::of(&[mix]).file(), "");
+    let drawn = heat(&mut page, "two-cpu-mix: wholly free blocks");
+    let places: Vec<&str> = drawn[1].iter().map(|(place, ..)| place.as_str()).collect();
+    assert_eq!(places.len(), 8, "{places:?}");
+    assert_eq!((places[0], places[7]), ("10 % in use machine", "80 % in use machine"));
+}
+
+/// The least contrast of text in the pictures of the grid, and of the worst colour against the page.
+const HEAT_CONTRAST: &str = r"(() => {
+  const parse = (text) => text.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const fill = (one) => parse(getComputedStyle(one).fill);
+  let [least, texts] = [Infinity, 0];
+  for (const cell of document.querySelectorAll('.heat-cell')) {
+    const [from, to] = [fill(cell.previousElementSibling), fill(cell)];
+    const ground = from.map((part, i) => part + (to[i] - part) * Number(cell.getAttribute('fill-opacity')));
+    for (let text = cell.nextElementSibling; text?.tagName === 'text' && /heat-/.test(text.className.baseVal); text = text.nextElementSibling) {
+      least = Math.min(least, contrast(fill(text), ground));
+      texts += 1;
+    }
+  }
+  return [texts, least, contrast(fill(document.querySelector('.heat-cell')), parse(getComputedStyle(document.body).backgroundColor))];
+})()";
+
+#[test]
+fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
+    let _one = alone();
+    let Some(mut page) = browser::start("the_grid_can_be_read_in_light_and_dark_and_by_keys") else { return };
+    let report = Report::of(&[fragmentation().clone()]);
+    page.window(1280, 800, false);
+    let mut colours = Vec::new();
+    for scheme in ["light", "dark"] {
+        page.prefer(scheme);
+        page.open(&report.file(), "");
+        let found: (u64, f64, f64) = serde_json::from_value(page.eval(HEAT_CONTRAST)).unwrap();
+        assert!(found.0 > 100, "{scheme}: {found:?}");
+        assert!(found.1 >= 4.5, "{scheme}: text in cells {found:?}");
+        assert!(found.2 >= 2.5, "{scheme}: the worst colour against the page {found:?}");
+        colours.push(page.eval("getComputedStyle(document.querySelector('.heat-cell')).fill"));
+    }
+    assert_ne!(colours[0], colours[1], "colours of their own in the dark");
+
+    let readout = "document.querySelector('figure.heat .readout').innerText";
+    page.eval("document.querySelector('.heats').focus()");
+    let unusable =
+        |engine: &str, place: &str| format!("{:.3}", means("kernel-build-like", None, engine, "/unusable/9")[place]);
+    for (key, said, place) in [
+        ("ArrowRight", "2 CPUs, 2 MiB a CPU", "2 2"),
+        ("ArrowRight", "16 CPUs, 2 MiB a CPU", "16 2"),
+        ("ArrowRight", "16 CPUs, 2 MiB a CPU", "16 2"),
+        ("ArrowDown", "16 CPUs, 8 MiB a CPU", "16 8"),
+        ("ArrowLeft", "2 CPUs, 8 MiB a CPU", "2 8"),
+        ("ArrowUp", "2 CPUs, 2 MiB a CPU", "2 2"),
+        ("End", "16 CPUs, 16 MiB a CPU", "16 16"),
+        ("Home", "2 CPUs, 2 MiB a CPU", "2 2"),
+    ] {
+        page.key(key);
+        let found = page.eval(readout);
+        let found = found.as_str().unwrap().replace('\n', " ");
+        let engines = ["vanilla", "freehold"].map(|engine| format!("{engine} {}", unusable(engine, place)));
+        for expected in [said, &engines[0], &engines[1]] {
+            assert!(found.contains(expected), "{key}: {expected} in {found}");
+        }
+        let marked = page.eval("[...document.querySelector('.heats').querySelectorAll('.heat-mark')].filter((one) => one.getAttribute('visibility') === 'visible').length");
+        assert_eq!(marked, 2, "{key}: on both engines");
+    }
+    let names = page.eval("[...document.querySelectorAll('.heats')].every((one) => one.tabIndex === 0 && /freehold: from .* to .*/.test(one.getAttribute('aria-label')))");
+    assert_eq!(names, true, "each picture can be reached and says what is in it");
+}
+
+#[test]
+fn a_grid_that_was_stopped_at_once_is_said_to_be_empty() {
+    let _one = alone();
+    let Some(mut page) = browser::start("a_grid_that_was_stopped_at_once_is_said_to_be_empty") else { return };
+    let report = Report::of(&[json!({"cells": []})]);
+    page.open(&report.file(), "");
+    let text = page.eval("document.querySelector('#panel-fragmentation').innerText");
+    assert!(text.as_str().unwrap().contains("No cell was finished"), "{text}");
+    assert_eq!(page.complaints(), [] as [String; 0]);
 }
 
 #[test]
@@ -584,6 +887,14 @@ fn replay_writes_the_report_itself() {
 
 fn path(path: &Path) -> &str {
     path.to_str().expect("a temporary path is UTF-8")
+}
+
+#[test]
+fn help_names_what_can_be_reported() {
+    let said = String::from_utf8(freehold(&["report", "--help"])).unwrap();
+    for command in ["replay --json", "bench --json", "bench fragmentation --json", "simulate --json"] {
+        assert!(said.contains(command), "{command} in {said}");
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) fn hotplug<M: Machine>(machine: &M) -> Result<(), Failure> {
         same("a CPU that is gone holds nothing", freehold.cpu_holdings(id).map_or(0, |(free, _)| free), 0)?;
         let refused = freehold.on(id).alloc(request) == Err(AllocError::CpuOffline { cpu: id });
         holds("a CPU that is gone allocates nothing", refused)?;
-        // What it allocated goes home to whoever has its blocks now.
+        // What it allocated goes home to its blocks, whoever has them now.
         let here = freehold.on(CpuId::new(0));
         let mut theirs = Chain::from_word(chain.into_inner());
         let mut freed = 0;

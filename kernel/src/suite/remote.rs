@@ -1,4 +1,4 @@
-//! What one CPU allocates and another frees: it must come home to the first.
+//! What one CPU allocates and another frees: each frame must come home to its block.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

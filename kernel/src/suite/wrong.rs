@@ -18,12 +18,12 @@ pub(super) fn refused<M: Machine>(machine: &M) -> Result<(), Failure> {
         for i in 0..order.frames() {
             member.meet()?;
             let pfn = Pfn::new(chunk.load(Ordering::Relaxed) + i);
-            // The first free is its owner's, so that it is seen at once; whoever comes second is told, wherever it is.
-            // (Frees of others wait in a buffer for a while, and a second one is found out when that is emptied.)
+            // The first free is made by the CPU that may lease the frame's word. It is visible where it is made, so whoever
+            // comes second is told, wherever it is.
             if member.cpu == 0 {
                 succeeds(machine, "a frame cannot be freed", member.frames.free(pfn, Order::ZERO))?;
-                // Where memory is so small that CPUs hold no blocks, the owner is the zone, and this free waits, too.
-                succeeds(machine, "what waits is published", member.frames.flush())?;
+                // Ends this CPU's leases: the word alone says that the frame is free.
+                succeeds(machine, "leases end", member.frames.flush())?;
             }
             member.meet()?;
             let again = member.frames.free(pfn, Order::ZERO);

@@ -179,8 +179,8 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 
 /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
 ///
-/// Frames that are free already are refused, unless the first free, by another thread, has not come home yet: then it is
-/// counted in `late_double_frees` of the statistics.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the thread whose CPU
+/// leases the frame's word, neither may see the other: then it is counted in `late_double_frees` of the statistics.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -262,8 +262,8 @@ pub unsafe extern "C" fn freehold_arena_current_cpu(arena: *const Arena, cpu: *m
     unsafe { answer(error, || put(cpu, "cpu", live(arena)?.current_cpu()?.get())) }
 }
 
-/// Publishes what the calling thread has freed into blocks of others and not sent home yet: for a thread about to sleep
-/// for long. A thread that ends does so by itself.
+/// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep for
+/// long. A thread that ends does so by itself. What it has freed is visible to others without this.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///

@@ -381,7 +381,7 @@ pub fn render_engines(style: Style) -> String {
 /// The engines that are no designs of the kernel's, and what those are named by.
 fn engines() -> Vec<(&'static str, String)> {
     let mut all = vec![
-        (FREEHOLD, "the flagship: CPUs own pageblocks, freed frames go home".to_owned()),
+        (FREEHOLD, "the flagship: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned()),
         (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
         (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
     ];

@@ -35,6 +35,8 @@ Examples:
                                                 how many CPUs share what they hold; the whole grid
   freehold bench fragmentation --picture grid.svg
                                                 the whole grid, an hour or so of one core
+  freehold bench fragmentation --json > grid.json; freehold report grid.json
+                                                the same as a page to point at
 
 --json prints {\"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
 \"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \

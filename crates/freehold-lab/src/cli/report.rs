@@ -15,7 +15,8 @@ const EXAMPLES: &str = "\
 Examples:
   freehold replay --json --memory-map 48 > replay.json
   freehold bench --quick --json > bench.json
-  freehold report -o report.html replay.json bench.json
+  freehold bench fragmentation --json > grid.json
+  freehold report -o report.html replay.json bench.json grid.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
   freehold replay --html report.html trace.parquet      the same in one step
@@ -33,8 +34,8 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json` or `simulate --json` wrote, in any number and order; '-' is
-    /// standard input. A file may hold several documents one after the other. Without any, standard input.
+    /// What `freehold replay --json`, `bench --json`, `bench fragmentation --json` or `simulate --json` wrote, in any
+    /// number and order; '-' is standard input. A file may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
 

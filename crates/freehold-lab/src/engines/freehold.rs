@@ -23,7 +23,7 @@ pub(super) const NAME: &str = "freehold";
 pub(super) fn catalogue() -> Catalogue {
     let entry = Entry {
         name: NAME.into(),
-        summary: "The block economy: CPUs own pageblocks, free frames are bits, any free is lock-free.".into(),
+        summary: "Groups of CPUs hold pageblocks, CPUs lease words of 64 frames, free frames are bits, any free is lock-free.".into(),
         source: "this project".into(),
     };
     Catalogue { presets: vec![entry], switches: Vec::new() }

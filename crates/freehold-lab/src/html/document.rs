@@ -17,6 +17,8 @@ pub enum Kind {
     Replay,
     /// `freehold bench --json`.
     Bench,
+    /// `freehold bench fragmentation --json`.
+    Fragmentation,
     /// `freehold simulate --json`, or the model alone, as `freehold calibrate --json` gives it.
     Simulate,
 }
@@ -44,7 +46,8 @@ impl fmt::Display for UnknownDocument {
         write!(
             f,
             "this is no output of replay, bench or simulate: {}; expected \"trace\" and \"engines\" (replay), \
-             \"traces\" (replay of several), or \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate)",
+             \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), or \
+             \"cells\" with a \"workload\" (bench fragmentation)",
             self.found
         )
     }
@@ -61,7 +64,7 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Simulate => Err(unknown(trace)),
+                Kind::Bench | Kind::Fragmentation | Kind::Simulate => Err(unknown(trace)),
             })
             .collect(),
         _ if is_model(&source.value) => Ok(vec![document(Kind::Simulate, &json!({ "model": source.value }))]),
@@ -80,8 +83,16 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string)) {
         return Ok(Kind::Replay);
     }
+    if let Some(cells) = value.get("cells").and_then(Value::as_array) {
+        // Stopped at once, it has none.
+        return if all_have(cells, "workload") && all_have(cells, "engine") {
+            Ok(Kind::Fragmentation)
+        } else {
+            Err(unknown(value))
+        };
+    }
     if let Some(rows) = value.get("rows").and_then(Value::as_array) {
-        let all = |name: &str| !rows.is_empty() && rows.iter().all(|row| row.get(name).is_some_and(Value::is_string));
+        let all = |name: &str| !rows.is_empty() && all_have(rows, name);
         // An interrupted run may have no row; the rest of the document still says what it is.
         if all("benchmark") && all("engine") || rows.is_empty() && is("yardstick", Value::is_object) {
             return Ok(Kind::Bench);
@@ -97,9 +108,12 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
 }
 
 fn all_named(engines: &Value) -> bool {
-    engines.as_array().is_some_and(|engines| {
-        !engines.is_empty() && engines.iter().all(|engine| engine.get("engine").is_some_and(Value::is_string))
-    })
+    engines.as_array().is_some_and(|engines| !engines.is_empty() && all_have(engines, "engine"))
+}
+
+/// Whether each of them has a text of that name.
+fn all_have(objects: &[Value], name: &str) -> bool {
+    objects.iter().all(|object| object.get(name).is_some_and(Value::is_string))
 }
 
 fn unknown(value: &Value) -> UnknownDocument {
@@ -110,12 +124,12 @@ fn unknown(value: &Value) -> UnknownDocument {
         Value::Object(object) => {
             let keys: Vec<String> = object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = if object.len() > NAMED { ", ..." } else { "" };
-            let rows = object.get("rows").and_then(Value::as_array).and_then(|rows| rows.first());
-            let rows = rows.and_then(Value::as_object).map(|row| {
-                let keys: Vec<String> = row.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
-                format!(", and the first row the keys {}", keys.join(", "))
+            let first = [("rows", "row"), ("cells", "cell")].into_iter().find_map(|(list, one)| {
+                let first = object.get(list)?.as_array()?.first()?.as_object()?;
+                let keys: Vec<String> = first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                Some(format!(", and the first {one} the keys {}", keys.join(", ")))
             });
-            format!("it has the keys {}{more}{}", keys.join(", "), rows.unwrap_or_default())
+            format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
         }
         Value::Array(array) => format!("it is a list of {}", array.len()),
         Value::String(_) => "it is a text".to_owned(),
@@ -143,6 +157,9 @@ mod tests {
         assert_eq!(kinds(json!({"rows": [{"benchmark": "pair", "engine": "x"}]})), Ok(vec![Kind::Bench]));
         assert_eq!(kinds(json!({"rows": [], "yardstick": {}})), Ok(vec![Kind::Bench]), "interrupted at once");
         assert_eq!(kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})), Ok(vec![Kind::Simulate]));
+        let cell = json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
+        assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Fragmentation]));
+        assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Fragmentation]), "interrupted at once");
         assert_eq!(kinds(json!({"command": "calibrate", "model": {}})), Ok(vec![Kind::Simulate]));
         let model = json!({"machine": "a laptop", "rmw_ns": 2.5, "engines": {"classic": {"alloc_ns": 20.0}}});
         assert_eq!(kinds(model), Ok(vec![Kind::Simulate]), "calibrate");
@@ -157,6 +174,7 @@ mod tests {
             (json!(7), "a number"),
             (json!({"trace": {}, "engines": []}), "\"engines\""),
             (json!({"rows": [{"name": "x"}]}), "the first row the keys \"name\""),
+            (json!({"cells": [{"engine": "x"}]}), "the first cell the keys \"engine\""),
             (json!({"traces": []}), "\"traces\""),
             (json!({"traces": [{"rows": []}]}), "\"rows\""),
         ] {

@@ -6,7 +6,7 @@ const FRAME: &str = include_str!("assets/page.html");
 const STYLE: &str = include_str!("assets/style.css");
 
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("assets/dom.js"),
     include_str!("assets/format.js"),
     include_str!("assets/state.js"),
@@ -17,10 +17,12 @@ const SCRIPTS: [&str; 16] = [
     include_str!("assets/axis.js"),
     include_str!("assets/chart.js"),
     include_str!("assets/distribution.js"),
+    include_str!("assets/heat.js"),
     include_str!("assets/memory_map.js"),
     include_str!("assets/memory.js"),
     include_str!("assets/replay.js"),
     include_str!("assets/bench.js"),
+    include_str!("assets/fragmentation.js"),
     include_str!("assets/simulate.js"),
     include_str!("assets/main.js"),
 ];

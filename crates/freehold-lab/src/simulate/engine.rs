@@ -46,7 +46,7 @@ pub struct Marks {
     pub holds: u64,
     /// Steps in them.
     pub steps: u64,
-    /// Chunks split, merged or taken over under the CPU's own lock; blocks collected, for freehold.
+    /// Chunks split, merged or taken over under the CPU's own lock; refills, for freehold.
     pub changes: u64,
     /// List entries that merge passes looked at.
     pub merge_steps: u64,

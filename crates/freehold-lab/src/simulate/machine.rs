@@ -18,8 +18,6 @@ use crate::engine::Request;
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.
 const RECORD: u64 = 12;
 const LINE: u64 = 64;
-/// Words of 64 frames that a CPU of freehold gathers remote frees of; the engine's own number.
-const COMBINE: usize = 8;
 /// How fast the estimate of foreign lines forgets: 1/64 a frame.
 const FORGET: u32 = 6;
 /// The estimate's 1.
@@ -36,7 +34,6 @@ struct Costs {
     drain_step: Time,
     pcp_step: Time,
     merge_step: Time,
-    rmw: Time,
     transfer: Time,
     line: Time,
     chain: Time,
@@ -101,9 +98,6 @@ impl Tally {
     }
 }
 
-/// A word that a CPU of freehold freed into lately, and how many frames in a row.
-type Gathered = (u64, u32);
-
 /// See the module's documentation.
 pub struct Machine<'a> {
     engine: &'a dyn Simulated,
@@ -117,10 +111,8 @@ pub struct Machine<'a> {
     records: Lines,
     /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     words: Lines,
-    remote: Lines,
     /// For each CPU the head of its list of remote frees.
     inboxes: Lines,
-    gathered: Vec<[Gathered; COMBINE]>,
     /// For each CPU the share of frames whose record was last written elsewhere, by its last allocations.
     foreign: Vec<u32>,
     watched: Vec<bool>,
@@ -148,7 +140,6 @@ impl<'a> Machine<'a> {
             drain_step: ns(own.drain_step_ns),
             pcp_step: ns(own.pcp_step_ns),
             merge_step: ns(own.merge_step_ns),
-            rmw: ns(model.rmw_ns),
             transfer: ns(model.transfer_ns),
             line: ns(model.line_ns),
             chain: ns(model.chain_ns),
@@ -170,9 +161,7 @@ impl<'a> Machine<'a> {
             pcps: vec![Lock::default(); cpus],
             records: Lines::new(records),
             words: Lines::new(blocks * 8),
-            remote: Lines::new(blocks),
             inboxes: Lines::new(cpus as u64),
-            gathered: vec![[(u64::MAX, 0); COMBINE]; cpus],
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
             tally: Tally::new(),
@@ -314,11 +303,11 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What was done under the CPU's own lock, or while collecting.
+    /// What was done under the CPU's own lock; of freehold, refills.
     fn pcp_work(&mut self, cpu: u16, done: Marks) -> Time {
         let mut time = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
         if self.family == Family::Freehold && done.changes > 0 {
-            // The inbox's line, and of each block the line that others freed into.
+            // Refills: the group's line, and that of what is found there.
             time += self.costs.transfer;
             let from = self.inboxes.touch(u64::from(cpu), cpu);
             time += self.transfer(cpu, from, self.costs.line) * done.changes;
@@ -356,7 +345,7 @@ impl<'a> Machine<'a> {
     fn take_lines(&mut self, cpu: u16, pfn: Pfn) -> Time {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
-            // Read by whoever freed into the block since: the holder has to get it back to write it.
+            // Written by whoever has leased the word, or freed into it, since.
             let from = self.words.touch(frame / 64, cpu);
             return self.transfer(cpu, from, self.costs.line);
         }
@@ -389,46 +378,11 @@ impl<'a> Machine<'a> {
                     let from = self.inboxes.touch(u64::from(home), cpu);
                     time += self.transfer(cpu, from, self.costs.transfer);
                 }
-            } else if home == cpu {
+            } else {
+                // Into the frame's word, whoever leases it.
                 let from = self.words.touch(frame / 64, cpu);
                 time += self.transfer(cpu, from, self.costs.line);
-            } else {
-                time += self.gather(cpu, home, frame);
             }
-        }
-        time
-    }
-
-    /// A remote free of freehold: the first of a word is published at once, the second opens an entry of the CPU's
-    /// buffer, which is published when another word needs it.
-    fn gather(&mut self, cpu: u16, holder: u16, frame: u64) -> Time {
-        let word = frame / 64;
-        let slot = &mut self.gathered[usize::from(cpu)][word as usize % COMBINE];
-        if slot.0 == word {
-            slot.1 += 1;
-            return Time::ZERO;
-        }
-        let (old, count) = std::mem::replace(slot, (word, 1));
-        let mut time = Time::ZERO;
-        if count > 1 {
-            time += self.publish(cpu, holder, old / 8);
-        }
-        let from = self.words.touch(frame / 64, cpu);
-        if from == Some(holder) {
-            // The holder allocates from it again, so it has collected what was published before.
-            self.remote.touch(frame / PAGEBLOCK_FRAMES, holder);
-        }
-        time += self.transfer(cpu, from, self.costs.line);
-        time + self.publish(cpu, holder, frame / PAGEBLOCK_FRAMES)
-    }
-
-    fn publish(&mut self, cpu: u16, holder: u16, block: u64) -> Time {
-        let from = self.remote.touch(block, cpu);
-        let mut time = self.transfer(cpu, from, self.costs.line);
-        if from.is_some() {
-            // Somebody has been there since: perhaps it was collected, and goes on the holder's inbox again.
-            let from = self.inboxes.touch(u64::from(holder), cpu);
-            time += self.costs.rmw + self.transfer(cpu, from, self.costs.transfer);
         }
         time
     }

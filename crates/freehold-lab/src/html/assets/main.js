@@ -1,9 +1,11 @@
 // The page: one tab for each command whose JSON is in it, a list to choose from where there are several of a kind.
 
+/** Of each kind: the tab, what draws a document, what to call one, the command that writes them. */
 const KINDS = {
-  replay: ["Replay", replayDocument, (data) => data.trace?.name],
-  bench: ["Bench", benchDocument, () => null],
-  simulate: ["Simulate", simulateDocument, (data) => unique((data.rows || []).map((row) => row.workload)).join(", ")],
+  replay: ["Replay", replayDocument, (data) => data.trace?.name, "replay"],
+  bench: ["Bench", benchDocument, () => null, "bench"],
+  fragmentation: ["Fragmentation", fragmentationDocument, (data) => unique(data.cells.map((cell) => cell.workload)).join(", "), "bench fragmentation"],
+  simulate: ["Simulate", simulateDocument, (data) => unique((data.rows || []).map((row) => row.workload)).join(", "), "simulate"],
 };
 
 /** The documents of a kind: the only one, or a list and the one chosen. */
@@ -29,7 +31,7 @@ function kindView(kind, documents) {
 
 function about(data) {
   const terms = [
-    ["Pageblock", "512 neighbouring frames, 2 MiB. In freehold and pcp-buddy a CPU can own whole ones; before, the zone has them all."],
+    ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own whole ones, in freehold the CPUs that share a cache hold them together, named by the first of them; in the other designs the zone has them all."],
     ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
     ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
     ["Unusable-free-space index", "The share of free memory that cannot serve a request of that order (Gorman and Whitcroft, 2006): 0 when all of it can, 1 when none can."],
@@ -39,12 +41,12 @@ function about(data) {
   return el("div", {},
     el("h2", {}, "About this report"),
     table("Where the figures come from", ["File", "Command", "What"], data.documents.map((document) => ({
-      head: document.source, cells: [`freehold ${document.kind}`, KINDS[document.kind][2](document.data) || "–"],
+      head: document.source, cells: [`freehold ${KINDS[document.kind][3]}`, KINDS[document.kind][2](document.data) || "–"],
     }))),
     el("h3", {}, "How to read them"),
     el("dl", { class: "terms" }, terms.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])),
     el("h3", {}, "Keys"),
-    el("p", {}, "Tab goes from one control to the next. On the tabs, the slider, a chart or a map the arrow keys move; Home and End go to the ends. What is shown is kept in the address, so a place in this file can be sent to somebody."),
+    el("p", {}, "Tab goes from one control to the next. On the tabs, the slider, a chart, a grid or a map the arrow keys move; Home and End go to the ends. What is shown is kept in the address, so a place in this file can be sent to somebody."),
     el("p", { class: "quiet" }, `Made by freehold report ${data.version}. This file fetches nothing and sends nothing.`));
 }
 

@@ -88,6 +88,7 @@ function replayFacts(document) {
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],
     ["Frees on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
     machine && ["Machine", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
+    machine?.free_frames_begin !== undefined && ["Free at the start", figure(machine.free_frames_begin, bytes(machine.free_frames_begin * FRAME_BYTES))],
   ];
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }

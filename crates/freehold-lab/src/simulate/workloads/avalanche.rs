@@ -2,7 +2,19 @@
 
 use freehold::{Order, Pfn};
 
-use super::{BATCH, Io, MOVABLE, Program, Setting, Step};
+use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
+
+/// `exit-avalanche`.
+pub(super) const EXIT_AVALANCHE: About = About {
+    name: "exit-avalanche",
+    what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free \
+           all of it at once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
+           are kept apart.",
+    source: "the pcp-buddy thread: concurrent exits",
+    fewest_cpus: 2,
+    frames_a_cpu: 1024,
+    think_ns: 0.0,
+};
 
 /// The most and the fewest frames of a worker: 512 MiB and 4 MiB.
 const MOST: u64 = 131_072;

@@ -147,95 +147,17 @@ impl Kind {
     /// What it is.
     #[must_use]
     pub const fn about(self) -> About {
-        const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
         match self {
-            Self::Pair => About {
-                name: "pair",
-                what: "Each CPU allocates a frame and frees it, over and over.",
-                source: "will-it-scale style micro-benchmarks; the repeat test of LLFree's authors (USENIX ATC 2023)",
-                fewest_cpus: 1,
-                frames_a_cpu: 1,
-                think_ns: 0.0,
-            },
-            Self::Bulk => About {
-                name: "bulk",
-                what: "Each CPU allocates 16,384 frames (64 MiB) and frees them one by one in the same order.",
-                source: "the bulk test of LLFree's authors (USENIX ATC 2023)",
-                fewest_cpus: 1,
-                frames_a_cpu: rounds::BULK as u64,
-                think_ns: 0.0,
-            },
-            Self::PageFault1 => About {
-                name: "page-fault1",
-                what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
-                source: "will-it-scale page_fault1",
-                fewest_cpus: 1,
-                frames_a_cpu: rounds::PAGE_FAULT as u64,
-                think_ns: 0.0,
-            },
-            Self::ProducerConsumer => About {
-                name: "producer-consumer",
-                what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
-                       one; at most 64 messages wait.",
-                source: "the 2022 high-order PCP thread; xmalloc-test of malloc families",
-                fewest_cpus: 2,
-                frames_a_cpu: RING,
-                think_ns: 0.0,
-            },
-            Self::NetperfLike => About {
-                name: "netperf-like",
-                what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
-                source: "the 2022 high-order PCP thread: netperf on localhost",
-                fewest_cpus: 2,
-                frames_a_cpu: 8 * RING,
-                think_ns: 0.0,
-            },
-            Self::ManyAllocFewFree => About {
-                name: "many-alloc-few-free",
-                what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
-                       31.",
-                source: "the pcp-buddy thread: jemalloc's purger threads",
-                fewest_cpus: 2,
-                frames_a_cpu: RING,
-                think_ns: 250.0,
-            },
-            Self::FewAllocManyFree => About {
-                name: "few-alloc-many-free",
-                what: "One CPU allocates for all others, which free what they are handed, one by one.",
-                source: "the pcp-buddy thread: the worst case that its author and reviewer name",
-                fewest_cpus: 2,
-                frames_a_cpu: RING,
-                think_ns: 0.0,
-            },
-            Self::ExitAvalanche => About {
-                name: "exit-avalanche",
-                what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free all of it at \
-                       once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
-                       are kept apart.",
-                source: "the pcp-buddy thread: concurrent exits",
-                fewest_cpus: 2,
-                frames_a_cpu: 1024,
-                think_ns: 0.0,
-            },
-            Self::KernelBuildLike => About {
-                name: "kernel-build-like",
-                what: "Each CPU runs processes of 256 to 8,192 frames: 78 % zeroed anonymous memory, 12 % page tables \
-                       and slabs, 6 % page cache and 3 % inodes that outlive them, 1 % of order 1 to 3; one exit in \
-                       four is on another CPU; frees are in batches of 31.",
-                source: "the pcp-buddy thread's kernel builds; the shares are chosen, not measured",
-                fewest_cpus: 1,
-                frames_a_cpu: kernel_build::MOST as u64,
-                think_ns: 2000.0,
-            },
-            Self::Trace => About {
-                name: "trace",
-                what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays a copy of \
-                       it, in its order and without its pauses.",
-                source: "a trace that 'freehold record' wrote",
-                fewest_cpus: 1,
-                frames_a_cpu: 0,
-                think_ns: 0.0,
-            },
+            Self::Pair => pair::PAIR,
+            Self::Bulk => rounds::BULK_ABOUT,
+            Self::PageFault1 => rounds::PAGE_FAULT_ABOUT,
+            Self::ProducerConsumer => pass::PRODUCER_CONSUMER,
+            Self::NetperfLike => pass::NETPERF_LIKE,
+            Self::ManyAllocFewFree => pass::MANY_ALLOC_FEW_FREE,
+            Self::FewAllocManyFree => pass::FEW_ALLOC_MANY_FREE,
+            Self::ExitAvalanche => avalanche::EXIT_AVALANCHE,
+            Self::KernelBuildLike => kernel_build::KERNEL_BUILD_LIKE,
+            Self::Trace => trace::TRACE,
         }
     }
 

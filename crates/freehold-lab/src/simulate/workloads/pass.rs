@@ -8,8 +8,53 @@
 
 use freehold::{Migratetype, Order, Pfn};
 
-use super::{BATCH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
+use super::{About, BATCH, DEPTH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
 use crate::engine::Request;
+
+/// Frames under way from a sender at most: in messages that wait, in the one being filled and the one being freed.
+const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
+
+/// `producer-consumer`.
+pub(super) const PRODUCER_CONSUMER: About = About {
+    name: "producer-consumer",
+    what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
+           one; at most 64 messages wait.",
+    source: "the 2022 high-order PCP thread; xmalloc-test of malloc families",
+    fewest_cpus: 2,
+    frames_a_cpu: RING,
+    think_ns: 0.0,
+};
+
+/// `netperf-like`.
+pub(super) const NETPERF_LIKE: About = About {
+    name: "netperf-like",
+    what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
+    source: "the 2022 high-order PCP thread: netperf on localhost",
+    fewest_cpus: 2,
+    frames_a_cpu: 8 * RING,
+    think_ns: 0.0,
+};
+
+/// `many-alloc-few-free`.
+pub(super) const MANY_ALLOC_FEW_FREE: About = About {
+    name: "many-alloc-few-free",
+    what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
+           31.",
+    source: "the pcp-buddy thread: jemalloc's purger threads",
+    fewest_cpus: 2,
+    frames_a_cpu: RING,
+    think_ns: 250.0,
+};
+
+/// `few-alloc-many-free`.
+pub(super) const FEW_ALLOC_MANY_FREE: About = About {
+    name: "few-alloc-many-free",
+    what: "One CPU allocates for all others, which free what they are handed, one by one.",
+    source: "the pcp-buddy thread: the worst case that its author and reviewer name",
+    fewest_cpus: 2,
+    frames_a_cpu: RING,
+    think_ns: 0.0,
+};
 
 /// A socket buffer's chunk.
 pub(super) const SOCKET: Order = Order::new(3).expect("below the largest");

@@ -4,7 +4,27 @@
 
 use freehold::{Order, Pfn};
 
-use super::{BATCH, Io, MOVABLE, Program, Setting, Step};
+use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
+
+/// `bulk`.
+pub(super) const BULK_ABOUT: About = About {
+    name: "bulk",
+    what: "Each CPU allocates 16,384 frames (64 MiB) and frees them one by one in the same order.",
+    source: "the bulk test of LLFree's authors (USENIX ATC 2023)",
+    fewest_cpus: 1,
+    frames_a_cpu: BULK as u64,
+    think_ns: 0.0,
+};
+
+/// `page-fault1`.
+pub(super) const PAGE_FAULT_ABOUT: About = About {
+    name: "page-fault1",
+    what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
+    source: "will-it-scale page_fault1",
+    fewest_cpus: 1,
+    frames_a_cpu: PAGE_FAULT as u64,
+    think_ns: 0.0,
+};
 
 /// Frames of a round of `bulk`.
 pub(super) const BULK: usize = 16_384;

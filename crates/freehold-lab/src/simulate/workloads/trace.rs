@@ -9,9 +9,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use freehold::{Order, Pfn};
 
-use super::{Io, Program, Setting, Step};
+use super::{About, Io, Program, Setting, Step};
 use crate::engine::Request;
 use crate::replay::{Mapper, MapperOptions, NoObserver, Op, SourceError, Trace};
+
+/// `trace`.
+pub(super) const TRACE: About = About {
+    name: "trace",
+    what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays a copy of \
+           it, in its order and without its pauses.",
+    source: "a trace that 'freehold record' wrote",
+    fewest_cpus: 1,
+    frames_a_cpu: 0,
+    think_ns: 0.0,
+};
 
 /// One call of the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

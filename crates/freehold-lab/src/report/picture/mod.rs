@@ -20,20 +20,24 @@
 //!
 //! Times of this machine are left out: the same trace and engines draw the same picture, byte for byte.
 
+mod axis;
+mod canvas;
+mod text;
+
 use std::fmt::Write as _;
 
 use freehold::Order;
-use plotters::coord::Shift;
 use plotters::prelude::{
-    AreaSeries, ChartBuilder, Color, DashedLineSeries, DrawingArea, IntoDrawingArea, IntoFont, LineSeries, PathElement,
-    RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
+    AreaSeries, ChartBuilder, DashedLineSeries, IntoDrawingArea, LineSeries, RGBColor, SVGBackend,
 };
-use plotters::style::FontStyle;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::number::{decimal, duration, memory, percent, thousands};
 use super::table::rate;
 use crate::replay::{EngineOutcome, Replay, Sample};
+use axis::{Ticks, memory_unit, time_unit};
+use canvas::{Canvas, failed, stroke, units};
+use text::{broken, chars_in, escaped, width};
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +47,6 @@ pub struct PictureError(String);
 /// Width of the picture, in CSS pixels.
 const WIDTH: f64 = 800.0;
 const MARGIN: f64 = 24.0;
-/// Units per pixel: plotters counts in whole units, and lines over time need finer ones than pixels.
-const SCALE: f64 = 10.0;
-/// plotters makes text smaller than it is told, by this.
-const FONT_SHRINK: f64 = 1.24;
-
 /// Sizes of text, in pixels; nothing is smaller than [`SMALL`].
 const TITLE: f64 = 18.0;
 const HEADING: f64 = 13.0;
@@ -442,195 +441,13 @@ fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &m
     Ok(())
 }
 
-/// Round values from 0 to a little above the largest value of an axis.
-struct Ticks {
-    step: f64,
-    above: f64,
-}
-
-impl Ticks {
-    /// `most` steps at most, of 1, 2 or 5 times a power of ten.
-    fn upto(largest: f64, most: u32) -> Self {
-        let rough = largest / f64::from(most);
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(|step| *step >= rough * 0.999_999);
-        let step = step.unwrap_or(10.0 * power);
-        Self { step, above: (largest / step * 0.999_999).ceil() * step }
-    }
-
-    fn values(&self) -> impl Iterator<Item = f64> + use<> {
-        let step = self.step;
-        let steps = (self.above / step).round() as u32;
-        (0..=steps).map(move |n| f64::from(n) * step)
-    }
-
-    /// With as many decimals as tell the ticks apart.
-    fn text(&self, tick: f64) -> String {
-        let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
-        format!("{tick:.decimals$}")
-    }
-}
-
-/// The unit for so many frames: how many of them it is (4 KiB each) and its name.
-fn memory_unit(frames: u64) -> (f64, &'static str) {
-    match frames * 4 {
-        0..1_024 => (0.25, "KiB"),
-        1_024..1_048_576 => (256.0, "MiB"),
-        1_048_576..1_073_741_824 => (262_144.0, "GiB"),
-        _ => (268_435_456.0, "TiB"),
-    }
-}
-
-/// The unit for so many nanoseconds: how many it is, and its name.
-fn time_unit(ns: f64) -> (f64, &'static str) {
-    match ns {
-        ns if ns < 1e3 => (1.0, "ns"),
-        ns if ns < 1e6 => (1e3, "us"),
-        ns if ns < 1e9 => (1e6, "ms"),
-        _ => (1e9, "s"),
-    }
-}
-
 fn color(engine: usize) -> RGBColor {
     PALETTE[engine % PALETTE.len()]
-}
-
-fn units(pixels: f64) -> i32 {
-    (pixels * SCALE).round() as i32
-}
-
-fn stroke(color: RGBColor, pixels: f64) -> ShapeStyle {
-    ShapeStyle { color: color.to_rgba(), filled: false, stroke_width: units(pixels) as u32 }
-}
-
-fn failed(error: impl std::fmt::Display) -> PictureError {
-    PictureError(error.to_string())
-}
-
-/// Drawing in pixels.
-struct Canvas<'a, 'b> {
-    area: &'a DrawingArea<SVGBackend<'b>, Shift>,
-}
-
-impl Canvas<'_, '_> {
-    fn background(&self, height: f64) -> Result<(), PictureError> {
-        self.rect((0.0, 0.0), (WIDTH, height), RGBColor(0xff, 0xff, 0xff))
-    }
-
-    fn rect(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) -> Result<(), PictureError> {
-        let corners = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
-        self.area.draw(&Rectangle::new(corners, color.filled())).map_err(failed)
-    }
-
-    fn line(&self, from: (f64, f64), to: (f64, f64), color: RGBColor, wide: f64) -> Result<(), PictureError> {
-        let ends = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
-        self.area.draw(&PathElement::new(ends, stroke(color, wide))).map_err(failed)
-    }
-
-    /// One line of text; `at` is its middle in height and its `side` in width.
-    fn text(
-        &self,
-        text: &str,
-        at: (f64, f64),
-        size: f64,
-        color: RGBColor,
-        side: HPos,
-        bold: bool,
-    ) -> Result<(), PictureError> {
-        let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = ("sans-serif", size * SCALE * FONT_SHRINK).into_font().style(style);
-        let style = TextStyle::from(font).color(&color).pos(Pos::new(side, VPos::Top));
-        // plotters escapes what has a meaning in XML; what XML cannot hold at all it lets pass.
-        // Of what plotters can anchor text at, only the top does not depend on the font: it puts the base line 0.76 em
-        // below. Half the height of a digit is about 0.36 em.
-        let top = at.1 + (0.36 - 0.76) * size;
-        self.area.draw_text(&printable(text), &style, (units(at.0), units(top))).map_err(failed)
-    }
-}
-
-/// How wide a text is in a wide font: ideographs and the like a whole em.
-fn width(text: &str, size: f64, bold: bool) -> f64 {
-    let em: f64 = text.chars().map(|c| if c.is_ascii() || "±×\u{2212}".contains(c) { 0.63 } else { 1.0 }).sum();
-    em * size * if bold { 1.1 } else { 1.0 }
-}
-
-/// How many ASCII characters surely fit.
-fn chars_in(pixels: f64, size: f64, bold: bool) -> usize {
-    ((pixels + 0.01) / width("x", size, bold)).floor().max(1.0) as usize
-}
-
-/// Lines of at most `room` characters (wider ones count for two), broken behind a blank or a comma where there is one.
-fn broken(text: &str, room: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    let mut wide = 0;
-    for c in text.chars() {
-        let more = if c.is_ascii() { 1 } else { 2 };
-        if wide + more > room && !line.is_empty() && c != ' ' {
-            let rest = match line.rfind([' ', ',']) {
-                Some(at) if at + 1 < line.len() => line.split_off(at + 1),
-                _ => String::new(),
-            };
-            lines.push(std::mem::replace(&mut line, rest));
-            wide = line.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
-        }
-        line.push(c);
-        wide += more;
-    }
-    lines.push(line);
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
-}
-
-/// Without the characters that XML 1.0 does not have, and in one line.
-fn printable(text: &str) -> String {
-    let replaced = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
-    text.chars().map(replaced).collect()
-}
-
-/// As text in XML, over several lines.
-fn escaped(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(printable).collect();
-    lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn axes_have_round_steps_and_reach_over_the_largest_value() {
-        for (largest, most, step, above) in [
-            (0.54, 5, 0.2, 0.6),
-            (1.0, 5, 0.2, 1.0),
-            (256.7, 5, 100.0, 300.0),
-            (7.0, 8, 1.0, 7.0),
-            (0.031, 5, 0.01, 0.04),
-        ] {
-            let ticks = Ticks::upto(largest, most);
-            assert!((ticks.step - step).abs() < 1e-9, "step {} for {largest}", ticks.step);
-            assert!((ticks.above - above).abs() < 1e-9, "top {} for {largest}", ticks.above);
-        }
-    }
-
-    #[test]
-    fn ticks_are_told_apart() {
-        for largest in [0.000_3, 0.02, 0.7, 1.0, 9.0, 25.0, 4_000.0] {
-            let ticks = Ticks::upto(largest, 5);
-            let texts: Vec<String> = ticks.values().map(|tick| ticks.text(tick)).collect();
-            assert!((2..=6).contains(&texts.len()), "{texts:?}");
-            assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "{texts:?}");
-        }
-    }
-
-    #[test]
-    fn long_names_are_broken_where_it_reads_best_and_nothing_is_lost() {
-        assert_eq!(broken("pcp-buddy-fixed,-merge", 22), ["pcp-buddy-fixed,-merge"]);
-        assert_eq!(broken("pcp-buddy-fixed,-merge", 20), ["pcp-buddy-fixed,", "-merge"]);
-        assert_eq!(broken("one two", 4), ["one", "two"]);
-        assert_eq!(broken("abcdefgh", 3), ["abc", "def", "gh"]);
-        assert_eq!(broken("\u{65e5}\u{672c}\u{8a9e}", 4), ["\u{65e5}\u{672c}", "\u{8a9e}"]);
-        assert_eq!(broken("", 3), [""]);
-    }
 
     #[test]
     fn changes_are_short() {
@@ -639,10 +456,5 @@ mod tests {
         {
             assert_eq!(shorter(long), short);
         }
-    }
-
-    #[test]
-    fn nothing_that_xml_cannot_hold() {
-        assert_eq!(escaped("<a & b>\n\u{1}\u{ffff}"), "&lt;a &amp; b&gt;\n\u{fffd}\u{fffd}");
     }
 }

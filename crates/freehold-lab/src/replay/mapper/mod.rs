@@ -22,112 +22,35 @@
 //! - Orders that engines do not have, and frames that their order cannot start at, are left out for all engines alike.
 //!
 //! Both passes over a trace use this: the survey for its counts, the replay for its operations.
+//!
+//! | room | what |
+//! |---|---|
+//! | `options` | what a mapper is told, and who listens to it |
+//! | `queue` | each CPU's frees that engines have not been told of |
+//! | `clock` | when the periodic work and the samples are due |
 
-use std::collections::VecDeque;
+mod clock;
+mod options;
+mod queue;
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 
 use super::facts::TraceFacts;
 use super::frames::{Found, FrameIndex};
-use super::op::{FREE_BATCH_MAX, Op, SamplePoint};
+use super::op::{Op, SamplePoint};
 use super::request;
 use crate::trace::{Event, EventKind};
+use clock::first_tick_after;
+use queue::{CpuQueue, NO_SLOT, PendingFree};
 
-/// The kernel's vmstat worker runs about once a second on every CPU.
-const TICK_NS: u64 = 1_000_000_000;
-/// When within a second: the kernel rounds such work to whole seconds of its own clock, so that CPUs wake up together.
-/// 23 of 29 timer drains in seven recordings of Linux 6.18 fall between 56 and 116 ms after a whole second of
-/// CLOCK_MONOTONIC (docs/fidelity.md).
-pub const TICK_PHASE_NS: u64 = 80_000_000;
-/// Ticks made up for after a gap in the trace. PCP `high` decays by an eighth each, so 64 leave nothing to decay.
-const TICKS_AFTER_GAP: u64 = 64;
-/// A pending free whose allocation is not known.
-const NO_SLOT: u32 = u32::MAX;
-
-/// An allocation that the trace does not show, put in before one of its rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Injection {
-    /// The row before which it happens, counted from 0.
-    pub row: u64,
-    /// Its first frame in the trace's numbering.
-    pub pfn: Pfn,
-    /// How much.
-    pub order: Order,
-    /// The CPU that allocates.
-    pub cpu: CpuId,
-    /// What kind.
-    pub migratetype: Migratetype,
-}
-
-/// When to look at memory and when the periodic work is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Schedule {
-    /// CPUs of the machine, each of which ticks.
-    pub cpus: u16,
-    /// The trace's first moment.
-    pub first_ts_ns: u64,
-    /// Between two samples; at least 1.
-    pub sample_every_ns: u64,
-    /// How many samples to take at most.
-    pub samples: u32,
-    /// When within a second the periodic work runs, on the trace's clock.
-    pub tick_phase_ns: u64,
-}
-
-/// What a mapper should do beyond the rules.
-#[derive(Clone, Debug)]
-pub struct MapperOptions {
-    /// The largest order that engines have.
-    pub max_order: Order,
-    /// Fold the trace's CPUs onto this many: CPU n becomes n modulo this. `None`: as traced.
-    pub fold_cpus: Option<u16>,
-    /// Ticks and samples; `None` for neither (the survey).
-    pub schedule: Option<Schedule>,
-    /// Allocations to put in, in rising order of rows.
-    pub injections: Vec<Injection>,
-}
-
-impl Default for MapperOptions {
-    fn default() -> Self {
-        Self { max_order: Order::LINUX_MAX, fold_cpus: None, schedule: None, injections: Vec::new() }
-    }
-}
-
-/// Something that happened to frames of the trace; for who wants more than counts (the survey does).
-pub trait Observer {
-    /// Frames were allocated on `cpu` (not where the allocation is left out).
-    fn allocated(&mut self, _pfn: Pfn, _order: Order) {}
-    /// Frames were freed; `known` if they were live.
-    fn freed(&mut self, _row: u64, _cpu: CpuId, _pfn: Pfn, _order: Order, _known: bool) {}
-    /// The recording kernel took frames from a zone under its lock.
-    fn zone_locked(&mut self, _row: u64, _cpu: CpuId, _pfn: Pfn, _order: Order, _migratetype: u8) {}
-}
-
-/// Watches nothing.
-pub struct NoObserver;
-
-impl Observer for NoObserver {}
+pub use clock::TICK_PHASE_NS;
+pub use options::{Injection, MapperOptions, NoObserver, Observer, Schedule};
 
 #[derive(Clone, Copy)]
 struct Slot {
     cpu: u16,
     /// False for what is left out: it lives in the trace but in no engine.
     replayed: bool,
-}
-
-#[derive(Clone, Copy)]
-struct PendingFree {
-    pfn: Pfn,
-    slot: u32,
-    order: Order,
-}
-
-/// The frees of one traced CPU that engines have not been told of.
-#[derive(Default)]
-struct CpuQueue {
-    seen: bool,
-    pending: VecDeque<PendingFree>,
-    batch: Vec<(u32, Order)>,
 }
 
 /// The state of one reading of a trace.
@@ -389,70 +312,6 @@ impl Mapper {
         (self.slots.len() - 1) as u32
     }
 
-    fn queue(&mut self, cpu: CpuId, free: PendingFree, ops: &mut Vec<Op>) {
-        let queue = &mut self.cpus[cpu.index()];
-        queue.pending.push_back(free);
-        if queue.pending.len() > FREE_BATCH_MAX {
-            let single = queue.pending.pop_front();
-            if let Some(single) = single {
-                self.emit_free(cpu, single.slot, single.order, ops);
-            }
-        }
-    }
-
-    /// A `free_batched` row: the pending free of that frame joins the CPU's batch; those before it were single frees.
-    fn commit(&mut self, cpu: CpuId, pfn: Pfn, ops: &mut Vec<Op>) {
-        let Some(at) = self.cpus[cpu.index()].pending.iter().position(|free| free.pfn == pfn) else { return };
-        for _ in 0..at {
-            if let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
-                self.emit_free(cpu, single.slot, single.order, ops);
-            }
-        }
-        let queue = &mut self.cpus[cpu.index()];
-        if let Some(free) = queue.pending.pop_front().filter(|free| free.slot != NO_SLOT) {
-            if self.slots[free.slot as usize].replayed {
-                queue.batch.push((free.slot, free.order));
-            } else {
-                self.free_slots.push(free.slot);
-            }
-        }
-        if self.cpus[cpu.index()].batch.len() == FREE_BATCH_MAX {
-            self.flush_batch(cpu, ops);
-        }
-    }
-
-    fn flush_cpu(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
-        self.flush_batch(cpu, ops);
-        while let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
-            self.emit_free(cpu, single.slot, single.order, ops);
-        }
-    }
-
-    fn flush_batch(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
-        let queue = &mut self.cpus[cpu.index()];
-        if queue.batch.is_empty() {
-            return;
-        }
-        let members = queue.batch.len();
-        ops.push(Op::FreeBatch { cpu: fold(cpu.get(), self.options.fold_cpus), members: members as u8 });
-        self.replayed += members as u64;
-        for (slot, order) in queue.batch.drain(..) {
-            ops.push(Op::Member { slot, order });
-            self.free_slots.push(slot);
-        }
-    }
-
-    fn emit_free(&mut self, cpu: CpuId, slot: u32, order: Order, ops: &mut Vec<Op>) {
-        if slot == NO_SLOT {
-            return;
-        }
-        if self.slots[slot as usize].replayed {
-            self.replayed += 1;
-            ops.push(Op::Free { slot, cpu: fold(cpu.get(), self.options.fold_cpus), order });
-        }
-        self.free_slots.push(slot);
-    }
-
     fn inject_up_to(&mut self, row: u64, ops: &mut Vec<Op>) {
         while let Some(&Injection { pfn, order, cpu, migratetype, .. }) =
             self.options.injections.get(self.next_injection).filter(|injection| injection.row <= row)
@@ -464,41 +323,6 @@ impl Mapper {
             }
         }
     }
-
-    /// Hands out the ticks and samples that are due at `now`.
-    fn clock(&mut self, now: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
-        let Some(schedule) = self.options.schedule else { return };
-        if now >= self.next_tick_ns {
-            let due = (now - self.next_tick_ns) / TICK_NS + 1;
-            for _ in 0..due.min(TICKS_AFTER_GAP) {
-                ops.extend((0..schedule.cpus).map(|cpu| Op::Tick { cpu }));
-            }
-            self.next_tick_ns = self.next_tick_ns.saturating_add(due.saturating_mul(TICK_NS));
-        }
-        while now >= self.next_sample_ns {
-            self.sample(self.next_sample_ns, ops, samples);
-            self.samples_taken += 1;
-            self.next_sample_ns = if self.samples_taken < schedule.samples {
-                self.next_sample_ns.saturating_add(schedule.sample_every_ns.max(1))
-            } else {
-                u64::MAX
-            };
-            if self.next_sample_ns == u64::MAX {
-                break;
-            }
-        }
-    }
-
-    fn sample(&self, ts_ns: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
-        ops.push(Op::Sample { index: samples.len() as u32 });
-        samples.push(SamplePoint { ts_ns, live_frames: self.facts.live_frames });
-    }
-}
-
-/// The first moment after `ts_ns` at which the periodic work is due.
-fn first_tick_after(ts_ns: u64, phase_ns: u64) -> u64 {
-    let second = ts_ns.saturating_sub(phase_ns) / TICK_NS + u64::from(ts_ns >= phase_ns);
-    second.saturating_mul(TICK_NS).saturating_add(phase_ns)
 }
 
 fn fold(cpu: u16, cpus: Option<u16>) -> u16 {

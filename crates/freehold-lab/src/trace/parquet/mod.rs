@@ -1,0 +1,238 @@
+//! Reading Parquet traces, column by column, a few thousand rows at a time.
+//!
+//! ```text
+//!  row group ─┬─ ts_ns ──> pages ──> 4,096 values ─┐
+//!             ├─ cpu   ──> pages ──> 4,096 values ─┼──> 4,096 events, checked one by one
+//!             ┆                                    ┆
+//!             └─ flag  ──> pages ──> 4,096 values ─┘
+//! ```
+//!
+//! Only one page of each column is in memory, never a row group. Columns are found by name and may be wider or
+//! narrower than they are written here; the optional ones may be missing.
+//!
+//! The `parquet` crate checks less than a hostile file can break: some damaged pages make it panic (an index out of
+//! range, an assertion). Such a panic is caught and becomes [`TraceError::Corrupt`], and the range of every read is
+//! checked against the file's length before anything of that size is allocated. Damage that decodes all the same is
+//! found by what the file says of its own contents: see [`integrity`](super::integrity).
+//!
+//! | room | what |
+//! |---|---|
+//! | `file` | what the file says of itself: its end, its description, checksums |
+//! | `column` | where columns are; reading their numbers |
+//! | `row` | numbers beside each other as an event, each checked |
+
+mod column;
+mod file;
+mod row;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::column::reader::ColumnReader;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use super::Event;
+use super::error::TraceError;
+use super::gfp::Translation;
+use super::input::{Input, guarded};
+use super::integrity::{CHECK_KEY, Checksums, Integrity};
+use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
+use super::schema::{COLUMNS, METADATA_KEY, WITH_SUMS};
+use column::{ColumnPlace, Scratch, find_columns, read_column};
+use file::{check_footer, description, pages_have_checksums, value_of};
+use row::BadValue;
+
+/// Rows decoded at a time: eleven columns of them stay in the second-level cache.
+const ROWS: usize = 4096;
+
+/// A Parquet trace being read.
+pub(super) struct ParquetReader {
+    path: PathBuf,
+    file: SerializedFileReader<Input>,
+    columns: [Option<ColumnPlace>; COLUMNS.len()],
+    values: [Vec<u64>; COLUMNS.len()],
+    scratch: Scratch,
+    translation: Option<Translation>,
+    integrity: Integrity,
+    /// The next row group to open.
+    next_group: usize,
+    group: Option<Group>,
+    done: u64,
+    rows: u64,
+}
+
+/// A row group being read.
+struct Group {
+    index: usize,
+    left: usize,
+    readers: [Option<ColumnReader>; COLUMNS.len()],
+}
+
+impl ParquetReader {
+    pub(super) fn from_file(path: PathBuf, file: File) -> Result<Self, TraceError> {
+        let len = file.metadata().map_err(|source| TraceError::Io { path: path.clone(), source })?.len();
+        Self::open(path, Input { bytes: None, file: Some(Arc::new(file)), len })
+    }
+
+    pub(super) fn from_bytes(path: PathBuf, bytes: &'static [u8]) -> Result<Self, TraceError> {
+        Self::open(path, Input { bytes: Some(Bytes::from_static(bytes)), file: None, len: bytes.len() as u64 })
+    }
+
+    fn open(path: PathBuf, input: Input) -> Result<Self, TraceError> {
+        check_footer(&path, &input)?;
+        let file =
+            guarded(|| SerializedFileReader::new(input.clone())).map_err(|why| corrupt(&path, "its index", &why))?;
+
+        let metadata = file.metadata();
+        let mut rows = 0u64;
+        for (index, group) in metadata.row_groups().iter().enumerate() {
+            let count = u64::try_from(group.num_rows())
+                .map_err(|_| corrupt(&path, &format!("row group {index}"), &"a negative number of rows"))?;
+            rows = rows.saturating_add(count);
+        }
+        let schema = metadata.file_metadata().schema_descr();
+        let columns = find_columns(&path, schema)?;
+        if rows == 0 {
+            return Err(TraceError::Empty { path, what: "a Parquet file of 0 rows".into() });
+        }
+        let translation = description(&file).and_then(|json| {
+            let bits = json.get("gfp_bits")?.as_object()?;
+            Translation::from_names(bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?))))
+        });
+        let checksums = pages_have_checksums(&file, &input).map_err(|why| corrupt(&path, "its pages", &why))?;
+        let integrity = Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY), checksums)
+            .map_err(|why| corrupt(&path, "its index", &why))?;
+        // A file of ours whose description was lost as a whole: what is left would do without CPUs and sums.
+        if schema.root_schema().name() == WITH_SUMS && integrity.checksums() != Checksums::All {
+            return Err(corrupt(&path, "its index", &"its description of itself is missing"));
+        }
+        let values = std::array::from_fn(|at| vec![COLUMNS[at].default; ROWS]);
+        Ok(Self {
+            path,
+            file,
+            columns,
+            values,
+            scratch: Scratch::default(),
+            translation,
+            integrity,
+            next_group: 0,
+            group: None,
+            done: 0,
+            rows,
+        })
+    }
+
+    pub(super) fn info(&self, name: String) -> TraceInfo {
+        let json = description(&self.file).unwrap_or_default();
+        let text = |key: &str| json.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
+        let number = |key: &str| json.get(key).and_then(serde_json::Value::as_u64);
+        TraceInfo {
+            name,
+            recorded_as: text("name"),
+            format: Format::Parquet,
+            compression: Compression::None,
+            rows: Some(self.rows),
+            kernel: text("kernel"),
+            cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
+            lost_events: number("lost_events"),
+            checksums: Some(self.integrity.checksums()),
+        }
+    }
+
+    pub(super) fn progress(&self) -> (u64, u64) {
+        (self.done, self.rows)
+    }
+
+    pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
+        while out.len() + ROWS <= BATCH {
+            let Some(rows) = self.decode()? else {
+                let ended = self.integrity.ends(tally.skipped);
+                ended.map_err(|why| corrupt(&self.path, "as a whole", &why))?;
+                break;
+            };
+            let first_row = self.done;
+            for i in 0..rows {
+                match self.checked_event(i) {
+                    Ok(event) => out.push(event),
+                    Err(bad) => {
+                        let row = first_row + i as u64;
+                        if !tally.skip_bad {
+                            let BadValue { column, value, why } = bad;
+                            let column = COLUMNS[column as usize].name;
+                            return Err(TraceError::BadRow { path: self.path.clone(), row, column, value, why });
+                        }
+                        tally.skip(|| {
+                            format!(
+                                "row {row}: column `{}`: {} {}",
+                                COLUMNS[bad.column as usize].name, bad.value, bad.why
+                            )
+                        });
+                    }
+                }
+            }
+            self.done += rows as u64;
+        }
+        if out.is_empty() && self.rows == tally.skipped {
+            let first = tally.first_skipped.as_deref().unwrap_or_default();
+            let what = format!("all {} rows are bad, first {first}", self.rows);
+            return Err(TraceError::Empty { path: self.path.clone(), what });
+        }
+        Ok(!out.is_empty())
+    }
+
+    /// Decodes the next rows into `values`; how many, or `None` at the end.
+    fn decode(&mut self) -> Result<Option<usize>, TraceError> {
+        loop {
+            if let Some(group) = self.group.as_mut().filter(|group| group.left > 0) {
+                let rows = group.left.min(ROWS);
+                let (values, scratch, columns) = (&mut self.values, &mut self.scratch, &self.columns);
+                let integrity = &mut self.integrity;
+                let decoded = guarded(|| {
+                    for (at, (reader, place)) in group.readers.iter_mut().zip(columns).enumerate() {
+                        if let (Some(reader), Some(place)) = (reader, place) {
+                            read_column(reader, *place, rows, &mut values[at], scratch, at).map_err(|why| {
+                                ParquetError::General(format!("column `{}`: {why}", COLUMNS[at].name))
+                            })?;
+                            integrity.values(at, &values[at]).map_err(ParquetError::General)?;
+                        }
+                    }
+                    if group.left == rows { integrity.group_ends().map_err(ParquetError::General) } else { Ok(()) }
+                });
+                if let Err(why) = decoded {
+                    let place = format!("row group {}, after row {}", group.index, self.done);
+                    return Err(corrupt(&self.path, &place, &why));
+                }
+                group.left -= rows;
+                return Ok(Some(rows));
+            }
+            if self.next_group == self.file.num_row_groups() {
+                return Ok(None);
+            }
+            let index = self.next_group;
+            self.next_group += 1;
+            let (file, columns, integrity) = (&self.file, &self.columns, &mut self.integrity);
+            let opened = guarded(|| {
+                let group = file.get_row_group(index)?;
+                let mut readers: [Option<ColumnReader>; COLUMNS.len()] = std::array::from_fn(|_| None);
+                for (at, (reader, place)) in readers.iter_mut().zip(columns).enumerate() {
+                    if let Some(place) = place {
+                        *reader = Some(group.get_column_reader(place.leaf)?);
+                        integrity.chunk(at, group.metadata().column(place.leaf), place.unsigned);
+                    }
+                }
+                let left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+                Ok(Group { index, left, readers })
+            });
+            self.group = Some(opened.map_err(|why| corrupt(&self.path, &format!("row group {index}"), &why))?);
+        }
+    }
+}
+
+fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {
+    // One line, whatever the library says.
+    let why = format!("{place}: {why}").replace(['\n', '\r'], " ");
+    TraceError::Corrupt { path: path.to_owned(), why }
+}
