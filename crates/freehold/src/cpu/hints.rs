@@ -52,3 +52,27 @@ impl Hints {
         self.ring.iter().for_each(|hint| hint.set(EMPTY));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_newest_come_out_first_and_the_oldest_are_forgotten() {
+        let hints = Hints::new();
+        assert_eq!(hints.pop(), None);
+        for n in 0..HINTS as u32 + 10 {
+            hints.push(n / 3, n % FRAMES as u32);
+        }
+        let all: Vec<_> = core::iter::from_fn(|| hints.pop()).collect();
+        let expected: Vec<_> = (10..HINTS as u32 + 10).rev().map(|n| (n / 3, n % FRAMES as u32)).collect();
+        assert_eq!(all, expected);
+        hints.push(NONE - 1, 511);
+        assert_eq!(hints.pop(), Some((NONE - 1, 511)));
+        hints.push(1, 2);
+        hints.clear();
+        assert_eq!(hints.pop(), None);
+    }
+}

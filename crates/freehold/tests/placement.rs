@@ -1,0 +1,89 @@
+//! Where allocations go, so that large runs and whole blocks stay: best fit among partly free blocks, other groups' blocks
+//! before whole ones.
+
+mod common;
+
+use common::*;
+use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
+
+/// One zone of `mib` MiB from frame 512 on, with groups of so many CPUs.
+fn grouped(cpus: u16, mib: u64, group: u16) -> Freehold<'static, SingleCpu> {
+    let memory = [range(512, mib * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    build(&Config { group: Some(group), ..Config::new(cpus, &[zone]) }, SingleCpu)
+}
+
+/// Allocates every frame, by CPU 0.
+fn fill<P: Platform>(fh: &Freehold<'_, P>) -> Vec<Pfn> {
+    std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect()
+}
+
+/// Whole blocks in the hands of nobody and everybody.
+fn whole_blocks<P: Platform>(fh: &Freehold<'_, P>) -> u64 {
+    fh.zone_stats(0).unwrap().free_blocks
+}
+
+/// Two blocks are partly free: one has a large run, the other more frames but only in small runs.
+#[test]
+fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
+    let fh = grouped(1, 64, 1);
+    let frames = fill(&fh);
+    assert_eq!(frames.len() as u64, 64 * MIB);
+    let (large, small) = (512 * 4, 512 * 9);
+    fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(large), 128).unwrap()).unwrap();
+    for n in 0..255 {
+        fh.on(cpu(0)).free(Pfn::new(small + n * 2), Order::ZERO).unwrap();
+    }
+    fh.drain_all();
+    for _ in 0..255 {
+        let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+        assert!((small..small + 512).contains(&pfn), "{pfn} breaks the run of order 7");
+    }
+    assert_eq!(fh.on(cpu(0)).alloc(movable(7)).unwrap().get(), large, "the run of order 7 is still there");
+    fh.validate().unwrap();
+}
+
+/// The whole block stays while another group has a block's worth of free frames in partly free ones.
+#[test]
+fn a_group_takes_partly_free_blocks_of_another_one_before_it_splits_a_whole_one() {
+    let fh = grouped(2, 256, 1);
+    let (a, b) = (cpu(0), cpu(1));
+    // CPU 0's group has 16 blocks of which every second frame is free; the rest of memory is whole.
+    let mut frames: Vec<Pfn> = (0..16 * 512).map(|_| fh.on(a).alloc(movable(0)).unwrap()).collect();
+    frames.sort_unstable();
+    for pfn in frames.iter().step_by(2) {
+        fh.on(a).free(*pfn, Order::ZERO).unwrap();
+    }
+    // What was announced is looked at, and what CPU 0 leases goes back.
+    fh.on(a).flush().unwrap();
+    fh.on(a).tick().unwrap();
+    let before = whole_blocks(&fh);
+    for _ in 0..7 * 512 {
+        fh.on(b).alloc(movable(0)).unwrap();
+    }
+    let split = before - whole_blocks(&fh);
+    assert!(split <= 1, "{split} whole blocks were split beside 16 half free ones");
+    fh.validate().unwrap();
+}
+
+/// While most of the zone is whole a CPU keeps to its block; later each word comes from the block that fits best.
+#[test]
+fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
+    let fh = grouped(1, 64, 1);
+    let frames = fill(&fh);
+    let (more, fewer) = (512 * 5, 512 * 9);
+    let word = |start: u64| FrameRange::new(Pfn::new(start), 64).unwrap();
+    for start in [more, more + 128, more + 256] {
+        fh.on(cpu(0)).free_range(word(start)).unwrap();
+    }
+    fh.drain_all();
+    let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+    assert!((more..more + 512).contains(&pfn), "there is no other block");
+    // From now on a fuller one has a word, too.
+    fh.on(cpu(0)).free_range(word(fewer)).unwrap();
+    let next: Vec<u64> = (0..127).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
+    assert!(next[..63].iter().all(|pfn| (more..more + 512).contains(pfn)), "the rest of the word in hand");
+    assert!(next[63..].iter().all(|pfn| (fewer..fewer + 64).contains(pfn)), "then the fuller block");
+    assert_eq!(frames.len() as u64, 64 * MIB);
+    fh.validate().unwrap();
+}
