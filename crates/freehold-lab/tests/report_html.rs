@@ -606,7 +606,7 @@ fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
     let (holders, free) = (plane(engine, "holder", 1), plane(engine, "free", 1));
     let is_half = |cell: &usize| (frames[*cell] / 4..=frames[*cell] * 3 / 4).contains(&free[*cell]);
     let cell = (0..holders.len()).filter(|cell| holders[*cell] == 1).find(is_half).expect("a block half in use");
-    let report = Report::of(&[replayed.clone()]);
+    let report = Report::of(std::slice::from_ref(&replayed));
     page.window(1280, 800, false);
     page.open(&report.file(), "colour=holder&moment=1");
     let looked = look_at_cell(&mut page, holders.len(), cell, "CPU 0");

@@ -371,11 +371,17 @@ fn the_door_of_an_owned_cpu_excludes() {
 fn a_section_is_found_set_up() {
     model(|| {
         let fh = small(false);
-        together::<()>(roles![move || assert!(fh.map.set_up(1024, thread::yield_now)), move || {
-            if let Some(index) = fh.map.locate(1024 + 512) {
-                assert_eq!((fh.map.base(index), fh.map.head(index).number), (1024 + 512, 3));
+        together::<()>(roles![
+            move || assert!(fh.map.set_up(1024, || {
+                thread::yield_now();
+                true
+            })),
+            move || {
+                if let Some(index) = fh.map.locate(1024 + 512) {
+                    assert_eq!((fh.map.base(index), fh.map.head(index).number), (1024 + 512, 3));
+                }
             }
-        }]);
+        ]);
         settled(fh, 0);
     });
 }

@@ -94,8 +94,9 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another one, or outside the
-    /// span. Writes some 7 KiB.
-    pub(crate) fn set_up(&self, pfn: u64, relax: impl Fn()) -> bool {
+    /// span. Writes some 7 KiB. While somebody else sets one up `wait` is called, and says whether to try again: who may
+    /// have interrupted that one must not.
+    pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         if section >= self.sections.len() as u64 {
             return false;
@@ -103,7 +104,9 @@ impl<'m> FrameMap<'m> {
         let entry = &self.sections[section as usize];
         // Acquire / Release: an ordinary spin lock, never taken by a free.
         while self.setting_up.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            relax();
+            if !wait() {
+                return entry.get() != NO_SLOT;
+            }
         }
         let mut done = entry.get() != NO_SLOT;
         if !done {

@@ -65,6 +65,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             match found {
                 Search::None => return None,
                 Search::More(next) => at = next,
+                // Who may not wait must not have to when the blocks are off the bitmap.
+                Search::Found(first) if !held.waits && (first..first + len).any(|bit| held.set_up(bit).is_none()) => {
+                    return None;
+                }
                 Search::Found(first) => {
                     // All at once, by whole words: nobody else can find these blocks any more.
                     for (w, m) in bits::spans(first as usize, len as usize) {
@@ -86,7 +90,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let zone = &self.zones[z];
         let number = zone.first_block + bit;
         if self.map.locate_block(number).is_none() {
-            self.map.set_up(number << 9, || self.platform.relax());
+            self.map.set_up(number << 9, || self.waited());
         }
         // There was room for it when the memory was added.
         let Some(index) = self.map.locate_block(number) else { return };

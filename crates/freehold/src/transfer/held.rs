@@ -26,6 +26,8 @@ pub(crate) struct Held<'a, 'm, P: Platform> {
     /// Its number within the zone; [`ZONE_GROUP`] for the zone itself.
     pub(crate) group: u16,
     steps: Cell<u32>,
+    /// Its holder may wait for others, too.
+    pub(crate) waits: bool,
     /// The hold is work of the allocator, not a look from outside.
     pub(crate) counted: Cell<bool>,
 }
@@ -56,16 +58,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
             Some(number) => zone.groups[number].lock.lock(relax),
             None => zone.lock.lock(relax),
         }
-        Held { fh: self, zone, group, steps: Cell::new(0), counted: Cell::new(true) }
+        Held { fh: self, zone, group, steps: Cell::new(0), waits: true, counted: Cell::new(true) }
     }
 
-    /// Takes it if it is free.
+    /// Takes it if it is free, for who may not wait.
     pub(crate) fn try_hold(&self, zone: &'m Zone<'m>, group: u16) -> Option<Held<'_, 'm, P>> {
         let taken = match usize::from(group).checked_sub(1) {
             Some(number) => zone.groups[number].lock.try_lock(),
             None => zone.lock.try_lock(),
         };
-        taken.then(|| Held { fh: self, zone, group, steps: Cell::new(0), counted: Cell::new(true) })
+        taken.then(|| Held { fh: self, zone, group, steps: Cell::new(0), waits: false, counted: Cell::new(true) })
     }
 
     /// Takes the lock of whoever has the block now. `None` where it is no memory, or in a CPU's hand.

@@ -110,7 +110,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// One block of which only some frames exist, or a CMA block.
     fn populate_block(&self, zone: &'m Zone<'m>, number: u64, span: (usize, usize), is_cma: bool) {
-        self.map.set_up(number << 9, || self.platform.relax());
+        self.map.set_up(number << 9, || self.waited());
         let Some(index) = self.map.locate_block(number) else { return };
         let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
         let head = self.map.head(index);

@@ -164,7 +164,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
         let (mut index, mut more) = (None, [None; MORE]);
         if !in_group {
-            self.fh.prepare_whole(zone);
+            self.fh.prepare_whole(zone, want.flags);
             let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
             held.collect(COLLECT);
             // Near the min mark the zone keeps its blocks and serves one request at a time, whatever marks that one has.

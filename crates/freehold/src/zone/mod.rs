@@ -21,7 +21,7 @@ use crate::group::{Group, Stock};
 use crate::inspect::stats::ZoneCounters;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
 use crate::transfer::held::Held;
-use crate::{FrameRange, Freehold, NodeId, Platform};
+use crate::{AllocFlags, FrameRange, Freehold, NodeId, Platform};
 use bitmap::WholeBitmap;
 
 /// See the module's documentation.
@@ -177,12 +177,21 @@ pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
 const SMALL: u64 = 8 << 18;
 
 impl<P: Platform> Freehold<'_, P> {
+    /// One turn of a wait.
+    pub(crate) fn waited(&self) -> bool {
+        self.platform.relax();
+        true
+    }
+
     /// Sets up the section of the whole block that will probably be taken next, so that it is not done under the lock.
-    pub(crate) fn prepare_whole(&self, zone: &Zone<'_>) {
+    pub(crate) fn prepare_whole(&self, zone: &Zone<'_>, flags: AllocFlags) {
+        if flags.contains(AllocFlags::NO_LOCK) {
+            return;
+        }
         if let (Some(bit), _) = zone.bitmap.next(0) {
             let number = zone.first_block + bit;
             if self.map.locate_block(number).is_none() {
-                self.map.set_up(number << 9, || self.platform.relax());
+                self.map.set_up(number << 9, || self.waited());
             }
         }
     }
@@ -217,12 +226,12 @@ impl<P: Platform> Held<'_, '_, P> {
         Some(index)
     }
 
-    /// Makes sure that the metadata of a block in the bitmap is there.
+    /// Makes sure that the metadata of a block in the bitmap is there. `None` only where this may not wait and had to.
     pub(crate) fn set_up(&self, bit: u64) -> Option<Index> {
         let number = self.zone.first_block + bit;
         let map = &self.fh.map;
         if map.locate_block(number).is_none() {
-            map.set_up(number << 9, || self.fh.platform.relax());
+            map.set_up(number << 9, || self.waits && self.fh.waited());
             self.step(16);
         }
         let index = map.locate_block(number)?;
@@ -231,5 +240,39 @@ impl<P: Platform> Held<'_, '_, P> {
             map.links(index).list.set(IN_BITMAP);
         }
         Some(index)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+
+    use crate::{
+        AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, ZoneConfig,
+    };
+    use std::boxed::Box;
+    use std::mem::MaybeUninit;
+    use std::vec;
+
+    /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and takes nothing.
+    #[test]
+    fn who_may_not_wait_does_not_wait_for_a_section() {
+        let memory = [FrameRange::new(Pfn::new(0), 1 << 18).unwrap()];
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config::new(1, &zones);
+        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let cpu = fh.on(CpuId::new(0));
+        fh.map.setting_up.store(true, crate::primitive::Ordering::Relaxed);
+        for order in [0, 3, 7, 9, 11] {
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
+            cpu.alloc(request).unwrap_err();
+        }
+        fh.map.setting_up.store(false, crate::primitive::Ordering::Relaxed);
+        fh.validate().unwrap();
+        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK)).unwrap();
+        cpu.free(pfn, Order::ZERO).unwrap();
+        fh.validate().unwrap();
     }
 }
