@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
 use crate::sys::Mapping;
+use crate::thread::Key;
 
 /// The allocator of an arena.
 pub(crate) type Engine = Freehold<'static, Host>;
@@ -25,6 +26,7 @@ pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
 /// See the module's documentation.
 pub(crate) struct Core {
     pub(crate) stamp: Stamp,
+    key: Key,
     pub(crate) engine: Engine,
     pub(crate) slots: Slots,
     /// The arena has been dropped: threads let go of what they hold when they next look.
@@ -46,7 +48,21 @@ impl Core {
             unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
         let engine = Freehold::new(config, region, host)?;
         engine.cpu_online(slots.keeper())?;
-        Ok(Self { stamp, engine, slots, closed: AtomicBool::new(false), owed: AtomicU64::new(0), metadata })
+        Ok(Self {
+            key: Key::of(&stamp),
+            stamp,
+            engine,
+            slots,
+            closed: AtomicBool::new(false),
+            owed: AtomicU64::new(0),
+            metadata,
+        })
+    }
+
+    /// By what a thread finds its CPU.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> Key {
+        self.key
     }
 
     /// Bytes of metadata.
