@@ -18,6 +18,9 @@ use crate::stamp::Stamp;
 use crate::sys::Mapping;
 use crate::thread::Key;
 
+/// Metadata of more than about a TiB.
+const LARGE: usize = 64 << 20;
+
 /// The allocator of an arena.
 pub(crate) type Engine = Freehold<'static, Host>;
 /// A CPU of it that one thread has for itself.
@@ -47,6 +50,11 @@ impl Core {
         let region: &'static mut [MaybeUninit<u8>] =
             unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
         let engine = Freehold::new(config, region, host)?;
+        if metadata.len() > LARGE {
+            // Of a large arena most of what has just been written is zeros: bits of blocks that the allocator does not know of yet.
+            // SAFETY: nobody else has the allocator yet, so nothing is written meanwhile; and it reads what it would have read.
+            unsafe { metadata.forget_zeros() };
+        }
         engine.cpu_online(slots.keeper())?;
         Ok(Self {
             key: Key::of(&stamp),

@@ -51,10 +51,7 @@ impl<H: Handle> Frames<H> {
         // there would cost as much as the allocation.
         let start = match arena.quick(count) {
             Some(start) => start,
-            None => match arena.several(count) {
-                Ok(start) => start,
-                Err(error) => return Err(error),
-            },
+            None => arena.several(count)?,
         };
         Ok(Self { arena, range: FrameRange { start, end: Pfn::new(start.get() + count) } })
     }
