@@ -16,6 +16,7 @@
  *     freehold_frames_split, freehold_frames_merge                parts of them, without a call on the arena
  *     freehold_arena_free_frames(arena, &frames, &error);         from any thread
  *     freehold_arena_trim(arena, NULL, &error);                   what is free goes back to the system
+ *     freehold_arena_grow, freehold_arena_shrink                  within what freehold_arena_builder_reserve set aside
  *     freehold_arena_destroy(&arena, &error);
  *
  * and for a kernel, or for frames that are somebody else's memory:
@@ -180,7 +181,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_BAD_RANGE = 5,
     /**
-     * A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame.
+     * A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame; of an arena that is
+     * to shrink, `found`: how many bytes could go.
      */
     FREEHOLD_STATUS_BUSY = 6,
     /**
@@ -236,7 +238,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_ABSENT = 19,
     /**
-     * The configuration left no room for another section or piece of memory.
+     * The configuration left no room for another section or piece of memory; of an arena, not so many addresses were reserved.
+     * `found`: how many bytes there is room for.
      */
     FREEHOLD_STATUS_NO_ROOM = 20,
     /**
@@ -883,6 +886,10 @@ typedef struct freehold_arena_stats {
      */
     uint64_t late_double_frees;
     /**
+     * Frames there may be, as far as addresses are reserved.
+     */
+    uint64_t frames_reserved;
+    /**
      * Threads use the biased lock.
      */
     bool biased;
@@ -1452,6 +1459,16 @@ struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
 void freehold_arena_builder_destroy(struct freehold_arena_builder *builder);
 
 /**
+ * Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as it has. Not for huge pages
+ * set aside by the administrator.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_reserve(struct freehold_arena_builder *builder,
+                                                    uint64_t bytes,
+                                                    struct freehold_error *error);
+
+/**
  * What the frames are made of: a `freehold_backing`.
  *
  * Thread safety: one thread at a time for each builder.
@@ -1590,8 +1607,8 @@ enum freehold_status freehold_arena_builder_topology(struct freehold_arena_build
                                                      struct freehold_error *error);
 
 /**
- * Makes an arena with these knobs; the builder can be used again. Takes time proportional to the arena's size: about
- * 320 bytes are written for each 2 MiB. To be given to `freehold_arena_destroy`.
+ * Makes an arena with these knobs; the builder can be used again. Takes about a millisecond, whatever the arena's size. To be
+ * given to `freehold_arena_destroy`.
  *
  * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with `FREEHOLD_STATUS_OS` where the
  * kernel has no address space, no huge pages or no memory.
@@ -1779,6 +1796,34 @@ enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
 enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
                                          struct freehold_released *released,
                                          struct freehold_error *error);
+
+/**
+ * Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses that
+ * `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are written to `added`, unless that is
+ * null.
+ *
+ * Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many bytes could be added.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_grow(const struct freehold_arena *arena,
+                                         uint64_t bytes,
+                                         struct freehold_frame_range *added,
+                                         struct freehold_error *error);
+
+/**
+ * Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes back to the OS, their
+ * addresses stay reserved. The frames that are gone are written to `removed`, unless that is null.
+ *
+ * Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many bytes could go; and with
+ * `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_shrink(const struct freehold_arena *arena,
+                                           uint64_t bytes,
+                                           struct freehold_frame_range *removed,
+                                           struct freehold_error *error);
 
 /**
  * Counters, and what is resident. Takes no time to speak of.

@@ -243,6 +243,8 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
         Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
         Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
         Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
+        Host::Reserve { bytes } => Facts::new(Status::NoRoom).found(bytes),
+        Host::InUse { bytes } => Facts::new(Status::Busy).found(bytes),
         _ => Facts::new(Status::Other),
     }
 }

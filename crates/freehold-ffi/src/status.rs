@@ -31,7 +31,8 @@ pub enum Status {
     ZeroLength = 4,
     /// The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be part of it.
     BadRange = 5,
-    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame.
+    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame; of an arena that is
+    /// to shrink, `found`: how many bytes could go.
     Busy = 6,
     /// The request may not wait for locks and one was held.
     WouldBlock = 7,
@@ -59,7 +60,8 @@ pub enum Status {
     Present = 18,
     /// Memory to be removed is not there. `pfn`: the first such frame.
     Absent = 19,
-    /// The configuration left no room for another section or piece of memory.
+    /// The configuration left no room for another section or piece of memory; of an arena, not so many addresses were reserved.
+    /// `found`: how many bytes there is room for.
     NoRoom = 20,
     /// Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`: the number.
     ConfigCpus = 21,
@@ -118,7 +120,7 @@ statuses! {
     Misaligned = 17, "a chunk of that order cannot start at that frame";
     Present = 18, "the memory is there already";
     Absent = 19, "the memory is not there";
-    NoRoom = 20, "no room: set spare_sections and extra_ranges higher";
+    NoRoom = 20, "no room: set spare_sections and extra_ranges higher, or reserve more";
     ConfigCpus = 21, "there must be 1 to 65000 CPUs, and at most as many online";
     ConfigZones = 22, "there must be 1 to 64 zones, and the zone must be one of them";
     ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty and below PFN 2^40";

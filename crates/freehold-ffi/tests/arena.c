@@ -259,6 +259,43 @@ static struct {
     freehold_frames frames[64];
 } shared_frames;
 
+static void resizing(void)
+{
+    freehold_arena *arena = NULL;
+    freehold_arena_builder *builder = freehold_arena_builder_new(4 << 20);
+    freehold_frame_range range;
+    freehold_arena_stats stats;
+    freehold_frames frames;
+    uint64_t end;
+
+    FAILS(freehold_arena_builder_reserve(NULL, 1, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_arena_builder_reserve(builder, 16 << 20, &error));
+    OK(freehold_arena_builder_build(builder, &arena, &error));
+    freehold_arena_builder_destroy(builder);
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(stats.frames == 1024 && stats.frames_reserved == 4096);
+    end = freehold_arena_range(arena).end;
+
+    OK(freehold_arena_grow(arena, 5 << 20, &range, &error));
+    CHECK(range.start == end && range.end == end + 1536);
+    FAILS(freehold_arena_grow(arena, 16 << 20, NULL, &error), FREEHOLD_STATUS_NO_ROOM);
+    CHECK(error.found == 6 << 20);
+    OK(freehold_arena_frames(arena, 2560, &frames, &error));
+    memset(frames.memory, 1, frames.count * 4096);
+    FAILS(freehold_arena_shrink(arena, 2 << 20, NULL, &error), FREEHOLD_STATUS_BUSY);
+    CHECK(error.found == 0 && freehold_arena_range(arena).end == range.end);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    OK(freehold_arena_shrink(arena, 6 << 20, &range, &error));
+    CHECK(range.start == end && range.end == end + 1536 && freehold_arena_free_frame_count(arena) == 1024);
+    FAILS(freehold_arena_shrink(arena, 4 << 20, NULL, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_shrink(arena, 0, NULL, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    OK(freehold_arena_grow(arena, 12 << 20, NULL, &error));
+    FAILS(freehold_arena_grow(NULL, 1, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_arena_shrink(NULL, 1, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_arena_validate(arena, &error));
+    OK(freehold_arena_destroy(&arena, &error));
+}
+
 static void *allocate_some(void *argument)
 {
     freehold_error error;
@@ -308,6 +345,7 @@ int main(void)
 {
     freehold_arena *arena;
     knobs();
+    resizing();
     OK(freehold_arena_new(64 << 20, &arena, &error));
     mistaken(arena);
     handles(arena);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use freehold::{Config, FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig};
 
 use crate::Error;
+use crate::arena::resize::{Extent, STEP};
 use crate::arena::{Arena, Inner};
 use crate::background::Background;
 use crate::core::Core;
@@ -17,6 +18,9 @@ use crate::numa::{Numa, Topology};
 use crate::release::Release;
 use crate::slots::Slots;
 use crate::sys::Placement;
+
+/// Frames of the allocator's sections, whose metadata is set up together: 128 MiB.
+const SECTION: u64 = 1 << 15;
 
 /// How a thread gets at the state of the CPU it has for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,6 +52,7 @@ pub enum Lock {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     bytes: u64,
+    reserve: u64,
     backing: Backing,
     on_fork: OnFork,
     lock: Lock,
@@ -67,7 +72,7 @@ impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
     /// It may be larger than the machine's memory: only what is used counts. An arena too large costs 324 bytes
-    /// for each 2 MiB of it (0.0155 %); one too small cannot grow.
+    /// for each 2 MiB of it that is used (0.0155 %); one too small grows as far as [`reserve`](Self::reserve) has set addresses aside.
     /// For a moment it takes up to 1 GiB more of addresses, to start at a multiple of the largest chunk.
     ///
     /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once, as it does with
@@ -75,6 +80,7 @@ impl Builder {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
+            reserve: 0,
             backing: Backing::default(),
             on_fork: OnFork::default(),
             lock: Lock::default(),
@@ -89,6 +95,15 @@ impl Builder {
             batch: 32,
             background: false,
         }
+    }
+
+    /// Sets addresses aside for so many bytes in all, so that the arena can [grow](Arena::grow).
+    ///
+    /// Default: as many as it has. What is not used costs nothing, whatever its size. Not for [`Backing::Hugetlb`], whose huge
+    /// pages are set aside with their addresses.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = bytes;
+        self
     }
 
     /// What the frames are made of: see [`Backing`].
@@ -194,7 +209,7 @@ impl Builder {
 
     /// Makes the arena.
     ///
-    /// Takes time proportional to its size: about 320 bytes are written for each 2 MiB.
+    /// Takes less than a millisecond, whatever its size: what is known of a block is written when it is used.
     ///
     /// # Errors
     ///
@@ -210,6 +225,12 @@ impl Builder {
         if self.bytes == 0 || self.bytes > 1 << 46 {
             return Err(Error::Knob { knob: "size", value: self.bytes, allowed: "1 byte to 64 TiB" });
         }
+        if self.reserve > 1 << 46 {
+            return Err(Error::Knob { knob: "reserve", value: self.reserve, allowed: "at most 64 TiB" });
+        }
+        if self.backing == Backing::Hugetlb && self.reserve > self.bytes {
+            return Err(Error::Knob { knob: "reserve", value: self.reserve, allowed: "0 for huge pages set aside" });
+        }
         if self.batch == 0 || self.batch > 1 << 20 {
             return Err(Error::Knob { knob: "batch", value: self.batch, allowed: "1 to 1048576 blocks" });
         }
@@ -221,12 +242,19 @@ impl Builder {
         // A zone must have a block; and the allocator has at most 64 zones.
         let topology = topology.at_most(blocks.min(64) as usize);
         let nodes = topology.node_count();
-        let slots = self.slot_table(blocks, nodes, &topology)?;
+        let most = blocks.max(self.reserve.div_ceil(BLOCK));
+        let slots = self.slot_table(most, nodes, &topology)?;
 
-        let memory = Memory::reserve(blocks, self.backing, self.on_fork)?;
-        let (core, notes) = self.assemble(&memory, slots, &topology)?;
-        let inner =
-            Arc::new(Inner { core: Arc::new(core), notes, memory, release: Release::new(self.budget, self.batch) });
+        let memory = Memory::reserve(most, self.backing, self.on_fork)?;
+        memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
+        let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
+        let inner = Arc::new(Inner {
+            core: Arc::new(core),
+            notes,
+            memory,
+            release: Release::new(self.budget, self.batch),
+            extent,
+        });
         let background = if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
         Ok(Arena::new(inner, background))
     }
@@ -247,9 +275,10 @@ impl Builder {
         Ok(Slots::new(exclusive, shared, topology))
     }
 
-    fn assemble(&self, memory: &Memory, slots: Slots, topology: &Topology) -> Result<(Core, Notes), Error> {
+    /// The allocator over that memory, the notes about it, and what of the last node's part it is told of.
+    fn assemble(&self, memory: &Memory, slots: Slots, topology: &Topology) -> Result<(Core, Notes, Extent), Error> {
         let mut start = memory.first();
-        let parts: Vec<FrameRange> = topology
+        let mut parts: Vec<FrameRange> = topology
             .divide(memory.range().len() / PAGEBLOCK_FRAMES)
             .into_iter()
             .map(|blocks| {
@@ -258,13 +287,24 @@ impl Builder {
                 part
             })
             .collect();
+        // What is added later is the last node's.
+        let last = parts.len().saturating_sub(1);
+        let span = |node: usize, part: FrameRange| match node == last {
+            true => FrameRange { start: part.start, end: memory.reserved().end },
+            false => part,
+        };
+        let spans: Vec<FrameRange> = parts.iter().enumerate().map(|(node, &part)| span(node, part)).collect();
         match self.numa {
-            Numa::Prefer => memory.bind(topology, &parts, Placement::Preferred)?,
-            Numa::Bind => memory.bind(topology, &parts, Placement::Bound)?,
+            Numa::Prefer => memory.bind(topology, &spans, Placement::Preferred)?,
+            Numa::Bind => memory.bind(topology, &spans, Placement::Bound)?,
             Numa::ZonesOnly | Numa::Ignore => {}
         }
         if self.populate {
             memory.populate(memory.range())?;
+        }
+        // Of what may never be wanted it is told later: each block that it knows of is a bit that is written.
+        if let Some(part) = parts.last_mut().filter(|part| part.len() > STEP) {
+            part.end = Pfn::new(part.start.get() + STEP);
         }
         let zones: Vec<ZoneConfig<'_>> = parts
             .iter()
@@ -272,14 +312,20 @@ impl Builder {
             .map(|(node, part)| ZoneConfig {
                 node: freehold::NodeId::new(node as u8),
                 watermarks: self.watermarks,
+                span: spans[node],
+                spare_sections: (spans[node].len() - part.len()).div_ceil(SECTION) as u32,
                 ..ZoneConfig::new(std::slice::from_ref(part))
             })
             .collect();
         let cpu_nodes = slots.cpu_nodes();
         // CPUs come online as threads come.
-        let config = Config { online: 0, cpu_nodes: &cpu_nodes, ..Config::new(slots.cpus(), &zones) };
+        let config = Config { online: 0, extra_ranges: 1, cpu_nodes: &cpu_nodes, ..Config::new(slots.cpus(), &zones) };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
-        let (first, blocks) = (memory.first().get() / PAGEBLOCK_FRAMES, memory.range().len() / PAGEBLOCK_FRAMES);
-        Ok((core, Notes::new(first, blocks, self.populate)?))
+        let (first, blocks) = (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
+        let notes = Notes::new(first, blocks)?;
+        if self.populate {
+            notes.backed(memory.range());
+        }
+        Ok((core, notes, Extent::new(parts[last], self.populate)))
     }
 }

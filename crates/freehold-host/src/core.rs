@@ -16,6 +16,10 @@ use crate::host::Host;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
 use crate::sys::Mapping;
+use crate::thread::Key;
+
+/// Metadata of more than about a TiB.
+const LARGE: usize = 64 << 20;
 
 /// The allocator of an arena.
 pub(crate) type Engine = Freehold<'static, Host>;
@@ -25,6 +29,7 @@ pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
 /// See the module's documentation.
 pub(crate) struct Core {
     pub(crate) stamp: Stamp,
+    key: Key,
     pub(crate) engine: Engine,
     pub(crate) slots: Slots,
     /// The arena has been dropped: threads let go of what they hold when they next look.
@@ -45,8 +50,27 @@ impl Core {
         let region: &'static mut [MaybeUninit<u8>] =
             unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
         let engine = Freehold::new(config, region, host)?;
+        if metadata.len() > LARGE {
+            // Of a large arena most of what has just been written is zeros: bits of blocks that the allocator does not know of yet.
+            // SAFETY: nobody else has the allocator yet, so nothing is written meanwhile; and it reads what it would have read.
+            unsafe { metadata.forget_zeros() };
+        }
         engine.cpu_online(slots.keeper())?;
-        Ok(Self { stamp, engine, slots, closed: AtomicBool::new(false), owed: AtomicU64::new(0), metadata })
+        Ok(Self {
+            key: Key::of(&stamp),
+            stamp,
+            engine,
+            slots,
+            closed: AtomicBool::new(false),
+            owed: AtomicU64::new(0),
+            metadata,
+        })
+    }
+
+    /// By what a thread finds its CPU.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> Key {
+        self.key
     }
 
     /// Bytes of metadata.

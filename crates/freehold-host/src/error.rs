@@ -50,6 +50,16 @@ pub enum Error {
     },
     /// The invariant walk found something broken: a defect.
     Broken(Violation),
+    /// The arena cannot grow so far: not so many addresses were reserved.
+    Reserve {
+        /// How many bytes it can.
+        bytes: u64,
+    },
+    /// The arena cannot shrink so far: something there is in use.
+    InUse {
+        /// How many bytes at its end are free.
+        bytes: u64,
+    },
     /// Frames outside the arena were named.
     OutsideArena {
         /// The first of them.
@@ -99,6 +109,10 @@ impl fmt::Display for Error {
             Self::PageSize { bytes } => write!(f, "pages of {bytes} bytes: only 4096 are supported"),
             Self::Knob { knob, value, allowed } => write!(f, "{knob} = {value}: must be {allowed}"),
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
+            Self::Reserve { bytes } => {
+                write!(f, "the arena can grow by {bytes} bytes more; more is to be reserved when it is made")
+            }
+            Self::InUse { bytes } => write!(f, "frames there are in use; the last {bytes} bytes are free and could go"),
             Self::OutsideArena { pfn } => write!(f, "{pfn} is not a frame of this arena"),
         }
     }

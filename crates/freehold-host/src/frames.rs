@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use freehold::{FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FRAME_SIZE, FrameRange, Pfn};
 
 use crate::Error;
 use crate::arena::{Arena, Handle};
@@ -39,13 +39,6 @@ pub struct Frames<H: Handle = &'static Arena> {
     range: FrameRange,
 }
 
-/// The order that so many frames are a chunk of, up to a block.
-#[inline(always)]
-fn chunk(frames: u64) -> Option<Order> {
-    let small = frames.is_power_of_two() && frames <= PAGEBLOCK_FRAMES;
-    if small { Order::new(frames.trailing_zeros() as u8) } else { None }
-}
-
 impl<H: Handle> Frames<H> {
     /// So many neighbouring frames: see [`Arena::frames`].
     ///
@@ -54,16 +47,13 @@ impl<H: Handle> Frames<H> {
     /// As there.
     #[inline(always)]
     pub fn new(arena: H, count: u64) -> Result<Self, Error> {
-        match chunk(count) {
-            Some(order) => Self::from_request(arena, FrameRequest::new(order)),
-            None => Self::several(arena, count),
-        }
-    }
-
-    #[inline(never)]
-    fn several(arena: H, count: u64) -> Result<Self, Error> {
-        let range = arena.take_range(count, |_| {})?;
-        Ok(Self { arena, range })
+        // One place where the handle is made, of what is in registers: the long way's result is in memory, and to gather both
+        // there would cost as much as the allocation.
+        let start = match arena.quick(count) {
+            Some(start) => start,
+            None => arena.several(count)?,
+        };
+        Ok(Self { arena, range: FrameRange { start, end: Pfn::new(start.get() + count) } })
     }
 
     /// So many neighbouring frames, all zero: see [`Arena::zeroed`].
@@ -274,9 +264,7 @@ impl<H: Handle> DerefMut for Frames<H> {
 impl<H: Handle> Drop for Frames<H> {
     #[inline]
     fn drop(&mut self) {
-        let start = self.range.start;
-        let chunk = chunk(self.range.len()).filter(|order| start.get() % order.frames() == 0);
-        if chunk.is_none_or(|order| self.arena.give(start, order).is_err()) {
+        if !self.arena.give_quick(self.range) {
             self.drop_slow();
         }
     }

@@ -23,7 +23,8 @@
 //!                 thread X -> CPU E, shared:   a lock         (when there are more threads than slots)
 //! ```
 //!
-//! - **Reserving** is address space only; pages come when they are touched, so an arena may be larger than the machine.
+//! - **Reserving** is address space only; pages come when they are touched, so an arena may be larger than the machine. It can
+//!   [grow](Arena::grow) into what was [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
 //! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it ends, with all that the
 //!   slot holds. While it lives, an allocation of a frame and its free take no atomic read-modify-write: others who must
 //!   reach in use `membarrier(2)`.

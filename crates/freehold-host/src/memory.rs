@@ -13,7 +13,7 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -70,6 +70,8 @@ fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
+    /// Where the frames end, by number: not behind the mapping's end.
+    end: AtomicU64,
     backing: Backing,
     on_fork: OnFork,
     file: Option<OwnedFd>,
@@ -110,6 +112,7 @@ impl Memory {
             }
         };
         let this = Self {
+            end: AtomicU64::new((mapping.base().addr().get() + mapping.len()) as u64 / FRAME_SIZE),
             mapping: ManuallyDrop::new(mapping),
             backing,
             on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) { OnFork::Unmapped } else { on_fork },
@@ -124,11 +127,11 @@ impl Memory {
         };
         if backing == Backing::HugePages {
             let hint = "this kernel has no transparent huge pages; use Backing::Private";
-            this.advise(this.range(), Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)", hint)?;
+            this.advise(this.reserved(), Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)", hint)?;
         }
         if this.on_fork == OnFork::Unmapped {
             this.advise(
-                this.range(),
+                this.reserved(),
                 Advice::LinuxDontFork,
                 "madvise(MADV_DONTFORK)",
                 "Linux 2.6.16 or later is needed",
@@ -166,10 +169,24 @@ impl Memory {
         Pfn::new(self.mapping.base().addr().get() as u64 / FRAME_SIZE)
     }
 
-    /// All frames.
+    /// All frames there are.
+    #[inline]
     pub(crate) fn range(&self) -> FrameRange {
+        // Relaxed: who has a frame has come by it after the end was moved behind it.
+        FrameRange { start: self.first(), end: Pfn::new(self.end.load(Ordering::Relaxed)) }
+    }
+
+    /// All frames there may be.
+    pub(crate) fn reserved(&self) -> FrameRange {
         let first = self.first();
         FrameRange { start: first, end: Pfn::new(first.get() + self.mapping.len() as u64 / FRAME_SIZE) }
+    }
+
+    /// There are frames up to there from now on.
+    pub(crate) fn set_end(&self, end: Pfn) {
+        debug_assert!(self.first() < end && end <= self.reserved().end);
+        // Relaxed: as above.
+        self.end.store(end.get(), Ordering::Relaxed);
     }
 
     /// Where a frame is. The pointer is good for the arena's frames; for others it must not be used.
@@ -195,7 +212,7 @@ impl Memory {
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
         // A kernel without huge pages refuses the advice, which is as good.
-        let _ = self.advise(self.range(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+        let _ = self.advise(self.reserved(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.

@@ -51,35 +51,39 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// For `blocks` blocks that come fresh from the OS, the first of which has that number; `backed` where the OS backs
-    /// them already.
-    pub(crate) fn new(first_block: u64, blocks: u64, backed: bool) -> Result<Self, Error> {
+    /// For `blocks` blocks that come fresh from the OS, the first of which has that number.
+    pub(crate) fn new(first_block: u64, blocks: u64) -> Result<Self, Error> {
         let this = Self {
             notes: Mapping::zeroed(blocks as usize * size_of::<AtomicU32>())?,
             used: Mapping::zeroed(blocks as usize * WORDS * size_of::<AtomicU64>())?,
             first_block,
             blocks,
-            resident: AtomicU64::new(if backed { blocks } else { 0 }),
-            top: AtomicU64::new(if backed { blocks } else { 0 }),
+            resident: AtomicU64::new(0),
+            top: AtomicU64::new(0),
         };
         // A huge page would be 2 MiB for the first block that is used.
         this.notes.no_huge_pages();
         this.used.no_huge_pages();
-        if backed {
-            // Relaxed: nobody else has it yet.
-            this.all().iter().for_each(|note| note.store(RESIDENT, Ordering::Relaxed));
-        }
         Ok(this)
+    }
+
+    /// The OS backs all of these blocks. They are not anybody's yet.
+    pub(crate) fn backed(&self, range: FrameRange) {
+        let block = |pfn: Pfn| pfn.get() / PAGEBLOCK_FRAMES - self.first_block;
+        let (first, end) = (block(range.start), block(range.end));
+        for note in &self.all()[first as usize..end as usize] {
+            // Relaxed: handed to the first user with the frames; for the counters, statistics.
+            if note.fetch_or(RESIDENT, Ordering::Relaxed) & RESIDENT == 0 {
+                self.resident.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.top.fetch_max(end, Ordering::Relaxed);
     }
 
     #[inline(always)]
     fn all(&self) -> &[AtomicU32] {
         // SAFETY: the mapping has a note for each block, zeroed, aligned, and only ever used as atomics.
         unsafe { std::slice::from_raw_parts(self.notes.base().cast::<AtomicU32>().as_ptr(), self.blocks as usize) }
-    }
-
-    pub(crate) fn blocks(&self) -> u64 {
-        self.blocks
     }
 
     /// Blocks below this number may be resident; no other is.
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn frames_are_clean_once_and_again_after_their_block_was_released() {
-        let notes = Notes::new(2, 3, false).unwrap();
+        let notes = Notes::new(2, 3).unwrap();
         assert_eq!(dirty(&notes, range(1024, 3)), []);
         assert_eq!(notes.resident(), 1);
         assert_eq!(dirty(&notes, range(1025, 1)), [(1025, 1)]);
@@ -338,7 +342,7 @@ mod tests {
     #[test]
     fn of_threads_that_fill_a_block_together_one_sees_that_it_is_full() {
         for round in 0..200 {
-            let notes = Notes::new(0, 1, false).unwrap();
+            let notes = Notes::new(0, 1).unwrap();
             let start = std::sync::Barrier::new(4);
             let all = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4)
@@ -361,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_block_whose_every_frame_was_used_has_no_note() {
-        let notes = Notes::new(0, 1, false).unwrap();
+        let notes = Notes::new(0, 1).unwrap();
         assert!(notes.is_noted(Pfn::new(0)));
         for pfn in 0..512 {
             assert_eq!(dirty(&notes, range(pfn, 1)), []);
@@ -379,7 +383,7 @@ mod tests {
 
     #[test]
     fn parts_that_were_given_back_are_absent_and_clean_and_the_rest_is_not() {
-        let notes = Notes::new(0, 2, false).unwrap();
+        let notes = Notes::new(0, 2).unwrap();
         assert_eq!(dirty(&notes, range(512, 512)), []);
         assert!(!notes.is_noted(Pfn::new(600)));
         // Over the end of a word.
@@ -397,7 +401,7 @@ mod tests {
     /// was given back since it was last handed out.
     #[test]
     fn parts_given_back_while_others_use_the_block_up_are_clean_once() {
-        let notes = Notes::new(0, 1, false).unwrap();
+        let notes = Notes::new(0, 1).unwrap();
         dirty(&notes, range(0, 512));
         std::thread::scope(|scope| {
             for part in 0..4 {
@@ -419,7 +423,7 @@ mod tests {
     /// As many blocks as 16 TiB have: addresses until they are used, and no walk over them.
     #[test]
     fn notes_of_blocks_never_used_take_no_memory() {
-        let notes = Notes::new(0, 1 << 23, false).unwrap();
+        let notes = Notes::new(0, 1 << 23).unwrap();
         let backed = || {
             let mapped = |mapping: &Mapping| crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap();
             mapped(&notes.notes) + mapped(&notes.used)

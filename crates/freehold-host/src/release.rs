@@ -59,18 +59,23 @@ pub struct Released {
 }
 
 thread_local! {
-    /// This thread is making a pass, for whose end it must not wait: the program's own allocator may be the arena, and a
-    /// pass keeps lists.
+    /// This thread is making a pass or changes the arena's size, for whose end it must not wait: the program's own allocator may
+    /// be the arena, and a pass keeps lists.
     static IN_PASS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Says so while it lives.
-struct Passing;
+pub(crate) struct Passing;
 
 impl Passing {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         IN_PASS.set(true);
         Self
+    }
+
+    /// Whether this thread has one.
+    pub(crate) fn is_here() -> bool {
+        IN_PASS.get()
     }
 }
 
@@ -88,6 +93,8 @@ pub(crate) struct Release {
     batch: usize,
     /// An allocation has failed: the pass that runs shall end.
     wanted: AtomicBool,
+    /// Somebody else than a pass has had free frames in hand.
+    in_hand: AtomicBool,
     pub(crate) passes: AtomicU64,
     pub(crate) blocks: AtomicU64,
     pub(crate) frames: AtomicU64,
@@ -103,12 +110,23 @@ impl Release {
             budget,
             batch: batch as usize,
             wanted: AtomicBool::new(false),
+            in_hand: AtomicBool::new(false),
             passes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
+    }
+
+    /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for whoever has frames in hand that
+    /// are free.
+    pub(crate) fn alone(&self) -> (Passing, MutexGuard<'_, ()>) {
+        let alone = self.lock();
+        let passing = Passing::new();
+        // Release: as at the start of a pass, see `hold_off`.
+        self.in_hand.store(true, Ordering::Release);
+        (passing, alone)
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -120,7 +138,8 @@ impl Release {
     pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because a pass has it came
         // to the allocator after that pass took it, and so sees the pass counted.
-        if self.passes.load(Ordering::Acquire) == 0 || IN_PASS.get() {
+        let ever = self.passes.load(Ordering::Acquire) != 0 || self.in_hand.load(Ordering::Acquire);
+        if !ever || IN_PASS.get() {
             return None;
         }
         // Relaxed: a hint that saves waiting for the rest of the pass.

@@ -42,7 +42,7 @@ impl Stamp {
     }
 
     #[inline(always)]
-    fn word(&self) -> &AtomicU64 {
+    pub(crate) fn word(&self) -> &AtomicU64 {
         // SAFETY: the mapping is a page, so large enough and aligned; it lives as long as `self` and is only used here.
         unsafe { self.page.base().cast::<AtomicU64>().add(LAST).as_ref() }
     }

@@ -6,6 +6,8 @@
 pub struct Stats {
     /// Frames there are.
     pub frames: u64,
+    /// Frames there may be, as far as addresses are reserved: see [`Arena::grow`](crate::Arena::grow).
+    pub frames_reserved: u64,
     /// Blocks there are.
     pub blocks: u64,
     /// Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.

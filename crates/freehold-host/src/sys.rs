@@ -98,6 +98,41 @@ impl Mapping {
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
+    /// Gives pages that are in memory and hold nothing but zeros back to the OS: they read as zeros without being there.
+    ///
+    /// # Safety
+    ///
+    /// Private anonymous memory, all of it readable, into which nobody writes meanwhile.
+    pub(crate) unsafe fn forget_zeros(&self) {
+        let mut run = (0, 0);
+        let forget = |(start, end): (usize, usize)| {
+            if start < end {
+                // SAFETY: within the mapping; these pages are zeros before and after, by the caller's promise. What cannot be
+                // given back stays.
+                let _ = unsafe {
+                    let from = self.base.add(start * 4096).as_ptr().cast();
+                    rustix::mm::madvise(from, (end - start) * 4096, rustix::mm::Advice::LinuxDontNeed)
+                };
+            }
+        };
+        let done = each_page_in_memory((self.base, self.len), |page| {
+            // SAFETY: within the mapping, which is aligned to pages; the caller promises that nobody writes.
+            let words = unsafe { std::slice::from_raw_parts(self.base.add(page * 4096).cast::<u64>().as_ptr(), 512) };
+            if words.iter().any(|&word| word != 0) {
+                return;
+            }
+            if run.1 != page {
+                forget(run);
+                run.0 = page;
+            }
+            run.1 = page + 1;
+        });
+        // Where the kernel does not say, all stays.
+        if done.is_ok() {
+            forget(run);
+        }
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -186,9 +221,15 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
 
 /// How many pages of a range the kernel has in memory.
 pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
+    let mut pages = 0;
+    each_page_in_memory(range, |_| pages += 1)?;
+    Ok(pages)
+}
+
+/// Calls `f` with the number of each page of a range that the kernel has in memory, counted from its start.
+fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Errno> {
     const PAGES: usize = 1 << 15;
     let mut seen = vec![0u8; PAGES];
-    let mut pages = 0;
     for start in (0..range.1).step_by(PAGES * 4096) {
         let len = (range.1 - start).min(PAGES * 4096);
         let at = range.0.as_ptr().wrapping_add(start);
@@ -196,9 +237,10 @@ pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
         if unsafe { libc::mincore(at.cast::<c_void>(), len, seen.as_mut_ptr()) } != 0 {
             return Err(last_errno());
         }
-        pages += seen[..len.div_ceil(4096)].iter().map(|&page| u64::from(page & 1)).sum::<u64>();
+        let there = seen[..len.div_ceil(4096)].iter().enumerate().filter(|(_, page)| **page & 1 != 0);
+        there.for_each(|(page, _)| f(start / 4096 + page));
     }
-    Ok(pages)
+    Ok(())
 }
 
 pub(crate) fn last_errno() -> Errno {
@@ -222,6 +264,25 @@ mod tests {
         }
         assert!(Mapping::aligned(usize::MAX, 4096, ProtFlags::empty(), MapFlags::empty()).is_err());
         assert!(Mapping::zeroed(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn pages_of_zeros_go_and_others_stay() {
+        let mapping = Mapping::zeroed(64 * 4096).unwrap();
+        for page in 0..64 {
+            let value = if page % 5 == 0 { 7 } else { 0 };
+            // SAFETY: within the mapping, which nobody else knows.
+            unsafe { mapping.base().add(page * 4096 + 4095).write(value) };
+        }
+        let range = (mapping.base(), mapping.len());
+        assert_eq!(pages_in_memory(range), Ok(64));
+        // SAFETY: nobody else knows of it.
+        unsafe { mapping.forget_zeros() };
+        assert_eq!(pages_in_memory(range), Ok(13));
+        for page in 0..64 {
+            // SAFETY: as above.
+            assert_eq!(unsafe { mapping.base().add(page * 4096 + 4095).read() }, if page % 5 == 0 { 7 } else { 0 });
+        }
     }
 
     #[test]

@@ -13,13 +13,15 @@
 //! CPU for that one call.
 
 use std::cell::{Cell, RefCell};
-use std::ptr;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu, OwnedCpu};
+use crate::stamp::Stamp;
 
 const WAYS: usize = 4;
 /// No arena has this number; nor is it what a forked child reads.
@@ -27,11 +29,32 @@ const NOBODY: u64 = u64::MAX;
 
 struct Fast {
     id: Cell<u64>,
-    cpu: Cell<*const OwnedCpu>,
+    /// Dangling where nobody's.
+    cpu: Cell<NonNull<OwnedCpu>>,
+}
+
+/// By what a thread finds its CPU of an arena. Good while the arena's [`Core`] lives.
+#[derive(Clone, Copy)]
+pub(crate) struct Key {
+    /// The arena's number, which a forked child sees as another one.
+    stamp: NonNull<AtomicU64>,
+    /// Where in `FAST`: less than [`WAYS`].
+    way: usize,
+}
+
+// SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
+unsafe impl Send for Key {}
+// SAFETY: as above.
+unsafe impl Sync for Key {}
+
+impl Key {
+    pub(crate) fn of(stamp: &Stamp) -> Self {
+        Self { stamp: NonNull::from(stamp.word()), way: stamp.id() as usize % WAYS }
+    }
 }
 
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(ptr::null()) } }; WAYS] };
+    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
@@ -77,7 +100,7 @@ impl Entry {
         let Place::Exclusive(_, owned) = &self.place else { return };
         FAST.with(|fast| {
             let fast = &fast[self.id as usize % WAYS];
-            fast.cpu.set(&raw const **owned);
+            fast.cpu.set(NonNull::from(&**owned));
             fast.id.set(self.id);
         });
     }
@@ -89,7 +112,7 @@ impl Drop for Entry {
             let fast = &fast[self.id as usize % WAYS];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.cpu.set(ptr::null());
+                fast.cpu.set(NonNull::dangling());
             }
         });
         let core = &self.core;
@@ -114,24 +137,25 @@ impl Drop for Entry {
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(core: &Core) -> Option<&OwnedCpu> {
-    let id = core.stamp.id();
+pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
+    // SAFETY: the core lives: the caller has the arena, or the core itself. Relaxed: it never changes in this process.
+    let id = unsafe { key.stamp.as_ref() }.load(Ordering::Relaxed);
     FAST.with(|fast| {
-        let fast = &fast[id as usize % WAYS];
+        let fast = &fast[key.way % WAYS];
         if fast.id.get() != id {
             return None;
         }
         // SAFETY: where the number is an arena's, the pointer is to the boxed handle of this thread's entry for it,
         // which clears the cell before it drops the handle. An entry goes when its thread ends or when its arena is
         // closed, which cannot be while somebody has a reference to the arena.
-        Some(unsafe { &*fast.cpu.get() })
+        Some(unsafe { fast.cpu.get().as_ref() })
     })
 }
 
 /// Runs `f` on the calling thread's CPU.
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
-    match fast(core) {
+    match fast(&core.key()) {
         Some(owned) => Ok(f(Cpu::Owned(owned))),
         None => enter_slow(core, f),
     }
@@ -183,7 +207,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
 /// whatever.
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
-    match fast(core) {
+    match fast(&core.key()) {
         Some(owned) => Ok(f(Cpu::Owned(owned))),
         None => enter_to_free_slow(core, f),
     }

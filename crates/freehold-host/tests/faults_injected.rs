@@ -157,6 +157,14 @@ fn arena(builder: &freehold_host::Builder) {
     fine(arena.frames_in_memory(arena.range()));
     drop(held);
     fine(arena.trim());
+    let before = arena.stats().frames;
+    let grown = fine(arena.grow(4 << 20)).map_or(0, |range| range.len());
+    assert_eq!(arena.stats().frames, before + grown);
+    if let Some(mut frames) = fine(arena.frames(before / 2)) {
+        frames.fill(1);
+    }
+    let gone = fine(arena.shrink(6 << 20)).map_or(0, |range| range.len());
+    assert_eq!(arena.stats().frames, before + grown - gone);
     arena.drain().unwrap();
     arena.validate().unwrap();
     assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
@@ -216,10 +224,11 @@ fn pages() {
 
 fn everything() {
     let two = Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
-    arena(&Arena::builder(8 << 20));
-    arena(&Arena::builder(8 << 20).backing(Backing::Memfd).batch(1));
-    arena(&Arena::builder(8 << 20).backing(Backing::HugePages).on_fork(OnFork::Unmapped).slots(0));
-    arena(&Arena::builder(8 << 20).topology(two).numa(Numa::Prefer).background(true).populate(true));
+    arena(&Arena::builder(8 << 20).reserve(16 << 20));
+    arena(&Arena::builder(8 << 20).reserve(16 << 20).backing(Backing::Memfd).batch(1));
+    arena(&Arena::builder(8 << 20).backing(Backing::HugePages).on_fork(OnFork::Unmapped).slots(0).reserve(16 << 20));
+    let two = Arena::builder(8 << 20).topology(two).numa(Numa::Prefer).reserve(16 << 20);
+    arena(&two.background(true).populate(true));
     fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build());
     areas();
     pages();

@@ -6,8 +6,8 @@
 //!                 (any format)      maps frames, orders events
 //! ```
 
-// Allowed in four files only, which say why: memory behind frame numbers, peers that hand out addresses, and memory to
-// measure on.
+// Allowed in five files only, which say why: memory behind frame numbers, peers that hand out addresses (twice), and memory
+// to measure on.
 #![deny(unsafe_code)]
 
 pub mod bench;

@@ -281,6 +281,50 @@ fn give_back_has_both_kinds_of_pages() {
     assert_eq!(row["median"], 16.0 / 512.0);
 }
 
+const ARENA: [&str; 7] = [
+    "ns_per_pair_4k",
+    "ns_per_pair_64k",
+    "ns_per_pair_2m",
+    "mib_after_purge_4k",
+    "ms_purge_4k",
+    "mib_after_purge_64k",
+    "ms_purge_64k",
+];
+const EMPTY: [&str; 4] = ["kib_empty_1t", "ms_empty_1t", "kib_empty_16t", "ms_empty_16t"];
+const DOUBLED: [&str; 2] = ["mib_peak_doubled", "ms_doubled"];
+
+#[test]
+fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
+    let test = "arena_has_its_rows_beside_malloc_and_keeps_to_its_memory";
+    if !has_memory(test) {
+        return;
+    }
+    let (found, document, error) = rows("arena", &["freehold"]);
+    let mut expected = BTreeSet::new();
+    expected.extend(wanted(ARENA.iter().chain(&EMPTY).map(|&name| name.to_owned()), "freehold"));
+    expected.extend(wanted(ARENA.map(str::to_owned), "malloc"));
+    if error.contains("the peak of a doubled buffer left out") {
+        skipped(test, &error);
+    } else {
+        expected.extend(wanted(DOUBLED.iter().map(|&name| name.to_owned()), "freehold"));
+        expected.extend(wanted(DOUBLED.iter().map(|name| format!("{name}_huge")), "freehold"));
+        expected.extend(wanted(DOUBLED.map(str::to_owned), "malloc"));
+    }
+    assert_eq!(found, expected);
+    let figure = |name: &str| {
+        let rows = document["rows"].as_array().expect("an array");
+        let row = rows.iter().find(|row| row["metric"] == name && row["engine"] == "freehold");
+        row.and_then(|row| row["median"].as_f64())
+    };
+    // Memory, not time. 16 MiB of the 64 KiB pieces are in use.
+    assert!(figure("mib_after_purge_4k").is_some_and(|mib| (1.0..=20.0).contains(&mib)), "{document}");
+    assert!(figure("mib_after_purge_64k").is_some_and(|mib| (15.9..=20.0).contains(&mib)), "{document}");
+    assert!(figure("kib_empty_1t").is_some_and(|kib| kib <= 1024.0), "{document}");
+    for metric in ["mib_peak_doubled", "mib_peak_doubled_huge"] {
+        assert!(figure(metric).is_none_or(|mib| (511.0..=520.0).contains(&mib)), "{document}");
+    }
+}
+
 #[test]
 fn tables_and_targets() {
     let command = ["--quick", "--runs", "1", "-e", "freehold", "--targets", "vmalloc"];
@@ -296,12 +340,18 @@ fn tables_and_targets() {
 
 #[test]
 fn list_names_every_metric() {
-    let done = bench().args(["--list", "vmalloc", "lazyfree", "give-back"]).assert().code(0).stderr("");
+    let done = bench().args(["--list", "vmalloc", "lazyfree", "give-back", "arena"]).assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
     for name in ["VMALLOC", "LAZYFREE", "GIVE-BACK", "vm_map_ram_test_p1_h0_us", "ns_per_folio_64k_pages"] {
         assert!(text.contains(name), "{name}");
     }
-    LAZYFREE.iter().chain(&GIVE_BACK).for_each(|name| assert!(text.contains(name), "{name}"));
+    LAZYFREE
+        .iter()
+        .chain(&GIVE_BACK)
+        .chain(&ARENA)
+        .chain(&EMPTY)
+        .chain(&DOUBLED)
+        .for_each(|name| assert!(text.contains(name), "{name}"));
 }
 
 /// Without file descriptors there is no `userfaultfd`, among others: what is left is measured, and the rest is named.

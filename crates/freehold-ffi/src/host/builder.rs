@@ -113,6 +113,25 @@ pub unsafe extern "C" fn freehold_arena_builder_destroy(builder: *mut ArenaBuild
     }
 }
 
+/// Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as it has. Not for huge pages
+/// set aside by the administrator.
+///
+/// Thread safety: one thread at a time for each builder.
+///
+/// # Safety
+///
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
+/// to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_builder_reserve(
+    builder: *mut ArenaBuilder,
+    bytes: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { turn(builder, error, |builder| Ok(builder.reserve(bytes))) }
+}
+
 /// What the frames are made of: a `freehold_backing`.
 ///
 /// Thread safety: one thread at a time for each builder.
@@ -446,8 +465,8 @@ pub unsafe extern "C" fn freehold_arena_builder_topology(
     }
 }
 
-/// Makes an arena with these knobs; the builder can be used again. Takes time proportional to the arena's size: about
-/// 320 bytes are written for each 2 MiB. To be given to `freehold_arena_destroy`.
+/// Makes an arena with these knobs; the builder can be used again. Takes about a millisecond, whatever the arena's size. To be
+/// given to `freehold_arena_destroy`.
 ///
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with `FREEHOLD_STATUS_OS` where the
 /// kernel has no address space, no huge pages or no memory.

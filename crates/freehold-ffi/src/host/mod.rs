@@ -4,4 +4,5 @@ pub mod arena;
 pub mod builder;
 pub mod frames;
 pub mod memory;
+pub mod resize;
 pub mod stats;

@@ -38,6 +38,8 @@ pub struct ArenaStats {
     pub refused_drops: u64,
     /// Double frees that only showed after the second call had returned: a defect of the program.
     pub late_double_frees: u64,
+    /// Frames there may be, as far as addresses are reserved.
+    pub frames_reserved: u64,
     /// Threads use the biased lock.
     pub biased: bool,
 }
@@ -59,6 +61,7 @@ impl From<freehold_host::Stats> for ArenaStats {
             metadata_bytes: stats.metadata_bytes,
             refused_drops: stats.refused_drops,
             late_double_frees: stats.late_double_frees,
+            frames_reserved: stats.frames_reserved,
             biased: stats.biased,
         }
     }

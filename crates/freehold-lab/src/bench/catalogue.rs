@@ -68,6 +68,8 @@ pub enum Kind {
     Lazyfree,
     /// Free blocks go back to the system.
     GiveBack,
+    /// An arena's frames as memory.
+    Arena,
 }
 
 /// What is printed of a benchmark.
@@ -273,7 +275,7 @@ pub const THREADS: &str = "threads";
 
 impl Kind {
     /// All of them, in the order in which they run.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Pair,
         Self::Bulk,
         Self::RandomFree,
@@ -301,6 +303,7 @@ impl Kind {
         Self::Vmalloc,
         Self::Lazyfree,
         Self::GiveBack,
+        Self::Arena,
     ];
 
     /// What it is.
@@ -334,6 +337,7 @@ impl Kind {
             Self::Vmalloc => &memory::about::VMALLOC,
             Self::Lazyfree => &memory::about::LAZYFREE,
             Self::GiveBack => &memory::about::GIVE_BACK,
+            Self::Arena => &memory::about::ARENA,
         }
     }
 

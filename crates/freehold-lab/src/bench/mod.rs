@@ -8,7 +8,7 @@
 //!  threads     several threads' loops        table     the table
 //!  workloads/  the threads' workloads        significance  whether a difference is one
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
-//!  memory/     virtual memory on top: vmalloc, lazyfree, give-back
+//!  memory/     virtual memory on top: vmalloc, lazyfree, give-back, arena
 //! ```
 //!
 //! # How far the figures can be trusted

@@ -201,7 +201,7 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
             vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
         }
         // They have runners of their own: see `run_here`.
-        Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack => Vec::new(),
+        Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack | Kind::Arena => Vec::new(),
         Kind::SixteenThreads => {
             // As many pairs in all as two threads run: behind one lock for all of them they take long.
             let pairs = (scale.pairs * 2 / u64::from(run.threads)).max(1);

@@ -43,6 +43,8 @@ Examples:
   freehold bench --targets                      and whether freehold reaches what it is meant to
   freehold bench --targets vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
+  freehold bench --targets -e freehold -e mimalloc -e jemalloc arena
+                                                frames as memory, beside malloc families
   freehold bench fragmentation --help           counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 

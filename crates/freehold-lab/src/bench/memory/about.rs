@@ -129,3 +129,39 @@ pub(in crate::bench) const GIVE_BACK: About = About {
         Metric { name: "syscalls_per_block_scattered_huge", unit: "calls", what: "system calls for a block" },
     ],
 };
+
+pub(in crate::bench) const ARENA: About = About {
+    name: "arena",
+    what: "An arena's frames as a program has them: allocated and freed by handles, of a size that the compiler does not \
+           know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a buffer that grows by \
+           doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a build with --features peers, \
+           those: pages aligned to 4 KiB, their own way of purging.",
+    source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not given back)",
+    threads: 1,
+    fewest_threads: 1,
+    metrics: &[
+        Metric { name: "ns_per_pair_4k", unit: "ns", what: "an allocation of 4 KiB and its free, nothing written" },
+        Metric { name: "ns_per_pair_64k", unit: "ns", what: "of 64 KiB" },
+        Metric { name: "ns_per_pair_2m", unit: "ns", what: "of 2 MiB" },
+        Metric { name: "mib_after_purge_4k", unit: "MiB", what: "in memory, 1 page of 1,000 of a GiB kept" },
+        Metric { name: "ms_purge_4k", unit: "ms", what: "CPU time of that purge" },
+        Metric {
+            name: "mib_after_purge_64k",
+            unit: "MiB",
+            what: "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB",
+        },
+        Metric { name: "ms_purge_64k", unit: "ms", what: "CPU time of that purge" },
+        Metric { name: "kib_empty_1t", unit: "KiB", what: "in memory for an empty arena of 1 TiB of address space" },
+        Metric { name: "ms_empty_1t", unit: "ms", what: "until it is made" },
+        Metric { name: "kib_empty_16t", unit: "KiB", what: "in memory for an empty arena of 16 TiB" },
+        Metric { name: "ms_empty_16t", unit: "ms", what: "until it is made" },
+        Metric {
+            name: "mib_peak_doubled",
+            unit: "MiB",
+            what: "the most in memory while a buffer is doubled to 512 MiB",
+        },
+        Metric { name: "ms_doubled", unit: "ms", what: "CPU time of that, page faults of 4 KiB pages included" },
+        Metric { name: "mib_peak_doubled_huge", unit: "MiB", what: "the same in an arena of huge pages" },
+        Metric { name: "ms_doubled_huge", unit: "ms", what: "CPU time of that, page faults of huge pages included" },
+    ],
+};

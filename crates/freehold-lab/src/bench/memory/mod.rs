@@ -8,9 +8,10 @@
 //!  lazyfree    variants       what is different in each, as data          folios     128 MiB on a HostMmu
 //!              kernel         MADV_FREE, MADV_PAGEOUT of the system       second     the thread on the other core
 //!  give_back   an arena's trim beside one madvise
+//!  arena       an arena's frames as memory                            heap       malloc families beside it
 //!
 //!  figures     medians by engine and metric    table, targets    what is printed of them
-//!  raw         the only unsafe code: mappings of the system that unmap themselves
+//!  raw         mappings of the system that unmap themselves, unsafe as heap is    rss         what this process has
 //! ```
 //!
 //! These differ from the other benchmarks in what they have as engines: besides page allocators, ways of mapping (in
@@ -26,11 +27,15 @@ pub mod vmalloc_tests;
 #[cfg(target_os = "linux")]
 mod areas;
 #[cfg(target_os = "linux")]
+mod arena;
+#[cfg(target_os = "linux")]
 mod figures;
 #[cfg(target_os = "linux")]
 pub mod folios;
 #[cfg(target_os = "linux")]
 mod give_back;
+#[cfg(target_os = "linux")]
+mod heap;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
@@ -45,6 +50,8 @@ mod pages;
 mod percpu;
 #[cfg(target_os = "linux")]
 mod raw;
+#[cfg(target_os = "linux")]
+mod rss;
 #[cfg(target_os = "linux")]
 mod second;
 #[cfg(target_os = "linux")]
@@ -69,6 +76,8 @@ pub const FREEHOLD: &str = "freehold";
 pub const ON_MEMORY: &str = "freehold-host";
 /// Plain `mmap` and `munmap`.
 pub const MMAP: &str = "mmap";
+/// The C library's malloc.
+pub const MALLOC: &str = "malloc";
 /// What the system itself does.
 pub const LINUX: &str = "linux";
 
@@ -86,7 +95,7 @@ pub(super) struct Run<'a> {
 
 /// Whether a benchmark is one of these.
 pub(super) fn is_here(kind: Kind) -> bool {
-    matches!(kind, Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack)
+    matches!(kind, Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack | Kind::Arena)
 }
 
 /// Runs of what takes seconds each: with `--quick` half as many as of the rest, so that all of it takes a minute.
@@ -102,6 +111,7 @@ pub(super) fn steps(kind: Kind, plan: &Plan) -> usize {
         Kind::Vmalloc => vmalloc::steps(plan),
         Kind::Lazyfree => lazyfree::steps(plan),
         Kind::GiveBack => give_back::steps(plan),
+        Kind::Arena => arena::steps(plan),
         _ => 0,
     }
 }
@@ -120,6 +130,7 @@ pub(super) fn run(kind: Kind, mut run: Run<'_>, report: &mut Report) -> Result<(
         Kind::Vmalloc => vmalloc::run(&mut run, &mut figures),
         Kind::Lazyfree => lazyfree::run(&mut run, &mut figures),
         Kind::GiveBack => give_back::run(&mut run, &mut figures),
+        Kind::Arena => arena::run(&mut run, &mut figures),
         _ => Ok(()),
     };
     measured.map_err(|(engine, reason)| BenchError::Failed { engine, benchmark: kind, reason })?;

@@ -34,6 +34,17 @@ const TARGETS: &[Target<Goal>] = &[
     target("  system calls a folio", "lazyfree", "syscalls_per_folio_batched", Goal::AtMost(0.1)),
     target("giving 1 GiB back", "give-back", "ratio_to_one_madvise", Goal::AtMost(1.2)),
     target("  in huge pages", "give-back", "ratio_to_one_madvise_huge", Goal::AtMost(1.2)),
+    target("an arena's frames, 4 KiB, ns", "arena", "ns_per_pair_4k", Goal::AtMost(8.0)),
+    target("  64 KiB, ns", "arena", "ns_per_pair_64k", Goal::AtMost(10.0)),
+    target("  2 MiB, ns", "arena", "ns_per_pair_2m", Goal::AtMost(8.0)),
+    target("  a GiB purged, 1 frame in 1,000 kept, MiB", "arena", "mib_after_purge_4k", Goal::AtMost(20.0)),
+    target("  1 in 64 pieces of 64 KiB kept, MiB", "arena", "mib_after_purge_64k", Goal::AtMost(20.0)),
+    target("  an empty arena of 1 TiB, KiB", "arena", "kib_empty_1t", Goal::AtMost(1024.0)),
+    target("  made in, ms", "arena", "ms_empty_1t", Goal::AtMost(5.0)),
+    target("  an empty arena of 16 TiB, KiB", "arena", "kib_empty_16t", Goal::AtMost(1024.0)),
+    target("  made in, ms", "arena", "ms_empty_16t", Goal::AtMost(5.0)),
+    target("  a buffer doubled to 512 MiB, peak, MiB", "arena", "mib_peak_doubled", Goal::AtMost(520.0)),
+    target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
 /// Every target, from one run's figures.

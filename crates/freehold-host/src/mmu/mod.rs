@@ -64,83 +64,26 @@
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
 
+mod pages;
+mod stats;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use freehold::{FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
+pub(crate) use self::pages::{DROPPING, Pages, TAKEN};
+use self::pages::{Home, RUNS, Runs};
+pub use self::stats::HostStats;
+pub(crate) use self::stats::{Counters, count};
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::seal::Seals;
-use crate::sys::Bytes;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
-
-/// Taken by `get_and_clear`; its memory is there and protected as before. A bit that no entry has.
-pub(crate) const TAKEN: u64 = 1 << 9;
-/// A flush is giving its memory back.
-pub(crate) const DROPPING: u64 = 1 << 10;
-
-/// Runs of pages given back with one call at most.
-const RUNS: usize = 256;
-
-enum Home {
-    Own(Memory),
-    Arena(Arc<Arena>),
-}
-
-/// What the handler of write faults needs, too.
-pub(crate) struct Pages {
-    home: Home,
-    spaces: u64,
-    range: VpnRange,
-    /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
-    pub(crate) entries: Box<[AtomicU64]>,
-    pub(crate) userfault: Userfault,
-    protection: Mutex<()>,
-    pub(crate) seals: Seals,
-    pub(crate) counters: Counters,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    release_calls: AtomicU64,
-    pages_released: AtomicU64,
-    release_refused: AtomicU64,
-    protect_calls: AtomicU64,
-    pages_protected: AtomicU64,
-    pub(crate) write_faults: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    pub(crate) late_writes: AtomicU64,
-    pub(crate) refused_writes: AtomicU64,
-}
-
-/// What a [`HostMmu`] has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct HostStats {
-    /// System calls that gave memory back.
-    pub release_calls: u64,
-    /// Pages that they gave back.
-    pub pages_released: u64,
-    /// Runs of pages that the kernel would not take (locked memory): they stay the process's.
-    pub release_refused: u64,
-    /// System calls that write-protected ranges.
-    pub protect_calls: u64,
-    /// Pages in those.
-    pub pages_protected: u64,
-    /// Writes to protected pages that were let through.
-    pub write_faults: u64,
-    /// Those of them that had to wait for reclaim to decide.
-    pub waits: u64,
-    /// Writes that came when their page was gone, and went to memory that nothing is mapped at.
-    pub late_writes: u64,
-    /// Writes that were not allowed.
-    pub refused_writes: u64,
-}
 
 /// What became of a plain store. See [`HostMmu::stored`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,158 +94,6 @@ pub enum Stored {
     Again,
     /// The page is not mapped; it was reclaimed before the store.
     Gone,
-}
-
-pub(crate) fn count(counter: &AtomicU64, n: u64) {
-    // Relaxed: statistics.
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-impl Pages {
-    fn memory(&self) -> &Memory {
-        match &self.home {
-            Home::Own(memory) => memory,
-            Home::Arena(arena) => arena.memory(),
-        }
-    }
-
-    /// The place of a page among all; `None` for pages that are not here.
-    fn index(&self, space: SpaceId, vpn: Vpn) -> Option<usize> {
-        let here = u64::from(space.get()) < self.spaces && self.range.contains(vpn);
-        here.then(|| (u64::from(space.get()) * self.range.len() + vpn.get() - self.range.start.get()) as usize)
-    }
-
-    /// The place of a byte's page.
-    pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
-        let index = (address / FRAME_SIZE).checked_sub(self.memory().first().get())? as usize;
-        (index < self.entries.len()).then_some(index)
-    }
-
-    /// The pages as the memory knows them: address divided by 4096.
-    fn addresses(&self, index: usize, pages: u64) -> FrameRange {
-        let start = self.memory().first().get() + index as u64;
-        FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
-    }
-
-    /// Protection is changed by one thread at a time; see the module's documentation. In a forked child by none, and
-    /// the lock may be held for ever.
-    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
-        let here = !self.userfault.is_forked();
-        here.then(|| self.protection.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
-        self.userfault.protect(self.memory().bytes(self.addresses(index, pages)), on)
-    }
-
-    /// Pages as memory.
-    pub(crate) fn bytes(&self, index: usize, pages: usize) -> Bytes {
-        self.memory().bytes(self.addresses(index, pages as u64))
-    }
-
-    pub(crate) fn wake(&self, index: usize) {
-        self.userfault.wake(self.memory().bytes(self.addresses(index, 1)));
-    }
-
-    fn slots(&self, slots: Slots<'_>) -> (usize, &[AtomicU64]) {
-        let index = self.index(slots.space(), slots.first());
-        let end = self.index(slots.space(), Vpn::new(slots.first().get() + slots.len() - 1));
-        match (index, end) {
-            (Some(index), Some(end)) => (index, &self.entries[index..=end]),
-            _ => panic!("{} of {} is not among this machine's pages", slots.range(), slots.space()),
-        }
-    }
-
-    /// Write-protects entries that have lost their dirty bit or a right.
-    fn protect_changed(&self, index: usize, pages: u64) {
-        // A forked child's pages are not watched: its calls would change the parent's. And its copy of the lock may be
-        // held by a thread that it does not have.
-        if !self.userfault.is_forked() {
-            let _one = self.lock();
-            count(&self.counters.protect_calls, 1);
-            count(&self.counters.pages_protected, pages);
-            if self.protect(index, pages, true).is_ok() {
-                return;
-            }
-        }
-        // No memory for the kernel's own tables. What cannot be watched counts as written to: that loses nothing.
-        for entry in &self.entries[index..index + pages as usize] {
-            let dirty =
-                |bits| Entry::from_bits(bits).is_mapped().then(|| Entry::from_bits(bits).with(Entry::DIRTY).bits());
-            // AcqRel, Acquire: as `AtomicEntry::replace`.
-            let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Acquire, dirty);
-        }
-    }
-
-    /// Gives back those of the pages that are still taken.
-    fn drop_taken(&self, index: usize, pages: usize, runs: &mut Runs) {
-        let mut start = None;
-        for i in index..index + pages {
-            // AcqRel: the page's contents are given up after whoever took it has decided; and whoever maps it anew finds
-            // either this, and waits, or comes first, and keeps its page. Acquire where it failed: as `load`.
-            let mine = self.entries[i].compare_exchange(TAKEN, DROPPING, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            match (mine, start) {
-                (true, None) => start = Some(i),
-                (false, Some(first)) => {
-                    self.add_run(runs, first, i - first);
-                    start = None;
-                }
-                _ => {}
-            }
-        }
-        if let Some(first) = start {
-            self.add_run(runs, first, index + pages - first);
-        }
-    }
-
-    fn add_run(&self, runs: &mut Runs, index: usize, pages: usize) {
-        let run = self.addresses(index, pages as u64);
-        if let Some(last) = runs.ranges[..runs.len].last_mut().filter(|last| last.end == run.start) {
-            last.end = run.end;
-            return;
-        }
-        if runs.len == RUNS {
-            self.release(runs);
-        }
-        runs.ranges[runs.len] = run;
-        runs.len += 1;
-    }
-
-    /// One call, then nothing is there any more.
-    fn release(&self, runs: &mut Runs) {
-        let ranges = &runs.ranges[..runs.len];
-        runs.len = 0;
-        if ranges.is_empty() {
-            return;
-        }
-        let (mut calls, mut done) = (0, 0);
-        let absent = self.userfault.is_forked() && self.memory().on_fork() == OnFork::Unmapped;
-        let released = if absent {
-            // A child does not have this memory, and may have something else there.
-            Ok(())
-        } else {
-            // SAFETY: these pages' entries have been cleared, and their owners want them no more; the entries keep
-            // anybody from mapping something there before this returns.
-            unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) }
-        };
-        count(&self.counters.release_calls, calls);
-        count(&self.counters.pages_released, done);
-        count(&self.counters.release_refused, u64::from(released.is_err()));
-        let first = self.memory().first().get();
-        for range in ranges {
-            // Where it fails (too many mappings) it is tried again when something is mapped there.
-            let _ = self.unseal((range.start.get() - first) as usize, range.len() as usize);
-            for entry in &self.entries[(range.start.get() - first) as usize..(range.end.get() - first) as usize] {
-                // Release: pairs with the Acquire of whoever maps here next.
-                entry.store(0, Ordering::Release);
-            }
-        }
-    }
-}
-
-struct Runs {
-    ranges: [FrameRange; RUNS],
-    len: usize,
 }
 
 /// Real pages for a [`Vm`](freehold_vm::Vm). See the [module's story](crate#virtual-memory).
@@ -635,5 +426,4 @@ impl Drop for HostMmu {
 }
 
 #[cfg(test)]
-#[path = "mmu_tests.rs"]
 mod tests;

@@ -1,0 +1,107 @@
+//! Runs a number of operations of one kind and nothing else, for tools that count instructions.
+//!
+//! ```text
+//! arena-instructions ROW N      N operations of that row
+//! arena-instructions --list     every row, with the two numbers to count it with
+//! ```
+//!
+//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-lab/scripts/count-operations` counts them under
+//! callgrind: the difference of two runs, so that set-up cancels out.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use freehold_host::freehold::{Migratetype, Order};
+use freehold_host::{Arena, Error, Lock};
+
+/// Names, and how many frames a pair is of.
+const ROWS: [(&str, u64); 6] = [
+    ("frames-1", 1),
+    ("frames-2", 2),
+    ("frames-16", 16),
+    ("frames-17", 17),
+    ("frames-512", 512),
+    ("frames-1024", 1024),
+];
+const NUMBERS: (u64, u64) = (50_000, 100_000);
+
+/// So many pairs, of a number of frames that the compiler does not know.
+#[inline(never)]
+fn owned(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        drop(black_box(arena.frames(black_box(frames))?));
+    }
+    Ok(())
+}
+
+/// The same, of a number that it knows.
+#[inline(never)]
+fn constant<const FRAMES: u64>(arena: &Arena, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        drop(black_box(arena.frames(FRAMES)?));
+    }
+    Ok(())
+}
+
+/// The same by frame number.
+#[inline(never)]
+fn raw<const ORDER: u8>(arena: &Arena, n: u64) -> Result<(), Error> {
+    let Some(order) = Order::new(ORDER) else { return Ok(()) };
+    for _ in 0..n {
+        let pfn = arena.alloc(order, Migratetype::Movable)?;
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free(black_box(pfn), order) }?;
+    }
+    Ok(())
+}
+
+fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
+    // callgrind may not know membarrier(2), which nothing here needs: there is one thread.
+    let build = || Arena::builder(4 << 30).lock(Lock::Biased).build();
+    let arena = match build() {
+        Ok(arena) => arena,
+        Err(error) => return Some(Err(error)),
+    };
+    // So that no frame is handed out for the first time in the loop.
+    let used: Result<Vec<_>, Error> = (0..64).map(|_| arena.frames(512)).collect();
+    if let Err(error) = used.map(drop) {
+        return Some(Err(error));
+    }
+    let owned = |frames| Some(owned(&arena, frames, n));
+    match row {
+        "constant-1" => Some(constant::<1>(&arena, n)),
+        "constant-16" => Some(constant::<16>(&arena, n)),
+        "constant-512" => Some(constant::<512>(&arena, n)),
+        "raw-order0" => Some(raw::<0>(&arena, n)),
+        "raw-order4" => Some(raw::<4>(&arena, n)),
+        "raw-order9" => Some(raw::<9>(&arena, n)),
+        _ => ROWS.iter().find(|(name, _)| *name == row).and_then(|(_, frames)| owned(*frames)),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if arguments == ["--list"] {
+        let others = ["constant-1", "constant-16", "constant-512", "raw-order0", "raw-order4", "raw-order9"];
+        for name in ROWS.iter().map(|(name, _)| *name).chain(others) {
+            println!("{name} {} {}", NUMBERS.0, NUMBERS.1);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let done = match arguments[..] {
+        [row, n] => n.parse().ok().and_then(|n| run(row, n)),
+        _ => None,
+    };
+    match done {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("arena-instructions: {error}");
+            ExitCode::from(2)
+        }
+        None => {
+            eprintln!("usage: arena-instructions ROW N, or --list");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! How handles of frames hold on to their arena.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Arena;
+
+/// How a [`Frames`] refers to its arena: by reference, or by a counted one.
+///
+/// | | costs | for |
+/// |---|---|---|
+/// | `&'a Arena` | nothing | frames that live within a scope; the compiler sees to it that the arena outlives them |
+/// | `&'static Arena` | nothing | frames in structures of any kind, of an arena that was [leaked](Arena::leak) |
+/// | `Arc<Arena>` | two atomic operations a handle | frames in structures, of an arena that goes when the last of them does |
+///
+/// So there is no way to drop an arena before its frames, and nothing to check when they are used.
+pub trait Handle: Deref<Target = Arena> + Clone + sealed::Sealed {}
+
+impl Handle for &Arena {}
+impl Handle for Arc<Arena> {}
+
+mod sealed {
+    /// Only references that always lead to the same arena.
+    pub trait Sealed {}
+    impl Sealed for &super::Arena {}
+    impl Sealed for std::sync::Arc<super::Arena> {}
+}

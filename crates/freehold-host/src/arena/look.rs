@@ -1,0 +1,109 @@
+//! Looking at an arena, and tidying it for that.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use freehold::{CpuId, FRAME_SIZE, Totals, ZoneStats};
+
+use super::{Arena, Inner};
+use crate::stats::Stats;
+use crate::{Error, thread};
+
+impl Arena {
+    /// Counters, and what is resident. Takes no time to speak of.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let Inner { core, notes, release, memory, .. } = &*self.inner;
+        // Relaxed: statistics.
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let forked = core.stamp.is_forked();
+        Stats {
+            frames: memory.range().len(),
+            blocks: memory.range().len() / freehold::PAGEBLOCK_FRAMES,
+            frames_reserved: memory.reserved().len(),
+            blocks_resident: notes.resident(),
+            blocks_released: read(&release.blocks),
+            frames_released: read(&release.frames),
+            bytes_released: (read(&release.blocks) * freehold::PAGEBLOCK_FRAMES + read(&release.frames)) * FRAME_SIZE,
+            release_calls: read(&release.calls),
+            release_refused: read(&release.refused),
+            passes: read(&release.passes),
+            slots: core.slots.exclusive().into(),
+            slots_taken: core.slots.taken().into(),
+            // Behind a lock, which a forked child must not wait for.
+            threads_sharing: if forked { 0 } else { core.slots.sharing().into() },
+            biased: core.biased(),
+            metadata_bytes: core.metadata_bytes() + notes.bytes(),
+            refused_drops: read(&self.refused_drops),
+            late_double_frees: core.engine.platform().late_double_frees(),
+        }
+    }
+
+    /// How many frames are free, wherever they are held. Looks at every block that was ever used; exact while nothing runs.
+    #[must_use]
+    pub fn free_frames(&self) -> u64 {
+        let engine = &self.core.engine;
+        let held: u64 = (0..engine.zone_count()).filter_map(|zone| engine.zone_stats(zone)).map(|zone| zone.free).sum();
+        held + self.unplugged()
+    }
+
+    /// The allocator's view of one zone: one for each memory node. It is told of the memory behind the first TiB of the last
+    /// node when that is wanted.
+    #[must_use]
+    pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
+        self.core.engine.zone_stats(zone)
+    }
+
+    /// The allocator's counters, over all threads.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.core.engine.totals()
+    }
+
+    /// The CPU that the calling thread works on: its own, or one that it shares.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn current_cpu(&self) -> Result<CpuId, Error> {
+        thread::enter(&self.core, |cpu| cpu.id())
+    }
+
+    /// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep
+    /// for long. A thread that ends does so by itself. What it has freed is visible to others without this.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn flush(&self) -> Result<(), Error> {
+        Ok(thread::enter(&self.core, |cpu| cpu.flush())??)
+    }
+
+    /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn drain(&self) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.core.engine.drain_all();
+        Ok(())
+    }
+
+    /// Checks every invariant of the allocator, and the count of resident blocks. Everybody else waits meanwhile; only
+    /// to be relied on while nobody frees.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Broken`] with the first violation, [`Error::Forked`].
+    pub fn validate(&self) -> Result<(), Error> {
+        let Inner { core, notes, memory, .. } = &*self.inner;
+        core.check_fork()?;
+        core.engine.validate().map_err(Error::Broken)?;
+        let (found, expected) = (notes.resident(), notes.count_resident());
+        if found != expected {
+            let what = "the count of resident blocks is not the number of blocks noted so";
+            return Err(Error::Broken(freehold::Violation { pfn: memory.first(), what, found, expected }));
+        }
+        Ok(())
+    }
+}

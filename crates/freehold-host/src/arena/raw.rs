@@ -1,0 +1,240 @@
+//! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
+
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
+
+use super::Arena;
+use crate::request::FrameRequest;
+use crate::{Error, thread};
+
+impl Arena {
+    /// Allocates `2^order` frames, naturally aligned.
+    ///
+    /// For a thread with a slot of its own: [`Owned::alloc`](freehold::Owned::alloc), after one comparison that finds the
+    /// slot, and before one that finds nothing to note about the block.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Alloc`], [`Error::Forked`]; nothing has changed then.
+    #[inline(always)]
+    pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Error> {
+        self.request(FrameRequest::new(order).migratetype(migratetype))
+    }
+
+    /// Allocates what the request says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::alloc`].
+    #[inline(always)]
+    pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        if let Some(cpu) = thread::fast(&self.key) {
+            if let Ok(pfn) = cpu.alloc(request.request()) {
+                if self.inner.notes.is_news(pfn, request.order().frames()) {
+                    self.note(pfn, request.order());
+                }
+                return Ok(pfn);
+            }
+        }
+        let pfn = self.request_slow(request)?;
+        self.note(pfn, request.order());
+        Ok(pfn)
+    }
+
+    /// So many neighbouring frames, any number, the long way; returns the first.
+    #[inline(never)]
+    pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
+        self.take_range(count, |_| {}).map(|range| range.start)
+    }
+
+    /// The same for a caller that looks at the notes itself.
+    pub(crate) fn request_unnoted(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        if let Some(cpu) = thread::fast(&self.key) {
+            if let Ok(pfn) = cpu.alloc(request.request()) {
+                return Ok(pfn);
+            }
+        }
+        self.request_slow(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn request_slow(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??))
+    }
+
+    /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for lack of them tries again.
+    fn retried<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let mut result = attempt();
+        while result.as_ref().is_err_and(Error::is_out_of_memory) && self.more_memory() {
+            result = attempt();
+        }
+        match result {
+            Err(error) if error.is_out_of_memory() => match self.inner.release.hold_off() {
+                Some(_no_pass) => attempt(),
+                None => Err(error),
+            },
+            result => result,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note(&self, pfn: Pfn, order: Order) {
+        if self.inner.notes.is_released(pfn) {
+            // Before more memory is touched that was not: what has been freed and is not in anybody's hands.
+            self.core.collect_owed();
+        }
+        let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
+        self.inner.notes.handed_out(range, |_| {});
+    }
+
+    /// Any number of neighbouring frames; calls `dirty` with those that may be other than zero.
+    pub(crate) fn take_range(&self, count: u64, mut dirty: impl FnMut(FrameRange)) -> Result<FrameRange, Error> {
+        let range = self.find_range(count)?;
+        self.inner.notes.handed_out(range, &mut dirty);
+        Ok(range)
+    }
+
+    /// Takes just these frames, if they are all free; calls `dirty` with those that may be other than zero.
+    pub(crate) fn take_at(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.check_inside(range)?;
+        self.memory_up_to(range.end)?;
+        self.retried(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        self.inner.notes.handed_out(range, &mut dirty);
+        Ok(())
+    }
+
+    fn find_range(&self, count: u64) -> Result<FrameRange, Error> {
+        let whole = count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
+        let Some(order) = whole.filter(|order| order.frames() >= count) else {
+            if count == 0 {
+                return Err(AllocError::ZeroLength.into());
+            }
+            return self.find_contiguous(count);
+        };
+        if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
+            // Parts of such runs that were freed one by one.
+            self.core.owe(1);
+            self.core.collect_owed();
+        }
+        let start = match self.request_unnoted(FrameRequest::new(order)) {
+            Ok(start) => start,
+            // There may be a run that is long enough, if not a whole chunk of that order.
+            Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => return self.find_contiguous(count),
+            Err(error) => return Err(error),
+        };
+        let range = FrameRange { start, end: Pfn::new(start.get() + count) };
+        let rest = FrameRange { start: range.end, end: Pfn::new(start.get() + order.frames()) };
+        if !rest.is_empty() {
+            // Ours, and nobody knows of it, so it cannot be refused.
+            let _ = thread::enter(&self.core, |cpu| cpu.free_range(rest))?;
+        }
+        Ok(range)
+    }
+
+    fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
+        self.core.check_fork()?;
+        let all = self.range();
+        let found = self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        // The allocator speaks of orders, of which there may be none that is as large.
+        found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
+    }
+
+    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock, nor for
+    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`] (but for the last handle
+    /// of an `Arc<Arena>`, which ends the arena).
+    ///
+    /// Frames that are free already, were never handed out or are not of this arena are refused, and so is a misaligned
+    /// chunk: passing them is a mistake but does no harm.
+    ///
+    /// # Safety
+    ///
+    /// No [`Frames`] has these frames (but for those taken out by [`Frames::into_raw`]), and nobody uses them any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Free`], [`Error::Forked`]; nothing has changed then.
+    #[inline(always)]
+    pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        self.give(pfn, order)
+    }
+
+    #[inline(always)]
+    pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        match thread::fast(&self.key) {
+            Some(cpu) => cpu.free(pfn, order).map_err(Error::Free),
+            None => self.give_slow(pfn, order),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
+    }
+
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::free`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::free`].
+    pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
+        self.give_range(range)
+    }
+
+    pub(crate) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
+        // The allocator has no range of which the end could not be told from a hole's.
+        if range.end < range.start {
+            return Err(FreeError::ZeroLength.into());
+        }
+        let core = &self.core;
+        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
+        if range.len() > freehold::PAGEBLOCK_FRAMES {
+            core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
+        }
+        Ok(())
+    }
+
+    /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::alloc`]; only where not a single frame was allocated.
+    pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
+        let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
+        let mut got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        while got < out.len() && self.more_memory() {
+            got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+        }
+        if got < out.len() {
+            // As in `retried`: what is missing may be in a pass's hands.
+            if let Some(_no_pass) = self.inner.release.hold_off() {
+                got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+            }
+        }
+        for &pfn in &out[..got] {
+            if self.inner.notes.is_news(pfn, 1) {
+                self.note(pfn, Order::ZERO);
+            }
+        }
+        Ok(got)
+    }
+
+    /// Frees single frames, in any order. Never waits for a lock.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::free`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
+    pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
+    }
+}

@@ -1,0 +1,186 @@
+//! Freeing areas: unmapped, flushed, and then their frames by the run.
+
+use freehold::{FrameRange, FreeError, Order, Pfn};
+
+use super::{Kind, POP, Vmalloc};
+use crate::area::VmallocError;
+use crate::primitive::Plain;
+use crate::runs::{NoNode, Runs};
+use crate::stats::count;
+use crate::{Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vpn, VpnRange};
+
+impl<'m, M: Mmu> Vmalloc<'m, M> {
+    pub(super) fn unmap_and_flush(&self, range: VpnRange) -> Result<(), VmallocError> {
+        self.unmap(range);
+        self.flush_one(range)
+    }
+
+    pub(crate) fn flush_one(&self, range: VpnRange) -> Result<(), VmallocError> {
+        count(&self.counters.flushes, 1);
+        self.mmu
+            .try_flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }])
+            .map_err(VmallocError::Unmap)
+    }
+
+    /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that starts at `area`.
+    pub(crate) fn free_runs(
+        &self,
+        frames: &impl FrameAllocator,
+        mut runs: Runs,
+        mut area: Option<Vpn>,
+    ) -> Result<(), FreeError> {
+        let contig = self.contig_free.get();
+        let mut in_order = !contig;
+        let mut result = Ok(());
+        loop {
+            let mut some = [FrameRange::default(); POP];
+            let n = self.with(|state| {
+                if let Some(area) = area.take() {
+                    state.areas.remove(area.get());
+                }
+                if !core::mem::replace(&mut in_order, true) {
+                    state.runs.coalesce(&mut runs);
+                }
+                let mut n = 0;
+                while n < POP {
+                    let Some(run) = state.runs.pop(&mut runs) else { break };
+                    some[n] = run;
+                    n += 1;
+                }
+                n
+            });
+            for run in &some[..n] {
+                count(&self.counters.frames_freed, run.len());
+                // By branches, not by `Result::and`: to copy the result after every frame took four times as long as the
+                // free itself.
+                if contig && run.len() > 1 {
+                    count(&self.counters.frees, 1);
+                    if let Err(error) = frames.free_range(*run) {
+                        result = result.and(Err(error));
+                    }
+                } else {
+                    count(&self.counters.frees, run.len());
+                    for pfn in run.start.get()..run.end.get() {
+                        if let Err(error) = frames.free(Pfn::new(pfn), Order::ZERO) {
+                            result = result.and(Err(error));
+                        }
+                    }
+                }
+            }
+            if n < POP {
+                return result;
+            }
+        }
+    }
+
+    /// Takes an area for freeing: nobody else can, and its addresses stay taken.
+    pub(super) fn claim(&self, start: Vpn, kind: Kind) -> Result<(VpnRange, Runs), VmallocError> {
+        self.with(|state| {
+            let found = state.areas.get(start.get()).filter(|area| area.start == start.get());
+            let Some(area) = state.areas.get_mut(start.get()).filter(|_| found.is_some()) else {
+                return Err(VmallocError::NotAnArea { start });
+            };
+            if area.kind != kind {
+                let busy = matches!(area.kind, Kind::Busy | Kind::Lazy);
+                return Err(if busy { VmallocError::NotAnArea { start } } else { VmallocError::WrongKind { start } });
+            }
+            area.kind = Kind::Busy;
+            let runs = core::mem::replace(&mut area.runs, Runs::EMPTY);
+            Ok((VpnRange { start, end: start.plus(area.pages) }, runs))
+        })
+    }
+
+    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max), unmaps it and leaves
+    /// the rest to a later purge.
+    ///
+    /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the frames are not in rising
+    /// order.
+    ///
+    /// # Errors
+    ///
+    /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
+    pub fn vfree(&self, frames: &impl FrameAllocator, start: Vpn) -> Result<(), VmallocError> {
+        let (range, runs) = self.claim(start, Kind::Owned)?;
+        if self.lazy_max.get() > 0 {
+            return self.free_later(frames, range, runs);
+        }
+        if let Err(error) = self.unmap_and_flush(range) {
+            self.publish(start, Kind::Owned, runs);
+            return Err(error);
+        }
+        count(&self.counters.areas_freed, 1);
+        self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
+    }
+
+    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of them: for what gathers
+    /// frees and makes them later, as after an RCU grace period.
+    ///
+    /// # Errors
+    ///
+    /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
+    pub fn vfree_many(&self, frames: &impl FrameAllocator, starts: &[Vpn]) -> Result<(), VmallocError> {
+        let mut result = Ok(());
+        for starts in starts.chunks(crate::BATCH) {
+            let mut batch = FlushBatch::new();
+            let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
+            let mut n = 0;
+            for start in starts {
+                match self.claim(*start, Kind::Owned) {
+                    Ok((range, runs)) => {
+                        self.unmap(range);
+                        // As many ranges as areas fit.
+                        let _ = batch.add(Flush { space: self.space, range, kind: FlushKind::Unmapped });
+                        claimed[n] = (range, runs);
+                        n += 1;
+                    }
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+            count(&self.counters.flushes, u64::from(!batch.is_empty()));
+            let flushed = batch.try_flush(&self.mmu).is_ok();
+            for (range, runs) in &claimed[..n] {
+                if !flushed {
+                    // Not all of them. One by one, so that it shows which.
+                    if let Err(error) = self.flush_one(*range) {
+                        self.publish(range.start, Kind::Owned, *runs);
+                        result = result.and(Err(error));
+                        continue;
+                    }
+                }
+                count(&self.counters.areas_freed, 1);
+                result = result.and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
+            }
+        }
+        result
+    }
+
+    /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are passed over. The
+    /// addresses stay the area's.
+    ///
+    /// # Errors
+    ///
+    /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
+    pub fn unmap_part(&self, frames: &impl FrameAllocator, start: Vpn, range: VpnRange) -> Result<(), VmallocError> {
+        let (area, mut runs) = self.claim(start, Kind::Owned)?;
+        let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
+        let (from, to) = (range.start.get().wrapping_sub(start.get()), range.end.get().wrapping_sub(start.get()));
+        let mut out = if inside {
+            let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
+            let mut out = punch(&mut runs);
+            if out.is_err() && self.purge_for_want(frames) {
+                out = punch(&mut runs);
+            }
+            out.map_err(|NoNode| VmallocError::NoNodes)
+        } else {
+            Err(VmallocError::OutOfArea { range })
+        };
+        if let Ok(taken) = out {
+            if let Err(error) = self.unmap_and_flush(range) {
+                self.with(|state| state.runs.refill(&mut runs, from, taken));
+                out = Err(error);
+            }
+        }
+        self.publish(start, Kind::Owned, runs);
+        self.free_runs(frames, out?, None).map_err(VmallocError::Free)
+    }
+}
