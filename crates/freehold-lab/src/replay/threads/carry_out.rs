@@ -62,7 +62,7 @@ impl<'a> Field<'a> {
         let first = pfn.wrapping_sub(self.start) as usize;
         let stamps = self.stamps.get(first..first + order.frames() as usize).unwrap_or(&[]);
         // AcqRel: a frame's stamps follow one another as it changes hands.
-        stamps.iter().fold(true, |right, stamp| (stamp.swap(to, AcqRel) != to) && right)
+        stamps.iter().filter(|stamp| stamp.swap(to, AcqRel) == to).count() == 0
     }
 
     /// The frame of number `id`; [`NOT_YET`] and [`FAILED`] are none.
