@@ -1,6 +1,7 @@
 //! Jobs of this workspace that cargo has no command for. `cargo xtask help` lists them.
 
 mod build;
+mod docs;
 mod qemu;
 mod run;
 
@@ -24,6 +25,8 @@ enum Job {
     Kernel(build::Arguments),
     /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
     Clippy,
+    /// Check that README and docs say what the commands print, or make them say so.
+    Docs(docs::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
             println!("{}", kernel.display());
             ExitCode::SUCCESS
         }),
+        Job::Docs(arguments) => docs::run(&arguments),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -74,6 +74,20 @@ impl Classic {
         Ok(put)
     }
 
+    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and holds its own PCP lock:
+    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's task and its interrupts.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        let zone = self.find(pfn).ok().map(|(zone, _)| &self.zones[zone]);
+        let interrupted = zone.and_then(|zone| zone.pcps.get(cpu.index())).map(Pcp::lock);
+        let freed = self.free_in(Context::Interrupt, cpu, pfn, order);
+        drop(interrupted);
+        freed
+    }
+
     /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each taking a PCP lock once
     /// as long as the zone (and, with ownership, the owner) stays the same. Source: Linux, `free_unref_folios`.
     ///
@@ -195,7 +209,7 @@ impl Classic {
         }
         let pcp = &zone.pcps[target.cpu as usize];
         let wait = context == Context::Task && self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-        let inner = if wait { Some(pcp.lock()) } else { pcp.try_lock() };
+        let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
         let Some(inner) = inner else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return self.free_to_zone(context, loose);
@@ -205,6 +219,15 @@ impl Classic {
             return self.free_to_zone(context, loose);
         }
         drop(self.commit(context, cpu, target, inner, loose));
+    }
+
+    /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
+    fn lock_target<'a>(&self, cpu: CpuId, target: Target, pcp: &'a Pcp) -> MutexGuard<'a, PcpInner> {
+        pcp.try_lock().unwrap_or_else(|| {
+            let remote = target.cpu != u32::from(cpu.get());
+            self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
+            pcp.wait()
+        })
     }
 
     /// The PCP a chunk goes to; `None` for the zone.
@@ -298,7 +321,8 @@ impl Classic {
                     drop(other);
                     let pcp = &zone.pcps[target.cpu as usize];
                     let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-                    let Some(inner) = (if wait { Some(pcp.lock()) } else { pcp.try_lock() }) else {
+                    let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
+                    let Some(inner) = inner else {
                         self.counts.pcp_busy.fetch_add(1, Relaxed);
                         self.free_to_zone(Context::Task, loose);
                         continue;
@@ -365,6 +389,7 @@ impl Classic {
             // Between chunks others get a chance at both locks; whoever has taken this one meanwhile is draining too.
             drop(inner.take());
             inner = pcp.try_lock();
+            self.counts.pcp_relocks_lost.fetch_add(u64::from(inner.is_none()), Relaxed);
         }
         if zone.below_high.load(Relaxed)
             && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, 0)
@@ -454,14 +479,59 @@ mod tests {
         let owner = classic.zones[0].pcps[0].lock();
         std::thread::scope(|scope| {
             let freer = scope.spawn(|| classic.free(CPU1, pfn, Order::ZERO).unwrap());
+            while classic.counts.remote_pcp_waits.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
             // It cannot finish: if it went past the lock it would have been counted.
-            std::thread::yield_now();
             assert!(!freer.is_finished());
             drop(owner);
             let _ = freer.join().unwrap();
         });
         let stats = classic.stats();
         assert_eq!((stats.pcp_busy, stats.pcp.remote_frees, stats.zone.frees), (0, 1, 0));
+        assert_eq!((stats.pcp_waits, stats.remote_pcp_waits), (1, 1), "it waited once, for another CPU's lock");
+        classic.reset_stats();
+        assert_eq!(
+            (classic.stats().pcp_waits, classic.stats().remote_pcp_waits, classic.stats().pcp_wait_ns),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_wait_for_the_zone_lock_is_counted_and_a_lock_that_is_free_is_none() {
+        let classic = machine("7.2");
+        let order = Order::new(4).unwrap();
+        let pfn = classic.alloc(CPU0, Request::new(order, Migratetype::Movable)).unwrap();
+        assert_eq!((classic.stats().zone_waits, classic.stats().zone_wait_ns), (0, 0));
+        let held = classic.zones[0].lock();
+        std::thread::scope(|scope| {
+            let freer = scope.spawn(|| classic.free(CPU1, pfn, order).unwrap());
+            while classic.zones[0].waits.read().0 == 0 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            let _ = freer.join().unwrap();
+        });
+        let stats = classic.stats();
+        assert_eq!((stats.zone_waits, stats.pcp_waits, stats.remote_pcp_waits), (1, 0, 0));
+        assert!(stats.zone_wait_ns > 0);
+    }
+
+    #[test]
+    fn a_free_inside_another_call_of_its_cpu_cannot_use_what_that_call_holds() {
+        for name in ["5.18", "7.2", "pcp-buddy", "pcp-buddy-fixed"] {
+            let classic = machine(name);
+            let pfn = take(&classic);
+            classic.reset_stats();
+            let _ = classic.free_interrupting(CPU0, pfn, Order::ZERO).unwrap();
+            let stats = classic.stats();
+            assert_eq!((stats.pcp_busy, stats.zone.frees, stats.pcp.frees), (1, 1, 0), "{name}");
+            // The lock is free again, and the next free uses it.
+            let pfn = take(&classic);
+            let _ = classic.free(CPU0, pfn, Order::ZERO).unwrap();
+            assert_eq!((classic.stats().pcp_busy, classic.stats().pcp.frees), (1, 1), "{name}");
+            classic.validate().unwrap();
+        }
     }
 
     #[test]

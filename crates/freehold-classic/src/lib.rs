@@ -66,6 +66,7 @@ mod stats;
 mod switches;
 mod tune;
 mod unowned;
+mod waits;
 mod watermark;
 mod zone;
 
@@ -97,6 +98,8 @@ struct Counts {
     kept: AtomicU64,
     poisoned: AtomicU64,
     pcp_busy: AtomicU64,
+    pcp_relocks_lost: AtomicU64,
+    remote_pcp_waits: AtomicU64,
     remote_queued: AtomicU64,
     deferred: AtomicU64,
     drain_all: AtomicU64,
@@ -228,12 +231,15 @@ impl Classic {
                 let mut inner = pcp.lock();
                 inner.counters = PcpCounters::default();
                 inner.flow = ListFlow::default();
+                pcp.waits.reset();
             }
+            zone.waits.reset();
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
         }
-        let Counts { failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all, range_visits } =
-            &self.counts;
-        for count in [failed, kept, poisoned, pcp_busy, remote_queued, deferred, drain_all, range_visits] {
+        let Counts { failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits, .. } = &self.counts;
+        let Counts { pcp_busy, pcp_relocks_lost, remote_pcp_waits, .. } = &self.counts;
+        let calls = [failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits];
+        for count in calls.into_iter().chain([pcp_busy, pcp_relocks_lost, remote_pcp_waits]) {
             // SeqCst like the other rare accesses; nothing depends on the order.
             count.store(0, SeqCst);
         }

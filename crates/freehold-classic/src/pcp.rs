@@ -23,6 +23,7 @@ use crate::primitive::AtomicBool;
 use crate::stats::{ListFlow, PcpCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Tuning;
+use crate::waits::Waits;
 
 /// The most lists a CPU can have: 10 orders of 3 types.
 pub(crate) const MAX_LISTS: usize = 30;
@@ -50,6 +51,8 @@ pub(crate) struct PcpInner {
 #[repr(align(128))]
 pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
+    /// Of everybody who waited for that lock.
+    pub(crate) waits: Waits,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).
     pub(crate) remote: Llist,
     /// The same as [`PcpInner::dead`], readable without the lock by whoever pushes to `remote`.
@@ -68,12 +71,17 @@ impl Pcp {
             counters: PcpCounters::default(),
             flow: ListFlow::default(),
         };
-        Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
+        Self { lock: Mutex::new(inner), waits: Waits::default(), remote: Llist::new(), dead: AtomicBool::new(false) }
     }
 
     /// Takes the lock, waiting for it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, PcpInner> {
-        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// Waits for the lock, which has been found held.
+    pub(crate) fn wait(&self) -> MutexGuard<'_, PcpInner> {
+        self.waits.during(|| self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
     /// Takes the lock if it is free at this moment.

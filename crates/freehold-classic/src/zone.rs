@@ -33,6 +33,7 @@ use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stats::{WorkHistogram, ZoneCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Pressure;
+use crate::waits::Waits;
 use crate::watermark::{FreeFrames, Mark, Watermarks, enough};
 
 /// The chunks of one order.
@@ -82,6 +83,8 @@ pub(crate) struct Zone {
     pub(crate) below_high: AtomicBool,
     pub(crate) reclaim: AtomicBool,
     lock: Apart<Mutex<ZoneInner>>,
+    /// Of everybody who waited for that lock.
+    pub(crate) waits: Waits,
     pub(crate) pcps: Box<[Pcp]>,
     pub(crate) deferred: Llist,
     pub(crate) on: Switches,
@@ -122,6 +125,7 @@ impl Zone {
                 histogram: WorkHistogram::new(),
                 work: 0,
             })),
+            waits: Waits::default(),
             pcps: (0..cpus).map(|_| Pcp::new()).collect(),
             deferred: Llist::new(),
             on,
@@ -191,8 +195,10 @@ impl Zone {
 
     /// Takes the zone lock, waiting for it, and finishes the frees that could not wait.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Locked::new(self, inner)
+        self.try_lock().unwrap_or_else(|| {
+            let wait = || self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            Locked::new(self, self.waits.during(wait))
+        })
     }
 
     /// Takes the zone lock if it is free at this moment.

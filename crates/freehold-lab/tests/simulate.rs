@@ -7,7 +7,7 @@ use freehold::{AllocFlags, Migratetype, Order};
 use freehold_lab::engine::Request;
 use freehold_lab::engines::{self, EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
-use freehold_lab::simulate::run::TICK_MS;
+use freehold_lab::simulate::run::{Bound, TICK_MS};
 use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
 use freehold_lab::simulate::time::Time;
 use freehold_lab::simulate::workloads::{Setting, TraceOps};
@@ -135,6 +135,82 @@ fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
         assert_eq!((machine.tally.zone_holds, machine.tally.pcp_busy), (before + 1, busy + 1));
     })
     .unwrap();
+}
+
+#[test]
+fn two_who_free_into_one_line_queue_for_it() {
+    let mut model = round_model();
+    (model.transfer_ns, model.line_ns) = (200.0, 50.0);
+    let config = MachineConfig::new(FRAMES, 3);
+    engines::with_simulated(&spec("vanilla"), &config, |engine| {
+        engine.start();
+        let mut machine = Machine::new(engine, &model, 3, config.start_pfn, config.memory_frames);
+        let frames: Vec<_> =
+            (0..64u64).filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1).collect();
+        // Five records of 12 bytes share a line with the first of 16 frames.
+        let first = *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames have such a one");
+        let second = *frames.iter().find(|pfn| pfn.get() == first.get() + 1).expect("and its neighbour");
+        let far = *frames.iter().find(|pfn| pfn.get().abs_diff(first.get()) >= 16).expect("and one of another line");
+        let begun = Time::from_ns(1e9);
+        machine.advance(begun);
+        let mut free = |cpu, pfn| (machine.free(cpu, begun, &[(pfn, Order::ZERO)]) - begun).whole_ns();
+        // 20 ns by itself, and 50 for the line, which is on its way for 200.
+        assert_eq!(free(1, first), 70);
+        assert_eq!(free(2, second), 20 + 200 + 50, "it waits until the line has arrived at CPU 1");
+        assert_eq!(free(2, far), 70, "another line");
+        assert_eq!(machine.tally.line_wait.whole_ns(), 200);
+    })
+    .unwrap();
+}
+
+#[test]
+fn looks_for_blocks_queue_for_the_groups_lock() {
+    let mut model = Model::standard();
+    if let Some(costs) = model.engines.get_mut(&freehold_lab::simulate::engine::Family::Freehold) {
+        costs.pcp_step_ns = 1e6;
+    }
+    let row = |engine: &str| {
+        simulate(&Scenario { think_ns: Some(0.0), ..scenario(engine, Kind::KernelBuildLike, 8) }, &model).unwrap()
+    };
+    let (shared, own) = (row("freehold,group=8"), row("freehold,group=1"));
+    assert!(shared.group_lock_charged > 0 && shared.group_lock_charged <= shared.group_lock_acquisitions);
+    assert!(shared.group_lock_wait_share > 0.5, "eight CPUs, one lock: {}", shared.group_lock_wait_share);
+    assert_eq!(shared.bound, Bound::GroupLocks);
+    assert!(own.group_lock_wait_share < 0.05, "a lock each: {}", own.group_lock_wait_share);
+    assert!(own.frames_per_second > 2.0 * shared.frames_per_second);
+    let lists = row("vanilla");
+    assert_eq!((lists.group_lock_charged, lists.group_lock_acquisitions, lists.group_lock_wait_share), (0, 0, 0.0));
+}
+
+#[test]
+fn a_row_says_what_bounds_it() {
+    let row = |think, cpus, engine: &str| {
+        run(&Scenario { think_ns: Some(think), frames: 4 * FRAMES, ..scenario(engine, Kind::KernelBuildLike, cpus) })
+    };
+    let idle = row(1e6, 2, "vanilla");
+    assert!(idle.bound == Bound::Think && idle.think_share > 0.99, "{idle:?}");
+    let full = row(0.0, 64, "vanilla");
+    assert!(full.bound == Bound::ZoneLock && full.zone_lock_wait_share > 0.5, "{full:?}");
+    let alone = row(0.0, 1, "vanilla");
+    assert!(alone.bound == Bound::Calls || alone.bound == Bound::Think, "{alone:?}");
+    // (With 64 CPUs the stretch is so short that calls which end behind it are a good part of it.)
+    for row in [&idle, &alone] {
+        let waits =
+            row.zone_lock_wait_share + row.pcp_lock_wait_share + row.line_wait_share + row.group_lock_wait_share;
+        assert!((0.0..=1.001).contains(&(waits + row.think_share)), "{row:?}");
+    }
+}
+
+#[test]
+fn a_row_that_real_threads_contradicted_says_so() {
+    let off = run(&scenario("pcp-buddy", Kind::ProducerConsumer, 2));
+    assert!(off.is_off() && off.validation_difference_percent > Some(20.0));
+    let fine = run(&scenario("vanilla", Kind::Pair, 2));
+    assert!(!fine.is_off() && fine.validation_difference_percent.is_some());
+    assert_eq!(run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent, None);
+    let style = freehold_lab::report::table::Style { width: 120, color: false };
+    let table = freehold_lab::simulate::output::table(&[off, fine], &Model::standard(), style);
+    assert!(table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"), "{table}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ Examples:
   freehold record -o make.parquet -- make -j2          while a command runs
   freehold record -o idle.parquet --duration 10s       for a time
   freehold record -o big.parquet --buffer 512M -- ./workload
+  freehold record --drain -o make.parquet -- make -j2  from empty lists, so that a replay need not guess them
   freehold replay make.parquet && freehold replay --against-kernel make.parquet
 
 Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, what there was is written.";
@@ -50,6 +51,12 @@ pub(super) struct RecordArgs {
     /// Write the trace even if events were lost; it says how many.
     #[arg(long)]
     allow_lost: bool,
+
+    /// Empty the CPUs' lists first (but for less than four batches each), so that what they hold is known: zoneinfo does
+    /// not say on which lists frames lie, and a replay has to guess. Lowers vm.percpu_pagelist_high_fraction for a moment
+    /// while every CPU frees some pages (compact_memory does not empty them).
+    #[arg(long)]
+    drain: bool,
 
     /// Replace the trace if it is there already.
     #[arg(long)]
@@ -86,6 +93,9 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     announce(args, &instance)?;
 
     let stop = stop_on_ctrl_c();
+    if args.drain {
+        drain()?;
+    }
     let mut beside = record::describe_memory(&args.output, "before").map_err(told)?;
     let begun = Instant::now();
     instance.start().map_err(told)?;
@@ -122,6 +132,16 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     recording.beside = beside;
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// Empties the CPUs' lists, and says how far.
+fn drain() -> Result<(), CliError> {
+    let drained = record::drain_lists().map_err(|error| {
+        CliError::new(format!("cannot empty the CPUs' lists: {error}"))
+            .hint("it needs root and Linux 5.14 or later; without --drain the trace is recorded as it is")
+    })?;
+    output::complain(&format!("{} of {} frames left on the CPUs' lists", count(drained.after), count(drained.before)));
+    Ok(())
 }
 
 fn told(error: RecordError) -> CliError {

@@ -19,6 +19,7 @@ use crate::html;
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
+    threads,
 };
 use crate::report::{json, table, timeline};
 
@@ -33,6 +34,8 @@ Examples:
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
   freehold replay --power *.parquet             which wrong kernels that comparison can tell from 6.18
+  freehold replay --threads --interrupts 0.05 trace.parquet
+                                                a thread for each CPU; 5 % of single frees arrive inside another call
 
 --json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
 
@@ -62,7 +65,7 @@ impl StartingLists {
 }
 
 /// Arguments of `freehold replay`.
-#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReplayArgs {
     /// Traces to replay; '-' is standard input. Without any, the built-in sample.
@@ -152,6 +155,22 @@ pub(super) struct ReplayArgs {
     /// switched off) and say which are told from 6.18, from zoneinfo alone unless --starting-lists says otherwise.
     #[arg(long, conflicts_with_all = ["machine", "memory", "timeline", "picture", "html", "against_kernel"])]
     power: bool,
+
+    /// Replay each CPU's calls on a thread of its own, all against the engine's real locks. A CPU's calls stay in their
+    /// order; a free waits for its allocation; nothing else is ordered, but that no thread is more than 4,096 operations
+    /// ahead of another. Prints waits for locks, PCP trylock failures, calls that went past the PCP to the zone, and waits
+    /// for another CPU's PCP lock (the inversion of order that reviewers of pcp-buddy feared): they differ from run to
+    /// run, and with the machine. Threads run at full speed, without the work between calls, so locks are contended more
+    /// often than in the recording; on two cores a thread put off with a lock in its hand makes the other wait as no
+    /// kernel would; and nothing here says what many CPUs would do (`freehold simulate` is for that).
+    #[arg(long, conflicts_with_all = ["timeline", "picture", "memory_map", "html", "against_kernel", "power", "jobs"])]
+    threads: bool,
+
+    /// With --threads: the share of single frees, 0 to 1, that arrive inside another call of their CPU, as an interrupt's
+    /// do: the CPU's own lists cannot be had. Which frees these are is the same in every run and for every engine. (Linux
+    /// before 6.2 kept interrupts off there: for 5.17 and 5.18 this is a what-if.)
+    #[arg(long, value_name = "SHARE", requires = "threads", value_parser = parse_share)]
+    interrupts: Option<f64>,
 
     /// The zoneinfo to use.
     #[arg(long, value_name = "FILE")]
@@ -317,6 +336,12 @@ impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     }
 }
 
+/// `0.05`: a share.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
+}
+
 /// What came of one trace.
 pub(super) struct Done {
     pub(super) replay: Replay,
@@ -391,9 +416,15 @@ pub(super) fn drive(
     (machine, beginning): (MachineConfig, Beginning),
 ) -> Result<Replay, CliError> {
     let machine = MachineConfig { node: NodeId::new(args.node), ..machine };
+    if args.threads && machine.cpus > threads::CPUS_MAX {
+        let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
+        return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))
+            .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    let build = if args.threads { engines::build_for_threads } else { engines::build };
     let engines: Vec<NamedEngine> = specs
         .iter()
-        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build(spec, &machine)? }))
+        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec, &machine)? }))
         .collect::<Result<_, engines::EngineError>>()
         .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
     let options = ReplayOptions {
@@ -403,6 +434,11 @@ pub(super) fn drive(
         samples: SAMPLES,
         memory_maps: args.memory_maps(),
     };
+    if args.threads {
+        let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
+        return threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)
+            .map_err(|error| CliError::from_reader(&error.to_string()));
+    }
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
     replay::replay_from(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
@@ -431,6 +467,7 @@ fn print_table(replay: &Replay, comparison: Option<&AgainstKernel>, first: bool)
     let style = output::style();
     let text = match comparison {
         Some(comparison) => crate::report::against_kernel::render(replay, comparison, style),
+        None if replay.threads.is_some() => crate::report::threads::render(replay, style),
         None => table::render(replay, style),
     };
     output::print(&if first { text } else { format!("\n{text}") })

@@ -4,7 +4,7 @@ use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
-use crate::engine::{Block, Counters, Engine, HoldBucket, ListFlow, Memory, Request};
+use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, ListFlow, Memory, Request};
 use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// What of `freehold-classic` can be named.
@@ -104,6 +104,10 @@ impl Engine for ClassicEngine {
         self.classic.free(cpu, pfn, order).map(drop)
     }
 
+    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.classic.free_interrupting(cpu, pfn, order).map(drop)
+    }
+
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
         self.classic.free_folios(cpu, chunks).map(drop)
     }
@@ -183,6 +187,19 @@ impl Engine for ClassicEngine {
     fn list_flow(&self) -> Option<ListFlow> {
         let flow = self.classic.stats().flow;
         Some(ListFlow { refilled: flow.refilled, drained: flow.drained })
+    }
+
+    fn contention(&self) -> Contention {
+        let stats = self.classic.stats();
+        Contention {
+            shared_lock_waits: stats.zone_waits,
+            shared_lock_wait_ns: stats.zone_wait_ns,
+            pcp_lock_waits: stats.pcp_waits,
+            pcp_lock_wait_ns: stats.pcp_wait_ns,
+            remote_pcp_lock_waits: stats.remote_pcp_waits,
+            trylock_failures: stats.pcp_busy + stats.pcp_relocks_lost,
+            bypasses: stats.pcp_busy,
+        }
     }
 
     fn validate(&self) -> Result<(), String> {

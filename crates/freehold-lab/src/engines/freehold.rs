@@ -1,7 +1,8 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
 //!
 //! Replays make calls that name their CPU, as a host does that owns none. Simulations and counts own every CPU, as a
-//! kernel does; one thread plays all of them, so a heavy barrier has nothing to wait for and is counted only.
+//! kernel does; one thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
+//! each owns its CPU, and the barrier is the system's.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,9 @@ use freehold::{
     Watermarks, ZoneConfig,
 };
 
+use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
-use crate::engine::{Block, Counters, Engine, HoldBucket, Memory, Request};
+use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Request};
 use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// The engine's name.
@@ -73,6 +75,28 @@ pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn
     })
 }
 
+/// The same, for threads that each own a CPU.
+pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    with_config(options, machine, |config| {
+        let bytes = Freehold::<CountingThreads>::metadata_size(config).map_err(|error| error.to_string())?;
+        // Lent for good, as in `build`.
+        let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
+        let allocator = Freehold::new(config, metadata, CountingThreads::new()).map_err(|error| error.to_string())?;
+        let allocator = Box::leak(Box::new(allocator));
+        let owned = own_all(allocator, machine.cpus)?;
+        Ok(Box::new(FreeholdEngine::new(allocator, owned)) as Box<dyn Engine>)
+    })
+}
+
+/// Every CPU's handle.
+fn own_all<'a, 'm, P: Platform>(
+    allocator: &'a Freehold<'m, P>,
+    cpus: u16,
+) -> Result<Vec<Mutex<Owned<'a, 'm, P>>>, String> {
+    let owned = (0..cpus).map(|cpu| allocator.own(CpuId::new(cpu)).map(Mutex::new));
+    owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
 /// The same, for a simulation: a sweep makes many machines, so their memory is given back.
 pub(super) fn with_simulated<R>(
     options: Options,
@@ -84,8 +108,7 @@ pub(super) fn with_simulated<R>(
         let mut metadata = Box::new_uninit_slice(bytes);
         let allocator =
             Freehold::new(config, &mut metadata, OneThread::default()).map_err(|error| error.to_string())?;
-        let owned = (0..machine.cpus).map(|cpu| allocator.own(CpuId::new(cpu)).map(Mutex::new));
-        let owned = owned.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        let owned = own_all(&allocator, machine.cpus)?;
         Ok(run(&FreeholdEngine::new(&allocator, owned)))
     })
 }
@@ -95,6 +118,8 @@ pub(super) fn with_simulated<R>(
 struct OneThread {
     barriers: AtomicU64,
 }
+
+impl Waits for OneThread {}
 
 impl Platform for OneThread {
     fn has_heavy_barrier(&self) -> bool {
@@ -141,9 +166,13 @@ struct FreeholdEngine<'a, 'm, P: Platform> {
 struct Counted {
     counters: Counters,
     work: [u64; WORK_BUCKETS],
+    /// Frees that found their CPU's state in use.
+    unseen: u64,
+    /// Waits, and nanoseconds of them.
+    waited: (u64, u64),
 }
 
-impl<'a, 'm, P: Platform> FreeholdEngine<'a, 'm, P> {
+impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
     fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
         Self { allocator, owned, before: Mutex::new(Counted::default()) }
     }
@@ -178,7 +207,8 @@ impl<'a, 'm, P: Platform> FreeholdEngine<'a, 'm, P> {
             // Neighbouring bits are one run: there is nothing to merge, no list of frames to look at.
             ..Counters::default()
         };
-        Counted { counters, work: zone.lock_work_histogram }
+        let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
+        Counted { counters, work: zone.lock_work_histogram, unseen, waited }
     }
 }
 
@@ -194,7 +224,7 @@ fn p99(buckets: &[u64; WORK_BUCKETS], max: u64) -> u64 {
     bucket.map_or(0, |bucket| ((1u64 << bucket) - 1).min(max))
 }
 
-impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
+impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
@@ -203,10 +233,12 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, flags } = request;
         let request = freehold::Request::new(order, migratetype).flags(flags);
-        match self.owned(cpu) {
+        let allocated = match self.owned(cpu) {
             Some(owned) => owned.alloc(request),
             None => self.allocator.on(cpu).alloc(request),
-        }
+        };
+        self.allocator.platform().call_ended();
+        allocated
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
@@ -214,6 +246,11 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
             Some(owned) => owned.free(pfn, order),
             None => self.allocator.on(cpu).free(pfn, order),
         }
+    }
+
+    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // An interrupt of an owner's path comes as anybody else would: it does not get in, and frees into the word.
+        self.allocator.on(cpu).free(pfn, order)
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
@@ -249,6 +286,7 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
             Some(owned) => owned.tick(),
             None => self.allocator.on(cpu).tick(),
         };
+        self.allocator.platform().call_ended();
     }
 
     fn drain_all(&self) {
@@ -256,7 +294,7 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn counters(&self) -> Counters {
-        let Counted { counters: now, work } = self.counted();
+        let Counted { counters: now, work, .. } = self.counted();
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let then = &before.counters;
         let work: [u64; WORK_BUCKETS] = std::array::from_fn(|bucket| work[bucket] - before.work[bucket]);
@@ -324,7 +362,7 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn zone_lock_holds(&self) -> Vec<HoldBucket> {
-        let Counted { counters, work } = self.counted();
+        let Counted { counters, work, .. } = self.counted();
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let holds = work.iter().zip(&before.work).map(|(now, then)| now - then).enumerate();
         holds
@@ -337,6 +375,18 @@ impl<P: Platform + Send> Engine for FreeholdEngine<'_, '_, P> {
                 HoldBucket { from, to: to.min(counters.zone_lock_work_max), holds }
             })
             .collect()
+    }
+
+    fn contention(&self) -> Contention {
+        let now = self.counted();
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        Contention {
+            shared_lock_waits: now.waited.0 - before.waited.0,
+            shared_lock_wait_ns: now.waited.1 - before.waited.1,
+            // Into the block's word, not to the zone: nothing is gone past.
+            trylock_failures: now.unseen - before.unseen,
+            ..Contention::default()
+        }
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -363,6 +413,14 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
         self.alloc(cpu, request)
+    }
+
+    fn group(&self, pfn: Pfn) -> Option<CpuId> {
+        self.allocator.holder_of(pfn)
+    }
+
+    fn group_locks(&self) -> u64 {
+        self.allocator.totals().group_lock_acquisitions
     }
 
     fn heavy_barriers(&self) -> u64 {

@@ -6,6 +6,7 @@
 mod classic;
 mod freehold;
 mod machine;
+mod threads;
 
 pub(crate) use self::freehold::Options as FreeholdOptions;
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
@@ -185,6 +186,19 @@ pub fn wrong_kernels() -> Vec<EngineSpec> {
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
     let built = match freehold::Options::of(spec.name()) {
         Some(options) => freehold::build(options, machine),
+        None => classic::build(spec.name(), machine),
+    };
+    built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+}
+
+/// Builds an engine that real threads will drive, each the only one of its CPU.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] as [`build`].
+pub fn build_for_threads(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
+    let built = match freehold::Options::of(spec.name()) {
+        Some(options) => freehold::build_for_threads(options, machine),
         None => classic::build(spec.name(), machine),
     };
     built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })

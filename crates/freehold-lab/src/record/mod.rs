@@ -12,6 +12,7 @@
 //! An instance has its own buffers, events and clock: whatever else is traced on the machine goes on undisturbed, and
 //! removing the instance's directory leaves nothing behind.
 
+mod drain;
 mod tracefs;
 
 use std::fs::{self, File};
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use crate::trace::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written};
 
+pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
 
 /// The events that a replay and `--against-kernel` need, in group `kmem`.

@@ -96,7 +96,8 @@ fn run_engine<'a>(
     Ok(driver)
 }
 
-fn crashed(name: &str, panic: &(dyn std::any::Any + Send)) -> EngineOutcome {
+/// What is known of an engine that panicked.
+pub(super) fn crashed(name: &str, panic: &(dyn std::any::Any + Send)) -> EngineOutcome {
     let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)

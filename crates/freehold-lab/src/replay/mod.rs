@@ -22,6 +22,7 @@ pub mod sizing;
 mod source;
 pub mod starting_lists;
 mod survey;
+pub mod threads;
 mod whole;
 
 pub use driver::Driver;
@@ -77,6 +78,8 @@ pub struct Replay {
     pub memory_frames: u64,
     /// CPUs of the machine.
     pub cpus: u16,
+    /// How it was shared out, where each CPU had a thread.
+    pub threads: Option<threads::ThreadsReport>,
     /// The state that it began in.
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
@@ -155,13 +158,6 @@ pub fn replay_from(
     options: ReplayOptions,
     progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
-    let mut injections = Vec::new();
-    if options.put_in.warm {
-        injections.extend_from_slice(&survey.warm);
-    }
-    if options.put_in.untraced {
-        injections.extend_from_slice(&survey.untraced);
-    }
     let samples = options.samples.max(1);
     let mapper = MapperOptions {
         max_order: Order::LINUX_MAX,
@@ -173,7 +169,7 @@ pub fn replay_from(
             samples,
             tick_phase_ns: beginning.tick_phase_ns,
         }),
-        injections,
+        injections: injections(survey, options.put_in),
     };
     let done = broadcast::broadcast(trace, engines, mapper, options, beginning.layout.as_ref(), progress)?;
     Ok(Replay {
@@ -182,7 +178,20 @@ pub fn replay_from(
         injected: done.facts.injected,
         memory_frames,
         cpus: options.cpus,
+        threads: None,
         beginning,
         engines: done.outcomes,
     })
+}
+
+/// Allocations that the trace does not show and that are to be put in.
+fn injections(survey: &Survey, put_in: SurveyOptions) -> Vec<Injection> {
+    let mut injections = Vec::new();
+    if put_in.warm {
+        injections.extend_from_slice(&survey.warm);
+    }
+    if put_in.untraced {
+        injections.extend_from_slice(&survey.untraced);
+    }
+    injections
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
+use super::threads::Met;
 use crate::engine::{Counters, ListFlow, Memory};
 use crate::report::json::one_line;
 
@@ -103,6 +104,9 @@ pub struct EngineOutcome {
     /// Every pageblock over time, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_map: Option<MemoryMap>,
+    /// What the threads met, where the trace was replayed on threads.
+    #[serde(rename = "threads", skip_serializing_if = "Option::is_none")]
+    pub met: Option<Met>,
     /// Frames between the zone and the CPUs' lists, by list, where an engine has lists.
     #[serde(skip)]
     pub flow: Option<ListFlow>,

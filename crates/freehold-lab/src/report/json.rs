@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer, ser::Error};
 
 use crate::replay::fill::Layout;
+use crate::replay::threads::ThreadsReport;
 use crate::replay::{EngineOutcome, Origin, Replay, Survey};
 use crate::trace::Checksums;
 
@@ -132,6 +133,9 @@ pub struct ReplayReport<'a> {
     pub replayed_events: u64,
     /// Allocations put in that the trace does not show.
     pub injected: u64,
+    /// How it was shared out, where each CPU had a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<ThreadsReport>,
     /// The engines, in the order of the command line.
     pub engines: &'a [EngineOutcome],
 }
@@ -148,6 +152,7 @@ impl<'a> From<&'a Replay> for ReplayReport<'a> {
             },
             replayed_events: replay.replayed,
             injected: replay.injected,
+            threads: replay.threads,
             engines: &replay.engines,
         }
     }

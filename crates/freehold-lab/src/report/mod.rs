@@ -6,6 +6,7 @@ pub(crate) mod number;
 pub mod picture;
 pub mod power;
 pub mod table;
+pub mod threads;
 pub mod timeline;
 
 pub use number::{percent, thousands};

@@ -98,6 +98,7 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
         zero_frame_ns: round(zero),
         caller_ns: round(caller),
         engines,
+        validated: Vec::new(),
     })
 }
 

@@ -6,12 +6,12 @@
 //! book of gaps ([`super::lock`]), but does not change what the earlier call found.
 
 use freehold::{CpuId, Order, PAGEBLOCK_FRAMES, Pfn};
-use hdrhistogram::Histogram;
 
 use super::engine::{Family, Marks, Simulated};
 use super::lines::Lines;
 use super::lock::Lock;
 use super::model::Model;
+pub use super::tally::Tally;
 use super::time::Time;
 use crate::engine::Request;
 
@@ -42,60 +42,12 @@ struct Costs {
     caller: Time,
 }
 
-/// What the calls of a measured stretch came to.
-#[derive(Clone, Debug)]
-pub struct Tally {
-    /// Frames allocated.
-    pub frames: u64,
-    /// Frames freed.
-    pub freed: u64,
-    /// Allocations that failed.
-    pub failed: u64,
-    /// Calls.
-    pub calls: u64,
-    /// Ticks.
-    pub ticks: u64,
-    /// Waiting for the zone lock, all CPUs together.
-    pub zone_wait: Time,
-    /// Waiting for CPUs' locks, all CPUs together.
-    pub pcp_wait: Time,
-    /// Allocations that found their CPU's lock held and went to the zone.
-    pub pcp_busy: u64,
-    /// The zone lock's busy time.
-    pub zone_held: Time,
-    /// Its holds.
-    pub zone_holds: u64,
-    /// Its longest hold.
-    pub longest_hold: Time,
-    /// Lines that had to be brought over from another CPU.
-    pub transfers: u64,
-    /// How long calls took, in nanoseconds.
-    pub latency: Histogram<u64>,
-    /// The same of the CPUs that are watched (bystanders).
-    pub watched: Histogram<u64>,
-}
-
-impl Tally {
-    fn new() -> Self {
-        // 1 ns to 100 s with 3 digits: what the widest simulation can need.
-        let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order");
-        Self {
-            frames: 0,
-            freed: 0,
-            failed: 0,
-            calls: 0,
-            ticks: 0,
-            zone_wait: Time::ZERO,
-            pcp_wait: Time::ZERO,
-            pcp_busy: 0,
-            zone_held: Time::ZERO,
-            zone_holds: 0,
-            longest_hold: Time::ZERO,
-            transfers: 0,
-            latency: histogram(),
-            watched: histogram(),
-        }
-    }
+/// Which lines.
+#[derive(Clone, Copy)]
+enum Which {
+    Records,
+    Words,
+    Inboxes,
 }
 
 /// See the module's documentation.
@@ -107,6 +59,10 @@ pub struct Machine<'a> {
     start: u64,
     zone: Lock,
     pcps: Vec<Lock>,
+    /// By the group's first CPU (freehold).
+    groups: Vec<Lock>,
+    /// Nobody will begin anything before this.
+    now: Time,
     /// Records of frames (kernel's designs).
     records: Lines,
     /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
@@ -159,18 +115,20 @@ impl<'a> Machine<'a> {
             start: start.get(),
             zone: Lock::default(),
             pcps: vec![Lock::default(); cpus],
+            groups: vec![Lock::default(); cpus],
+            now: Time::ZERO,
             records: Lines::new(records),
             words: Lines::new(blocks * 8),
             inboxes: Lines::new(cpus as u64),
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
-            tally: Tally::new(),
+            tally: Tally::new(cpus),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
     pub fn begin_measuring(&mut self) {
-        self.tally = Tally::new();
+        self.tally = Tally::new(self.pcps.len());
     }
 
     /// Keeps the latencies of `cpu` apart.
@@ -180,6 +138,7 @@ impl<'a> Machine<'a> {
 
     /// Nobody will begin anything before `now`.
     pub fn advance(&mut self, now: Time) {
+        self.now = now;
         self.zone.forget_before(now);
     }
 
@@ -208,13 +167,13 @@ impl<'a> Machine<'a> {
         if lock && !busy {
             at += self.lock_line(cpu, cpu);
         }
-        at += self.pcp_work(cpu, done);
+        at = self.pcp_work(cpu, at, done, got.as_ref().ok().and_then(|&pfn| self.engine.group(pfn)));
         // Chunks are taken off the zone's lists under its lock: whoever freed them has their records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
         let step = self.costs.refill_step;
         at = self.zone_work(cpu, at, done, step, foreign);
         if let Ok(pfn) = got {
-            at += self.take_lines(cpu, pfn);
+            at = self.take_lines(cpu, at, pfn);
             self.tally.frames += request.order.frames();
         } else {
             self.tally.failed += 1;
@@ -261,7 +220,7 @@ impl<'a> Machine<'a> {
         }
         let begun = at;
         // Before the call: afterwards the frames may be somewhere else.
-        at += self.give_lines(cpu, part, batch);
+        at = self.give_lines(cpu, at, part, batch);
         let before = self.engine.marks(CpuId::new(whose));
         let freed = match part {
             [(pfn, order)] if !batch => self.engine.free(id, *pfn, *order),
@@ -274,7 +233,7 @@ impl<'a> Machine<'a> {
         if self.family == Family::Owners {
             at += self.lock_line(cpu, whose);
         }
-        at += self.pcp_work(cpu, done);
+        at = self.pcp_work(cpu, at, done, None);
         let step = self.costs.drain_step;
         at = self.zone_work(cpu, at, done, step, 0);
         if self.family == Family::Owners {
@@ -290,12 +249,13 @@ impl<'a> Machine<'a> {
         self.engine.tick(id);
         let done = self.engine.marks(id).since(before);
         self.tally.ticks += 1;
-        let at = now + self.pcp_work(cpu, done);
+        let at = self.pcp_work(cpu, now, done, None);
         self.zone_work(cpu, at, done, self.costs.drain_step, 0)
     }
 
     fn over(&mut self, cpu: u16, began: Time, ended: Time) {
         let ns = (ended - began).whole_ns().max(1);
+        self.tally.in_calls += ended - began;
         self.tally.calls += 1;
         self.tally.latency.saturating_record(ns);
         if self.watched[usize::from(cpu)] {
@@ -303,16 +263,38 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What was done under the CPU's own lock; of freehold, refills.
-    fn pcp_work(&mut self, cpu: u16, done: Marks) -> Time {
-        let mut time = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
-        if self.family == Family::Freehold && done.changes > 0 {
-            // Refills: the group's line, and that of what is found there.
-            time += self.costs.transfer;
-            let from = self.inboxes.touch(u64::from(cpu), cpu);
-            time += self.transfer(cpu, from, self.costs.line) * done.changes;
+    /// What was done under the CPU's own lock, or, of freehold, under its group's; when that is over.
+    fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<CpuId>) -> Time {
+        let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
+        if self.family != Family::Freehold || done.changes == 0 {
+            return from + work;
         }
-        time
+        let mut at = match group {
+            Some(group) => self.group_work(cpu, from, work, group.index()),
+            // The whole block is in the CPU's hand.
+            None => from + work,
+        };
+        // The inbox's line, and of each block the line that others freed into.
+        at += self.costs.transfer;
+        for _ in 0..done.changes {
+            at = self.fetch(Which::Inboxes, u64::from(cpu), cpu, at, self.costs.line);
+        }
+        at
+    }
+
+    /// A look for the next block, under the lock of the group that has it; when it is over.
+    fn group_work(&mut self, cpu: u16, from: Time, work: Time, group: usize) -> Time {
+        self.groups[group].forget_before(self.now);
+        let mut hold = self.costs.hold + work;
+        if let Some(last) = self.groups[group].last_other(cpu) {
+            self.tally.transfers += 1;
+            hold += self.far(cpu, last, self.costs.bounce);
+        }
+        let grant = self.groups[group].acquire(cpu, from, hold);
+        self.tally.group_wait += grant.waited;
+        self.tally.group_holds += 1;
+        self.tally.groups_held[group] += hold;
+        grant.end
     }
 
     /// The holds of the zone lock of one call, one after the other; when the last is over.
@@ -341,15 +323,15 @@ impl<'a> Machine<'a> {
         at
     }
 
-    /// The lines of a chunk that is handed out.
-    fn take_lines(&mut self, cpu: u16, pfn: Pfn) -> Time {
+    /// The lines of a chunk that is handed out; when they are there.
+    fn take_lines(&mut self, cpu: u16, at: Time, pfn: Pfn) -> Time {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
             // Written by whoever has leased the word, or freed into it, since.
-            let from = self.words.touch(frame / 64, cpu);
-            return self.transfer(cpu, from, self.costs.line);
+            return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.line);
         }
-        let from = self.records.touch(frame * RECORD / LINE, cpu);
+        let line = frame * RECORD / LINE;
+        let from = self.records.touch(line, cpu);
         let estimate = &mut self.foreign[usize::from(cpu)];
         *estimate -= *estimate >> FORGET;
         if from.is_some() {
@@ -357,39 +339,61 @@ impl<'a> Machine<'a> {
         }
         if self.family == Family::Lists {
             // Paid under the zone lock, when it was taken off the zone's list.
-            return Time::ZERO;
+            return at;
         }
         // The first of a list names the next.
-        self.transfer(cpu, from, self.costs.chain)
+        self.brought(Which::Records, line, from, cpu, at, self.costs.chain)
     }
 
-    /// The local part of freeing, and the lines it needs.
-    fn give_lines(&mut self, cpu: u16, part: &[(Pfn, Order)], batch: bool) -> Time {
-        let mut time = Time::ZERO;
+    /// The local part of freeing, and the lines it needs; when that is over.
+    fn give_lines(&mut self, cpu: u16, from: Time, part: &[(Pfn, Order)], batch: bool) -> Time {
+        let mut at = from;
         for &(pfn, _) in part {
             let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
             let local = if batch { self.costs.batch_free } else { self.costs.free };
-            time += if home == cpu { local } else { self.costs.remote_free };
+            at += if home == cpu { local } else { self.costs.remote_free };
             let frame = pfn.get() - self.start;
             if self.family != Family::Freehold {
-                let from = self.records.touch(frame * RECORD / LINE, cpu);
-                time += self.transfer(cpu, from, self.costs.line);
+                at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
                 if self.family == Family::OwnersRemoteList && home != cpu {
-                    let from = self.inboxes.touch(u64::from(home), cpu);
-                    time += self.transfer(cpu, from, self.costs.transfer);
+                    at = self.fetch(Which::Inboxes, u64::from(home), cpu, at, self.costs.transfer);
                 }
             } else {
                 // Into the frame's word, whoever leases it.
-                let from = self.words.touch(frame / 64, cpu);
-                time += self.transfer(cpu, from, self.costs.line);
+                at = self.fetch(Which::Words, frame / 64, cpu, at, self.costs.line);
             }
         }
-        time
+        at
     }
 
     fn lock_line(&mut self, cpu: u16, whose: u16) -> Time {
         let from = self.pcps[usize::from(whose)].last_other(cpu);
         self.transfer(cpu, from, self.costs.transfer)
+    }
+
+    /// `cpu` needs a line at `at`; when it has it.
+    fn fetch(&mut self, which: Which, line: u64, cpu: u16, at: Time, cost: Time) -> Time {
+        let from = self.lines(which).touch(line, cpu);
+        self.brought(which, line, from, cpu, at, cost)
+    }
+
+    /// A line that comes from `from` is there. What it takes `cpu` may be less than the line is on its way, since `cpu`
+    /// does not wait for each of a run; but whoever asks for it meanwhile waits for all of that.
+    fn brought(&mut self, which: Which, line: u64, from: Option<u16>, cpu: u16, at: Time, cost: Time) -> Time {
+        let Some(other) = from else { return at };
+        let (takes, now) = (self.far(cpu, other, self.costs.transfer), self.now);
+        let start = self.lines(which).hand_over(line, now, at, takes);
+        self.tally.transfers += 1;
+        self.tally.line_wait += start - at;
+        start + self.far(cpu, other, cost)
+    }
+
+    fn lines(&mut self, which: Which) -> &mut Lines {
+        match which {
+            Which::Records => &mut self.records,
+            Which::Words => &mut self.words,
+            Which::Inboxes => &mut self.inboxes,
+        }
     }
 
     fn transfer(&mut self, cpu: u16, from: Option<u16>, cost: Time) -> Time {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  workloads/  what each CPU does          machine    carries calls out by the real engine, adds up their time
-//!  run         from start to end           engine     what a call has done, by the engine's own counters
+//!  run, row    from start to end           engine     what a call has done, by the engine's own counters
 //!  queue       who goes on when; ticks     lock       waiting
 //!  time        picoseconds                 lines      who wrote a cache line last
 //!  model       what each step costs        calibrate  measures that; validate compares with real threads
@@ -14,7 +14,11 @@
 //! The engine is real: the same code as in `replay` and `bench` decides which frame is handed out, when a CPU goes to
 //! the zone, and how many steps that takes. So counts (lock acquisitions, steps, merges, fallbacks, free blocks) are
 //! those of the design, for that order of calls. Time is modelled: each step costs what it was measured to cost on one
-//! machine ([`model`]), a lock serves one at a time ([`lock`]), and a line that another CPU wrote has to be fetched.
+//! machine ([`model`]), a lock serves one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while
+//! it is on its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block holds its
+//! group's lock for that; shorter holds of groups' locks (a word given back, a block's class told) are counted but not
+//! charged. What bounds a row (think time, a lock, lines) is said with it.
+//!
 //! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that overflow, interrupts and
 //! scheduling, memory nodes, reclaim and compaction.
 
@@ -28,13 +32,16 @@ pub mod output;
 pub mod plot;
 pub mod queue;
 pub mod real;
+pub mod row;
 pub mod run;
 pub mod sweep;
+pub mod tally;
 mod ticks;
 pub mod time;
 pub mod validate;
 pub mod workloads;
 
 pub use model::Model;
-pub use run::{CPUS_MAX, Row, Scenario, SimulateError, simulate};
+pub use row::{Bound, Row};
+pub use run::{CPUS_MAX, Scenario, SimulateError, simulate};
 pub use workloads::Kind;

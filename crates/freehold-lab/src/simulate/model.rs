@@ -74,6 +74,23 @@ pub struct Model {
     pub caller_ns: f64,
     /// The engines.
     pub engines: BTreeMap<Family, EngineCosts>,
+    /// What it said beside real threads on that machine (`freehold simulate --validate`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validated: Vec<Validated>,
+}
+
+/// A workload that was run on real threads as well.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validated {
+    /// The workload.
+    pub workload: String,
+    /// The engine.
+    pub engine: String,
+    /// CPUs, and threads.
+    pub cpus: u16,
+    /// Simulated frames a second beside measured ones: how many per cent more.
+    pub difference_percent: f64,
 }
 
 /// The model that is used where none is given.
@@ -171,6 +188,13 @@ impl Model {
             all.extend(costs.map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0)));
         }
         all
+    }
+
+    /// How far off this workload was with this engine, in per cent, on the most CPUs that it was compared on.
+    #[must_use]
+    pub fn validated(&self, workload: &str, engine: &str) -> Option<f64> {
+        let same = self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
+        same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
     }
 
     /// Whether two CPUs are on different sockets.

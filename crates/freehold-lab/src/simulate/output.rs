@@ -102,10 +102,12 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         if rows.iter().any(|row| row.bystander_p999_ns.is_some()) { "; with bystanders, of their calls" } else { "" };
     let _ = writeln!(
         text,
-        "Waits are shares of all CPUs' time: for the zone lock, and for CPUs' own locks. p99.9 is of single calls{bystanders}.\n\
-         Simulated by the constants of: {}",
+        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their way to\n\
+         others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by think are\n\
+         the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
         model.machine
     );
+    text.push_str(&validation_note(rows));
     text
 }
 
@@ -117,6 +119,8 @@ fn group_table(rows: &[Row], style: Style) -> String {
         "frames/s",
         "zone wait",
         "CPU wait",
+        "line wait",
+        "bound",
         "zone holds",
         "longest",
         "p99.9",
@@ -131,9 +135,11 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let mut cells = vec![Cell::new(cpus).set_alignment(CellAlignment::Right), Cell::new(&row.engine)];
         let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
-            rate(row.frames_per_second),
+            format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
             percent(row.zone_lock_wait_share),
-            percent(row.pcp_lock_wait_share),
+            percent(row.pcp_lock_wait_share + row.group_lock_wait_share),
+            percent(row.line_wait_share),
+            row.bound.text().to_owned(),
             thousands(row.zone_lock_acquisitions),
             time(row.longest_hold_ns),
             time(p999),
@@ -145,6 +151,22 @@ fn group_table(rows: &[Row], style: Style) -> String {
         table.add_row(cells);
     }
     table.to_string()
+}
+
+/// How far the rows with a star were off where they were compared with real threads.
+fn validation_note(rows: &[Row]) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for row in rows.iter().filter(|row| row.is_off()) {
+        let off = row.validation_difference_percent.unwrap_or_default();
+        let one = format!("{} with {} {off:+.0} %", row.workload, row.engine);
+        if !said.contains(&one) {
+            said.push(one);
+        }
+    }
+    if said.is_empty() {
+        return String::new();
+    }
+    format!("* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n", said.join(", "))
 }
 
 /// The table of a validation.
@@ -180,9 +202,9 @@ type Text = (&'static str, fn(&Row) -> &str);
 type Count = (&'static str, fn(&Row) -> u64);
 type Real = (&'static str, fn(&Row) -> f64);
 
-const TEXTS: [Text; 2] = [("engine", |r| &r.engine), ("workload", |r| &r.workload)];
+const TEXTS: [Text; 3] = [("engine", |r| &r.engine), ("workload", |r| &r.workload), ("bound", |r| r.bound.text())];
 
-const COUNTS: [Count; 22] = [
+const COUNTS: [Count; 24] = [
     ("cpus", |r| u64::from(r.cpus)),
     ("memory_bytes", |r| r.memory_bytes),
     ("seed", |r| r.seed),
@@ -203,17 +225,23 @@ const COUNTS: [Count; 22] = [
     ("merges_pcp", |r| r.merges_pcp),
     ("ticks", |r| r.ticks),
     ("heavy_barriers", |r| r.heavy_barriers),
+    ("group_lock_acquisitions", |r| r.group_lock_acquisitions),
+    ("group_lock_charged", |r| r.group_lock_charged),
     ("free_frames", |r| r.free_frames),
     ("free_blocks", |r| r.free_blocks),
     ("mixed_blocks", |r| r.mixed_blocks),
 ];
 
-const REALS: [Real; 7] = [
+const REALS: [Real; 11] = [
     ("think_ns", |r| r.think_ns),
     ("frames_per_second", |r| r.frames_per_second),
     ("zone_lock_wait_share", |r| r.zone_lock_wait_share),
     ("pcp_lock_wait_share", |r| r.pcp_lock_wait_share),
     ("zone_lock_busy_share", |r| r.zone_lock_busy_share),
+    ("group_lock_wait_share", |r| r.group_lock_wait_share),
+    ("group_lock_busy_share", |r| r.group_lock_busy_share),
+    ("line_wait_share", |r| r.line_wait_share),
+    ("think_share", |r| r.think_share),
     ("used_block_density", |r| r.used_block_density),
     ("unusable_index", |r| r.unusable_index),
 ];

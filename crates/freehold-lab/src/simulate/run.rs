@@ -13,12 +13,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use freehold::{FRAME_SIZE, Order, Pfn};
-use serde::{Deserialize, Serialize};
 
 use super::engine::Simulated;
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
+use super::row::Shares;
+pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
@@ -52,74 +53,6 @@ pub struct Scenario {
     pub tick_ms: f64,
     /// The trace, for [`Kind::Trace`].
     pub trace: Option<Arc<TraceOps>>,
-}
-
-/// What came of it: a row of the output.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Row {
-    /// The engine as named.
-    pub engine: String,
-    /// The workload.
-    pub workload: String,
-    /// CPUs.
-    pub cpus: u16,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// The seed.
-    pub seed: u64,
-    /// Nanoseconds of other work per allocation.
-    pub think_ns: f64,
-    /// Simulated nanoseconds of the measured stretch.
-    pub simulated_ns: u64,
-    /// Frames allocated in it.
-    pub frames: u64,
-    /// Frames allocated per simulated second.
-    pub frames_per_second: f64,
-    /// Share of all CPUs' time that went into waiting for the zone lock.
-    pub zone_lock_wait_share: f64,
-    /// Share of all CPUs' time that went into waiting for CPUs' locks.
-    pub pcp_lock_wait_share: f64,
-    /// Share of the time that the zone lock was held.
-    pub zone_lock_busy_share: f64,
-    /// Holds of the zone lock.
-    pub zone_lock_acquisitions: u64,
-    /// The longest of them.
-    pub longest_hold_ns: u64,
-    /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
-    pub pcp_busy: u64,
-    /// Cache lines brought over from another CPU.
-    pub line_transfers: u64,
-    /// Half of all calls took at most this.
-    pub latency_p50_ns: u64,
-    /// 99.9 % of all calls took at most this.
-    pub latency_p999_ns: u64,
-    /// The same of bystanders' calls, where the workload has any.
-    pub bystander_p999_ns: Option<u64>,
-    /// Allocations that took memory of another migratetype, from the start on.
-    pub fallbacks: u64,
-    /// Allocations that failed.
-    pub failed: u64,
-    /// Frames freed to another CPU's lists or blocks, from the start on.
-    pub remote_frees: u64,
-    /// Pairs of buddies merged under the zone lock, from the start on.
-    pub merges_zone: u64,
-    /// Pairs of buddies merged under CPUs' locks, from the start on.
-    pub merges_pcp: u64,
-    /// Ticks of all CPUs in the measured stretch.
-    pub ticks: u64,
-    /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
-    pub heavy_barriers: u64,
-    /// Free frames at the end.
-    pub free_frames: u64,
-    /// Pageblocks without a frame in use at the end.
-    pub free_blocks: u64,
-    /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the engine can tell.
-    pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 = not a block is begun
-    /// in vain.
-    pub used_block_density: f64,
-    /// The unusable-free-space index for order 9 at the end.
-    pub unusable_index: f64,
 }
 
 /// Why there is no row.
@@ -240,7 +173,7 @@ fn with_engine(
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
     run.begin_measuring();
-    let barriers = engine.heavy_barriers();
+    let (barriers, group_locks) = (engine.heavy_barriers(), engine.group_locks());
     run.until(measured);
 
     let not_whole =
@@ -255,8 +188,7 @@ fn with_engine(
     let (begun, now) = (run.begun, run.now);
     let tally = &run.machine.tally;
     let elapsed = now - begun;
-    let all = elapsed.seconds() * f64::from(cpus);
-    let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+    let shares = Shares::of(tally, elapsed, cpus);
     let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     Ok(Row {
         engine: scenario.engine.name().to_owned(),
@@ -272,9 +204,17 @@ fn with_engine(
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
-        zone_lock_wait_share: share(tally.zone_wait, all),
-        pcp_lock_wait_share: share(tally.pcp_wait, all),
-        zone_lock_busy_share: share(tally.zone_held, elapsed.seconds()),
+        zone_lock_wait_share: shares.zone_wait,
+        pcp_lock_wait_share: shares.pcp_wait,
+        group_lock_wait_share: shares.group_wait,
+        line_wait_share: shares.line_wait,
+        think_share: shares.think,
+        bound: shares.bound(),
+        validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
+        group_lock_busy_share: shares.group_busy,
+        group_lock_acquisitions: engine.group_locks() - group_locks,
+        group_lock_charged: tally.group_holds,
+        zone_lock_busy_share: shares.zone_busy,
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
@@ -357,10 +297,12 @@ impl Io for View<'_, '_> {
 
     fn think(&mut self, ns: f64) {
         self.at += Time::from_ns(ns);
+        self.machine.tally.between += Time::from_ns(ns);
     }
 
     fn zero_frame(&mut self) {
         self.at += self.zero;
+        self.machine.tally.between += self.zero;
     }
 
     fn send(&mut self, to: u16, message: Message) -> Result<(), Message> {
@@ -375,6 +317,7 @@ impl Io for View<'_, '_> {
         }
         waiting[index].1 += 1;
         self.at += self.message;
+        self.machine.tally.between += self.message;
         *self.posted += message.iter().map(|(_, order)| order.frames()).sum::<u64>();
         self.mail.boxes[receiver].push_back((self.at, self.cpu, message));
         if let Some(since) = self.mail.empty[receiver].take() {
@@ -392,6 +335,7 @@ impl Io for View<'_, '_> {
         }
         let (_, _, message) = self.mail.boxes[receiver].pop_front()?;
         self.at += self.message;
+        self.machine.tally.between += self.message;
         *self.posted -= message.iter().map(|(_, order)| order.frames()).sum::<u64>();
         if let Some(entry) = self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from) {
             entry.1 -= 1;
@@ -458,6 +402,7 @@ impl<'a> Run<'a> {
 
     fn step(&mut self, at: Time, cpu: u16) {
         let index = usize::from(cpu);
+        self.machine.tally.between += self.machine.caller();
         let mut view = View {
             cpu,
             at: at + self.machine.caller(),

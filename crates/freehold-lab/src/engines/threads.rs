@@ -1,0 +1,98 @@
+//! Threads as CPUs, and how often they wait in Freehold: the platform of a replay on threads.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use freehold::Platform;
+
+use crate::bench::engines::HostThreads;
+
+/// Turns of a wait before the processor is left to others: whoever is waited for may need it.
+const SPINS: u32 = 64;
+
+std::thread_local! {
+    /// Of the call that this thread is in: turns waited, when the first was and when the last.
+    static WAIT: Cell<Option<(u32, Instant, Instant)>> = const { Cell::new(None) };
+}
+
+/// Threads that own their CPUs, with the system's barrier.
+#[derive(Default)]
+pub(super) struct CountingThreads {
+    host: HostThreads,
+    waits: AtomicU64,
+    wait_ns: AtomicU64,
+}
+
+impl CountingThreads {
+    pub(super) fn new() -> Self {
+        Self { host: HostThreads::new(), ..Self::default() }
+    }
+}
+
+impl Platform for CountingThreads {
+    fn has_heavy_barrier(&self) -> bool {
+        self.host.has_heavy_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+
+    fn relax(&self) {
+        let (turns, begun) = WAIT.get().map_or_else(|| (0, Instant::now()), |(turns, begun, _)| (turns, begun));
+        if turns < SPINS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+        WAIT.set(Some((turns.saturating_add(1), begun, Instant::now())));
+    }
+}
+
+/// A platform that knows of waits, or has none.
+pub(super) trait Waits {
+    /// A call has ended: what it waited, if it did, is one wait.
+    fn call_ended(&self) {}
+
+    /// Waits, and nanoseconds of them.
+    fn waited(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+impl Waits for CountingThreads {
+    fn call_ended(&self) {
+        if let Some((_, begun, last)) = WAIT.take() {
+            let ns = u64::try_from(last.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+            // Relaxed, both: counts that carry nothing.
+            self.waits.fetch_add(1, Relaxed);
+            self.wait_ns.fetch_add(ns, Relaxed);
+        }
+    }
+
+    fn waited(&self) -> (u64, u64) {
+        // Relaxed: exact while nobody waits.
+        (self.waits.load(Relaxed), self.wait_ns.load(Relaxed))
+    }
+}
+
+impl Waits for freehold::SingleCpu {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turns_of_one_call_are_one_wait() {
+        let platform = CountingThreads::new();
+        platform.call_ended();
+        assert_eq!(platform.waited().0, 0);
+        for _ in 0..2 {
+            (0..100).for_each(|_| platform.relax());
+            platform.call_ended();
+            platform.call_ended();
+        }
+        assert_eq!(platform.waited().0, 2);
+    }
+}

@@ -1,0 +1,88 @@
+//! Emptying the CPUs' lists before a recording begins, so that what they hold is known.
+//!
+//! `/proc/zoneinfo` says how many frames a CPU's lists hold, not on which of them, and a replay that guesses wrong is wrong
+//! for as long as they last. What there is in user space to empty them, tried on Linux 6.18 or, in brackets, by
+//! its source:
+//!
+//! | | what becomes of the lists |
+//! |---|---|
+//! | `echo 1 > /proc/sys/vm/compact_memory` | nothing: compaction frees onto them |
+//! | [`echo 1 > /proc/sys/vm/drop_caches`] | nothing: what it frees goes onto them |
+//! | [a CPU offline and online] | those of that CPU are drained, with all its threads moved elsewhere; the first CPU cannot go |
+//! | **`percpu_pagelist_high_fraction`** | the mark falls to four batches for all CPUs, and each CPU's next frees drain what is above |
+//!
+//! So the last is what is done: the mark is lowered, every CPU frees some pages, and the mark is given back. Left on each
+//! CPU are fewer frames than four batches (252), and its `high` begins at its minimum, as after boot.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::trace::zoneinfo;
+
+/// The kernel's switch: high marks are managed / fraction / CPUs; 0 is the kernel's own choice.
+const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
+/// So large that the least mark is what comes out on any machine.
+const LEAST_MARK: &str = "1000000";
+/// Bytes that each CPU allocates, touches and frees, each time: some 2,000 frees.
+const BYTES: usize = 8 << 20;
+/// How often at most.
+const TURNS: usize = 16;
+
+/// What the lists held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drained {
+    /// Frames before, over all zones and CPUs.
+    pub before: u64,
+    /// Frames left.
+    pub after: u64,
+}
+
+/// The mark as it was; put back when dropped.
+struct Mark(String);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // It was written a moment ago; where it cannot be any more there is nobody to tell.
+        let _ = fs::write(FRACTION, &self.0);
+    }
+}
+
+/// Empties every CPU's lists but for less than four batches each. Needs root.
+///
+/// # Errors
+///
+/// Where the kernel's files cannot be read or written.
+pub fn drain_lists() -> io::Result<Drained> {
+    let before = held()?;
+    let mark = Mark(fs::read_to_string(FRACTION)?);
+    fs::write(FRACTION, LEAST_MARK)?;
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let mut after = held()?;
+    for _ in 0..TURNS {
+        for &cpu in &cpus {
+            // A thread that cannot be joined has panicked; the count below says whether it mattered.
+            let _ = std::thread::spawn(move || core_affinity::set_for_current(cpu) && free_pages()).join();
+        }
+        after = held()?;
+        if after < 256 * (cpus.len() as u64 + 1) {
+            break;
+        }
+    }
+    drop(mark);
+    Ok(Drained { before, after })
+}
+
+/// Allocates pages and frees them on this CPU.
+fn free_pages() -> bool {
+    let mut memory = vec![0u8; BYTES];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    true
+}
+
+/// Frames on all CPUs' lists.
+fn held() -> io::Result<u64> {
+    let zones = zoneinfo::read(Path::new("/proc/zoneinfo")).map_err(io::Error::other)?;
+    Ok(zones.iter().flat_map(|zone| &zone.pagesets).map(|set| set.count).sum())
+}

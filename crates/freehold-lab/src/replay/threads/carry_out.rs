@@ -1,0 +1,408 @@
+//! Carries out a plan on one engine: the set-up on this thread, then a thread for each CPU, then everything back.
+//!
+//! Every frame in use is stamped, so that a frame handed out twice is found whoever the two were.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::thread;
+
+use freehold::{AllocError, CpuId, Order, Pfn};
+
+use super::plan::{Plan, Step, Stream};
+use super::{LEAD, Met};
+use crate::engine::{Engine, Request};
+use crate::replay::EngineOutcome;
+use crate::replay::fill::{InUse, Layout};
+use crate::replay::op::FREE_BATCH_MAX;
+use crate::replay::whole;
+
+/// Not allocated yet.
+const NOT_YET: u64 = u64::MAX;
+/// The allocation failed.
+const FAILED: u64 = u64::MAX - 1;
+/// Steps between two looks at how far the others are.
+const LOOK: usize = 32;
+/// Turns of a wait before the processor is left to others.
+const SPINS: u32 = 64;
+/// How many errors of a thread are kept word for word.
+const ERRORS_KEPT: usize = 3;
+
+/// What all threads share.
+struct Field<'a> {
+    engine: &'a dyn Engine,
+    /// Where each number's chunk is.
+    frames: Vec<AtomicU64>,
+    /// The place in the trace of the step that each thread is at.
+    at: Vec<AtomicU32>,
+    /// Whether a frame is in use, from frame `start` on.
+    stamps: Vec<AtomicU8>,
+    start: u64,
+    /// A thread has panicked: nobody may wait for it.
+    broken: AtomicBool,
+}
+
+impl<'a> Field<'a> {
+    fn new(engine: &'a dyn Engine, plan: &Plan) -> Self {
+        let blocks = engine.blocks();
+        let start = blocks.first().map_or(0, |block| block.start.get());
+        let end = blocks.last().map_or(0, |block| block.start.get() + u64::from(block.frames));
+        Self {
+            engine,
+            frames: (0..plan.ids).map(|_| AtomicU64::new(NOT_YET)).collect(),
+            at: plan.streams.iter().map(|_| AtomicU32::new(0)).collect(),
+            stamps: (start..end).map(|_| AtomicU8::new(0)).collect(),
+            start,
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the stamps of a chunk; whether all were as they had to be.
+    fn stamp(&self, pfn: u64, order: Order, to: u8) -> bool {
+        // An engine that cannot say where its memory is has no stamps.
+        let first = pfn.wrapping_sub(self.start) as usize;
+        let stamps = self.stamps.get(first..first + order.frames() as usize).unwrap_or(&[]);
+        // AcqRel: a frame's stamps follow one another as it changes hands.
+        stamps.iter().filter(|stamp| stamp.swap(to, AcqRel) == to).count() == 0
+    }
+
+    /// The frame of number `id`; [`NOT_YET`] and [`FAILED`] are none.
+    fn frame(&self, id: u32) -> u64 {
+        // Acquire: pairs with `publish`, so that what the allocating thread did is seen.
+        self.frames[id as usize].load(Acquire)
+    }
+
+    /// Waits while `waiting`, unless what is waited for cannot come any more.
+    fn wait(&self, waiting: impl Fn() -> bool) {
+        let mut spins = 0;
+        // Relaxed: nothing is read because of it.
+        while waiting() && !self.broken.load(Relaxed) {
+            relax(&mut spins);
+        }
+    }
+
+    fn publish(&self, id: u32, pfn: u64) {
+        // Release: pairs with `frame`.
+        self.frames[id as usize].store(pfn, Release);
+    }
+}
+
+fn relax(spins: &mut u32) {
+    *spins += 1;
+    if *spins < SPINS {
+        std::hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Done {
+    applied: u64,
+    allocs: u64,
+    frees: u64,
+    failed: u64,
+    skipped: u64,
+    order_waits: u64,
+    lead_waits: u64,
+    errors: Vec<String>,
+    error_count: u64,
+}
+
+impl Done {
+    #[cold]
+    fn error(&mut self, error: String) {
+        self.error_count += 1;
+        if self.errors.len() < ERRORS_KEPT {
+            self.errors.push(error);
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.applied += other.applied;
+        self.allocs += other.allocs;
+        self.frees += other.frees;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.order_waits += other.order_waits;
+        self.lead_waits += other.lead_waits;
+        self.error_count += other.error_count;
+        self.errors.extend(other.errors);
+    }
+}
+
+/// One CPU's thread.
+struct Worker<'f, 'a> {
+    field: &'f Field<'a>,
+    cpu: CpuId,
+    done: Done,
+}
+
+/// Lets the others go on, whatever becomes of this thread.
+struct Leaving<'f, 'a>(&'f Field<'a>, CpuId);
+
+impl Drop for Leaving<'_, '_> {
+    fn drop(&mut self) {
+        // Relaxed, both: see where they are read.
+        self.0.broken.fetch_or(thread::panicking(), Relaxed);
+        self.0.at[self.1.index()].store(u32::MAX, Relaxed);
+    }
+}
+
+impl Worker<'_, '_> {
+    fn run(mut self, stream: &Stream) -> Done {
+        let _leaving = Leaving(self.field, self.cpu);
+        let mut next = 0;
+        while next < stream.steps.len() {
+            let place = stream.places[next];
+            if next % LOOK == 0 {
+                self.keep_up(place);
+            }
+            next += self.step(&stream.steps[next..], place);
+        }
+        self.done
+    }
+
+    /// Says where this thread is.
+    fn tell(&self, place: u32) {
+        // Relaxed: the number alone is what others act on.
+        self.field.at[self.cpu.index()].store(place, Relaxed);
+    }
+
+    /// Waits until no thread is more than [`LEAD`] behind. The one that is farthest behind never waits here, and what a
+    /// step depends on lies before it in the trace, so somebody can always go on.
+    fn keep_up(&mut self, place: u32) {
+        self.tell(place);
+        // Relaxed: as in `tell`.
+        let behind = || self.field.at.iter().any(|at| at.load(Relaxed).saturating_add(LEAD) < place);
+        if behind() {
+            self.done.lead_waits += 1;
+            self.field.wait(behind);
+        }
+    }
+
+    /// Carries out the first of `steps`, and the members behind a batch; how many that were.
+    fn step(&mut self, steps: &[Step], place: u32) -> usize {
+        match steps[0] {
+            Step::Alloc { id, order, migratetype, flags } => {
+                let pfn = self.alloc(Request { order, migratetype, flags });
+                self.field.publish(id, pfn);
+            }
+            Step::Free { id, order, interrupt } => {
+                let pfn = self.frame(id, place);
+                self.free(pfn, order, interrupt);
+            }
+            Step::FreeBatch { members } => return 1 + self.free_batch(&steps[1..1 + usize::from(members)], place),
+            // A member that no batch announced cannot come from the planner.
+            Step::Member { id, .. } => self.done.error(format!("chunk {id} is in no batch of frees")),
+            Step::Split { id, first, from, to } => self.split(id, first, from, to, place),
+            Step::Tick => self.field.engine.tick(self.cpu),
+        }
+        self.done.applied += 1;
+        1
+    }
+
+    /// The frame of a number; waits for it, and then tells the others how far this thread is.
+    fn frame(&mut self, id: u32, place: u32) -> u64 {
+        let pfn = self.field.frame(id);
+        if pfn != NOT_YET {
+            return pfn;
+        }
+        self.tell(place);
+        self.done.order_waits += 1;
+        self.field.wait(|| self.field.frame(id) == NOT_YET);
+        match self.field.frame(id) {
+            NOT_YET => FAILED,
+            pfn => pfn,
+        }
+    }
+
+    fn alloc(&mut self, request: Request) -> u64 {
+        let order = request.order;
+        match self.field.engine.alloc(self.cpu, request) {
+            Ok(pfn) => {
+                self.done.allocs += 1;
+                if !pfn.is_aligned(order) {
+                    self.done.error(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                }
+                if !self.field.stamp(pfn.get(), order, 1) {
+                    self.done.error(format!("{order} at {pfn} was handed out while some of it was in use"));
+                }
+                pfn.get()
+            }
+            Err(error) => {
+                self.done.failed += 1;
+                if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
+                    self.done.error(format!("allocating {order} on CPU {}: {error}", self.cpu.get()));
+                }
+                FAILED
+            }
+        }
+    }
+
+    /// Takes the stamps off before the engine can hand the frames to somebody else.
+    fn free(&mut self, pfn: u64, order: Order, interrupt: bool) {
+        if pfn == FAILED {
+            self.done.skipped += 1;
+            return;
+        }
+        let (engine, at) = (self.field.engine, Pfn::new(pfn));
+        if !self.field.stamp(pfn, order, 0) {
+            self.done.error(format!("{order} at {at} was freed while some of it was not in use"));
+        }
+        let freed =
+            if interrupt { engine.free_interrupting(self.cpu, at, order) } else { engine.free(self.cpu, at, order) };
+        match freed {
+            Ok(()) => self.done.frees += 1,
+            Err(error) => self.done.error(format!("freeing {order} at {at} on CPU {}: {error}", self.cpu.get())),
+        }
+    }
+
+    fn free_batch(&mut self, members: &[Step], place: u32) -> usize {
+        let mut chunks = [(Pfn::new(0), Order::ZERO); FREE_BATCH_MAX];
+        let mut len = 0;
+        for member in members {
+            let &Step::Member { id, order } = member else { continue };
+            self.done.applied += 1;
+            let pfn = self.frame(id, place);
+            if pfn == FAILED {
+                self.done.skipped += 1;
+                continue;
+            }
+            if !self.field.stamp(pfn, order, 0) {
+                self.done.error(format!("{order} at {} was freed while some of it was not in use", Pfn::new(pfn)));
+            }
+            chunks[len] = (Pfn::new(pfn), order);
+            len += 1;
+        }
+        if len > 0 {
+            match self.field.engine.free_batch(self.cpu, &chunks[..len]) {
+                Ok(()) => self.done.frees += len as u64,
+                Err(error) => self.done.error(format!("freeing a batch of {len} on CPU {}: {error}", self.cpu.get())),
+            }
+        }
+        members.len()
+    }
+
+    fn split(&mut self, id: u32, first: u32, from: Order, to: Order, place: u32) {
+        let head = self.frame(id, place);
+        if head != FAILED {
+            if let Err(error) = self.field.engine.split(Pfn::new(head), from, to) {
+                self.done.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
+            }
+        }
+        for piece in 0..1u32 << (from.get() - to.get()) {
+            let pfn = if head == FAILED { FAILED } else { head + u64::from(piece) * to.frames() };
+            self.field.publish(first + piece, pfn);
+        }
+    }
+}
+
+/// Carries out all of `plan`, gives everything back, and says what came of it.
+pub(super) fn carry_out(
+    engine: &dyn Engine,
+    name: &str,
+    plan: &Plan,
+    layout: Option<&Layout>,
+    cpus: u16,
+) -> EngineOutcome {
+    let field = Field::new(engine, plan);
+    let mut findings = Vec::new();
+    let mut in_use = layout.and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
+    set_up(&field, plan, in_use.as_mut(), &mut findings);
+    engine.start();
+
+    let mut done = Done::default();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0u16..)
+            .zip(&plan.streams)
+            .map(|(cpu, stream)| {
+                let worker = Worker { field: &field, cpu: CpuId::new(cpu), done: Done::default() };
+                scope.spawn(move || worker.run(stream))
+            })
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(other) => done.add(other),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+
+    let (counters, end) = (engine.counters(), engine.memory());
+    let met = Met {
+        applied: done.applied,
+        order_waits: done.order_waits,
+        lead_waits: done.lead_waits,
+        contention: engine.contention(),
+    };
+    findings.extend(compare(plan, &done, (counters.allocs, counters.frees)));
+    let failed = done.failed;
+    let mut back = Worker { field: &field, cpu: CpuId::new(0), done };
+    give_back(&mut back, plan, in_use);
+    engine.drain_all();
+    let memory = engine.memory();
+    findings.extend(whole::check(engine, &memory));
+    if back.done.error_count > 0 {
+        let (count, first) = (back.done.error_count, back.done.errors.join("; "));
+        findings.push(format!("{count} operations that must succeed failed, the first: {first}"));
+    }
+    let lost = memory.managed_frames.saturating_sub(memory.free_frames);
+    let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
+    EngineOutcome { met: Some(met), ..outcome }
+}
+
+/// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
+/// filled.
+fn set_up(field: &Field<'_>, plan: &Plan, mut in_use: Option<&mut InUse>, findings: &mut Vec<String>) {
+    let mut worker = Worker { field, cpu: CpuId::new(0), done: Done::default() };
+    for &(cpu, step) in &plan.before {
+        let Step::Alloc { id, order, migratetype, flags } = step else { continue };
+        worker.cpu = CpuId::new(cpu);
+        let taken = in_use.as_deref_mut().and_then(|in_use| in_use.take(field.engine, order));
+        let pfn = match taken {
+            Some(pfn) => {
+                field.stamp(pfn.get(), order, 1);
+                pfn.get()
+            }
+            None => worker.alloc(Request { order, migratetype, flags }),
+        };
+        field.publish(id, pfn);
+    }
+    findings.extend(worker.done.errors);
+}
+
+/// What was asked for and what was done.
+fn compare(plan: &Plan, done: &Done, counted: (u64, u64)) -> Vec<String> {
+    let mut findings = Vec::new();
+    if done.applied != plan.applied {
+        findings.push(format!("{} of {} operations were applied", done.applied, plan.applied));
+    }
+    let asked = (done.allocs + done.failed, done.frees + done.skipped + done.error_count);
+    if asked.0 != plan.allocs || asked.1 < plan.frees {
+        let (allocs, frees) = (plan.allocs, plan.frees);
+        findings.push(format!("{} of {allocs} allocations and {} of {frees} frees were made", asked.0, asked.1));
+    }
+    if counted != (done.allocs, done.frees) {
+        findings.push(format!(
+            "the engine counted {} allocations and {} frees, but {} and {} were made",
+            counted.0, counted.1, done.allocs, done.frees
+        ));
+    }
+    findings
+}
+
+/// Frees what the trace left live, and what was in use besides.
+fn give_back(worker: &mut Worker<'_, '_>, plan: &Plan, in_use: Option<InUse>) {
+    for &(cpu, id, order) in &plan.left {
+        worker.cpu = CpuId::new(cpu);
+        // Relaxed: the threads have been joined.
+        let pfn = worker.field.frames[id as usize].load(Relaxed);
+        worker.free(pfn, order, false);
+    }
+    worker.cpu = CpuId::new(0);
+    for (pfn, order) in in_use.into_iter().flat_map(InUse::into_chunks) {
+        worker.field.stamp(pfn.get(), order, 1);
+        worker.free(pfn.get(), order, false);
+    }
+}

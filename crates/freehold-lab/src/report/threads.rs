@@ -1,0 +1,87 @@
+//! The table of a replay on threads: first what is the same in every run, then what is not.
+
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint};
+
+use super::number::{decimal, thousands};
+use super::table::{Style, header_lines, new_table, rate, trim_lines};
+use crate::replay::threads::Met;
+use crate::replay::{EngineOutcome, Replay};
+
+type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);
+
+/// The rows, in groups.
+const GROUPS: [(&str, &[Row]); 3] = [
+    (
+        "THE SAME IN EVERY RUN",
+        &[
+            ("operations applied", |_, _, met| thousands(met.applied)),
+            ("allocations and failures", |_, engine, _| thousands(engine.allocs + engine.failed)),
+            ("lost frames", |_, engine, _| thousands(engine.lost_frames)),
+        ],
+    ),
+    (
+        "LOCKS FOUND HELD (different in every run)",
+        &[
+            ("waits for the zone lock (freehold: any lock)", |_, _, met| thousands(met.contention.shared_lock_waits)),
+            ("  time in them, ms (noisy)", |_, _, met| decimal(met.contention.shared_lock_wait_ns as f64 / 1e6)),
+            ("waits for a PCP lock", |_, _, met| thousands(met.contention.pcp_lock_waits)),
+            ("  time in them, ms (noisy)", |_, _, met| decimal(met.contention.pcp_lock_wait_ns as f64 / 1e6)),
+            ("  another CPU's: order inversions", |_, _, met| thousands(met.contention.remote_pcp_lock_waits)),
+            ("trylocks of a CPU's own state that failed", |_, _, met| thousands(met.contention.trylock_failures)),
+            ("calls that went past it to the zone", |_, _, met| thousands(met.contention.bypasses)),
+        ],
+    ),
+    (
+        "WORK (different in every run)",
+        &[
+            ("zone locks / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.zone_lock_acquisitions))),
+            ("steps under it / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.zone_lock_work))),
+            ("steps per hold, max", |_, engine, _| thousands(engine.zone_lock_work_max)),
+            ("remote frees", |_, engine, _| thousands(engine.remote_frees)),
+            ("failures", |_, engine, _| thousands(engine.failed)),
+            ("waits for an allocation of another CPU", |_, _, met| thousands(met.order_waits)),
+            ("waits for a thread far behind", |_, _, met| thousands(met.lead_waits)),
+        ],
+    ),
+];
+
+/// The header and the table of one trace.
+#[must_use]
+pub fn render(replay: &Replay, style: Style) -> String {
+    let mut table = new_table(style);
+    let mut header = vec![Cell::new("")];
+    header.extend(replay.engines.iter().map(|engine| {
+        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
+        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
+    }));
+    table.set_header(header);
+    for (group, rows) in GROUPS {
+        table.add_row([Cell::new(group)]);
+        for (name, value) in rows {
+            let mut row = vec![Cell::new(format!("  {name}"))];
+            row.extend(replay.engines.iter().map(|engine| {
+                // Of an engine that panicked nothing is known.
+                let text = engine.met.map_or_else(|| "-".to_owned(), |met| value(replay, engine, &met));
+                Cell::new(text).set_alignment(CellAlignment::Right)
+            }));
+            table.add_row(row);
+        }
+    }
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    format!("{}{}\n{}\n", header_lines(replay), threads_line(replay), trim_lines(&table.to_string()))
+}
+
+/// How the trace was shared out.
+fn threads_line(replay: &Replay) -> String {
+    let Some(threads) = replay.threads else { return String::new() };
+    format!(
+        "\n  {} threads on {} processors at full speed, {} operations apart at most; {} frees inside another call ({:.1}%)",
+        threads.threads,
+        threads.processors,
+        thousands(u64::from(threads.lead)),
+        thousands(threads.interrupt_frees),
+        threads.interrupts * 100.0,
+    )
+}

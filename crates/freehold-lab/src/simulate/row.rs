@@ -1,0 +1,200 @@
+//! A row of the output: what came of one simulation, and what bounds it.
+
+use serde::{Deserialize, Serialize};
+
+use super::tally::Tally;
+use super::time::Time;
+
+/// What came of it: a row of the output.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The engine as named.
+    pub engine: String,
+    /// The workload.
+    pub workload: String,
+    /// CPUs.
+    pub cpus: u16,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds of other work per allocation.
+    pub think_ns: f64,
+    /// Simulated nanoseconds of the measured stretch.
+    pub simulated_ns: u64,
+    /// Frames allocated in it.
+    pub frames: u64,
+    /// Frames allocated per simulated second.
+    pub frames_per_second: f64,
+    /// Share of all CPUs' time that went into waiting for the zone lock.
+    pub zone_lock_wait_share: f64,
+    /// Share of all CPUs' time that went into waiting for CPUs' locks.
+    pub pcp_lock_wait_share: f64,
+    /// Share of all CPUs' time that went into waiting for groups' locks (freehold).
+    #[serde(default)]
+    pub group_lock_wait_share: f64,
+    /// Share of all CPUs' time that went into waiting for lines on their way to another CPU.
+    #[serde(default)]
+    pub line_wait_share: f64,
+    /// Share of all CPUs' time that went into other work than calls: the think time, and what the workload does itself.
+    #[serde(default)]
+    pub think_share: f64,
+    /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held practically all the time.
+    #[serde(default)]
+    pub bound: Bound,
+    /// How far the simulation of this workload and engine was off beside real threads where both were run, in per cent of
+    /// what was measured: with the most CPUs that there were. `None`: not compared.
+    #[serde(default)]
+    pub validation_difference_percent: Option<f64>,
+    /// Share of the time that the busiest group's lock was held (freehold).
+    #[serde(default)]
+    pub group_lock_busy_share: f64,
+    /// Times that groups' locks were taken, as the engine counts them.
+    #[serde(default)]
+    pub group_lock_acquisitions: u64,
+    /// Of these, those that were charged: a look for the next block each.
+    #[serde(default)]
+    pub group_lock_charged: u64,
+    /// Share of the time that the zone lock was held.
+    pub zone_lock_busy_share: f64,
+    /// Holds of the zone lock.
+    pub zone_lock_acquisitions: u64,
+    /// The longest of them.
+    pub longest_hold_ns: u64,
+    /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
+    pub pcp_busy: u64,
+    /// Cache lines brought over from another CPU.
+    pub line_transfers: u64,
+    /// Half of all calls took at most this.
+    pub latency_p50_ns: u64,
+    /// 99.9 % of all calls took at most this.
+    pub latency_p999_ns: u64,
+    /// The same of bystanders' calls, where the workload has any.
+    pub bystander_p999_ns: Option<u64>,
+    /// Allocations that took memory of another migratetype, from the start on.
+    pub fallbacks: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frames freed to another CPU's lists or blocks, from the start on.
+    pub remote_frees: u64,
+    /// Pairs of buddies merged under the zone lock, from the start on.
+    pub merges_zone: u64,
+    /// Pairs of buddies merged under CPUs' locks, from the start on.
+    pub merges_pcp: u64,
+    /// Ticks of all CPUs in the measured stretch.
+    pub ticks: u64,
+    /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
+    pub heavy_barriers: u64,
+    /// Free frames at the end.
+    pub free_frames: u64,
+    /// Pageblocks without a frame in use at the end.
+    pub free_blocks: u64,
+    /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the engine can tell.
+    pub mixed_blocks: u64,
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 = not a block is begun
+    /// in vain.
+    pub used_block_density: f64,
+    /// The unusable-free-space index for order 9 at the end.
+    pub unusable_index: f64,
+}
+
+impl Row {
+    /// Whether the simulation of this workload and engine is known to be off by more than a fifth.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.validation_difference_percent.is_some_and(|percent| percent.abs() > 20.0)
+    }
+}
+
+/// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much else the CPUs had to
+/// do, and hardly anything of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Work between calls.
+    #[default]
+    Think,
+    /// The calls themselves.
+    Calls,
+    /// The zone's lock.
+    ZoneLock,
+    /// CPUs' locks.
+    CpuLocks,
+    /// Groups' locks.
+    GroupLocks,
+    /// Cache lines that go from CPU to CPU.
+    Lines,
+    /// Waiting for what another CPU has to do first.
+    OtherCpus,
+}
+
+impl Bound {
+    /// In a table.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Think => "think",
+            Self::Calls => "calls",
+            Self::ZoneLock => "zone lock",
+            Self::CpuLocks => "CPU locks",
+            Self::GroupLocks => "group locks",
+            Self::Lines => "lines",
+            Self::OtherCpus => "others",
+        }
+    }
+}
+
+/// A lock that is held for this share of the time is full.
+const FULL: f64 = 0.95;
+
+/// Shares of all CPUs' time, and of the time for which locks were held.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shares {
+    pub(super) think: f64,
+    pub(super) in_calls: f64,
+    pub(super) zone_wait: f64,
+    pub(super) pcp_wait: f64,
+    pub(super) group_wait: f64,
+    pub(super) line_wait: f64,
+    pub(super) zone_busy: f64,
+    pub(super) group_busy: f64,
+}
+
+impl Shares {
+    pub(super) fn of(tally: &Tally, elapsed: Time, cpus: u16) -> Self {
+        let all = elapsed.seconds() * f64::from(cpus);
+        let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+        let busiest = tally.groups_held.iter().copied().max().unwrap_or(Time::ZERO);
+        Self {
+            think: share(tally.between, all),
+            in_calls: share(tally.in_calls, all),
+            zone_wait: share(tally.zone_wait, all),
+            pcp_wait: share(tally.pcp_wait, all),
+            group_wait: share(tally.group_wait, all),
+            line_wait: share(tally.line_wait, all),
+            zone_busy: share(tally.zone_held, elapsed.seconds()),
+            group_busy: share(busiest, elapsed.seconds()),
+        }
+    }
+
+    pub(super) fn bound(&self) -> Bound {
+        if self.zone_busy >= FULL {
+            return Bound::ZoneLock;
+        }
+        if self.group_busy >= FULL {
+            return Bound::GroupLocks;
+        }
+        let waits = self.zone_wait + self.pcp_wait + self.group_wait + self.line_wait;
+        let all = [
+            (Bound::Think, self.think),
+            (Bound::Calls, self.in_calls - waits),
+            (Bound::ZoneLock, self.zone_wait),
+            (Bound::CpuLocks, self.pcp_wait),
+            (Bound::GroupLocks, self.group_wait),
+            (Bound::Lines, self.line_wait),
+            (Bound::OtherCpus, 1.0 - self.think - self.in_calls),
+        ];
+        // Of equal ones the first: a machine in which nothing happens is bound by its think time.
+        all.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Bound::Think, |(bound, _)| bound)
+    }
+}

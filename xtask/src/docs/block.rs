@@ -1,0 +1,151 @@
+//! Finding blocks in a document, and comparing them with what a command prints.
+
+use std::ops::Range;
+
+/// The contents of the first fenced block of output behind a line with `after`.
+pub(super) fn fenced(text: &str, after: &str) -> Result<Range<usize>, String> {
+    let (from, ..) = behind(text, after)?.next().ok_or("no line has that text")?;
+    // Where the block that is open began, and whether it is one of output; a block of commands is not what they print.
+    let mut open: Option<(usize, bool)> = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        if !line.starts_with("```") {
+            continue;
+        }
+        match open.take() {
+            None => open = Some((at, matches!(line.trim_end(), "```" | "```text"))),
+            Some((begun, true)) if begun > from && start > begun => return Ok(begun..start),
+            Some(_) => {}
+        }
+    }
+    Err("there is no block of output behind that line".into())
+}
+
+/// The rows of the first table behind a line with `after`.
+pub(super) fn table(text: &str, after: &str) -> Result<Range<usize>, String> {
+    let mut lines = behind(text, after)?;
+    let (_, start, _) =
+        lines.find(|(_, _, line)| line.starts_with("|--")).ok_or("there is no table behind that line")?;
+    let end = lines.take_while(|(_, _, line)| line.starts_with('|')).last().map_or(start, |(_, end, _)| end);
+    Ok(start..end)
+}
+
+/// The lines from the first one with `after` on, each with where it begins and where the next one does.
+fn behind<'t>(text: &'t str, after: &str) -> Result<impl Iterator<Item = (usize, usize, &'t str)>, String> {
+    let mut at = 0;
+    let lines: Vec<_> = text
+        .split_inclusive('\n')
+        .map(|line| {
+            let start = at;
+            at += line.len();
+            (start, at, line)
+        })
+        .collect();
+    let first = lines.iter().position(|(_, _, line)| line.contains(after)).ok_or("no line has that text")?;
+    Ok(lines.into_iter().skip(first))
+}
+
+/// `text` with another block.
+pub(super) fn replaced(text: &str, block: Range<usize>, new: &str) -> String {
+    format!("{}{new}{}", &text[..block.start], &text[block.end..])
+}
+
+/// All of an output, without spaces at the ends of lines.
+pub(super) fn whole(output: &str) -> String {
+    let lines: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
+    format!("{}\n", lines.join("\n"))
+}
+
+/// The lines of an output that `block` has, in their order: each is the next one that says the same but for numbers.
+pub(super) fn part(block: &str, output: &str) -> Result<String, String> {
+    let mut lines = output.lines();
+    let mut new = String::new();
+    for line in block.lines() {
+        let wanted = said(line);
+        let found = lines.find(|line| said(line) == wanted);
+        let found = found.ok_or_else(|| format!("the command prints no line (any more, or not here) like: {line}"))?;
+        new.push_str(found.trim_end());
+        new.push('\n');
+    }
+    Ok(new)
+}
+
+/// What a line is about: of a row of a table its name, of any other its words without numbers.
+fn said(line: &str) -> String {
+    let line = line.trim();
+    if line.starts_with(['─', '═']) {
+        return line.chars().take(1).collect();
+    }
+    let name = line.split("  ").next().unwrap_or_default();
+    let name = if name.len() < line.len() { name } else { line };
+    let number = |word: &&str| word.chars().any(|letter| letter.is_ascii_digit());
+    // Names of engines are words with digits.
+    if name.len() < line.len() && !line.starts_with(|letter: char| letter.is_ascii_digit()) {
+        return name.to_owned();
+    }
+    line.split_whitespace().filter(|word| !number(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Numbers of two digits and more in a table that an output does not have.
+pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
+    let numbers = |text: &str| -> Vec<String> {
+        let part = |letter: char| !(letter.is_ascii_digit() || letter == ',' || letter == '.');
+        let words = text.split(part).map(|word| word.trim_matches([',', '.']).replace(',', ""));
+        words.filter(|word| word.len() > 1).collect()
+    };
+    let printed = numbers(output);
+    // The first column is a name, and names may have numbers.
+    let cells = table.lines().flat_map(|row| row.split('|').skip(2));
+    cells.flat_map(numbers).filter(|number| !printed.contains(number)).collect()
+}
+
+/// The first lines in which two texts differ.
+pub(super) fn difference(old: &str, new: &str) -> String {
+    let differing: Vec<String> = old
+        .lines()
+        .zip(new.lines())
+        .filter(|(old, new)| old != new)
+        .take(4)
+        .map(|(old, new)| format!("  - {old}\n  + {new}"))
+        .collect();
+    let (before, after) = (old.lines().count(), new.lines().count());
+    let length = if before == after { String::new() } else { format!("  ({before} lines, now {after})\n") };
+    format!("{length}{}", differing.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "intro\n```sh\nfreehold x\n```\n\n```text\nold 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\nend\n";
+
+    #[test]
+    fn blocks_are_found_behind_their_line() {
+        assert_eq!(&TEXT[fenced(TEXT, "freehold x").unwrap()], "old 1\n");
+        assert_eq!(&TEXT[table(TEXT, "intro").unwrap()], "| 1 | 2 |\n| 3 | 4 |\n");
+        assert!(fenced(TEXT, "end").is_err() && table(TEXT, "nowhere").is_err());
+        let block = fenced(TEXT, "intro").unwrap();
+        assert_eq!(replaced(TEXT, block, "new\n").replace("new", "old 1"), TEXT);
+    }
+
+    #[test]
+    fn numbers_that_nobody_prints_are_found() {
+        let output = "vanilla   1,234   0.5 %\nother  77";
+        assert!(numbers_missing("| of 99 | **1,234**, 77 | 5 |\n| b | .5 | 0.5 |\n", output).is_empty());
+        assert_eq!(numbers_missing("| a | 1,235 | 78 |\n", output), ["1235", "78"]);
+    }
+
+    #[test]
+    fn part_of_an_output_is_found_though_its_numbers_changed() {
+        let output = "trace (Parquet)\n  230 events over 5 ms\n           5.17   vanilla\n  work      1,000   2 (+3%)\n  longest      9         7\n";
+        let block = "  231 events over 6 ms\n           5.17   vanilla\n  longest   8   8\n";
+        let new = part(block, output).unwrap();
+        assert_eq!(new, "  230 events over 5 ms\n           5.17   vanilla\n  longest      9         7\n");
+        assert!(part("  shortest   1\n", output).is_err());
+        // Not in this order.
+        assert!(part("  longest  1\n  work   1\n", output).is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! `cargo xtask docs`: whether README and docs say what the commands print.
+//!
+//! `docs/checked.json` lists blocks of the documents and the command that each comes from:
+//!
+//! ```text
+//!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
+//!  {..., "part": true}                       the block has some of the lines, in their order
+//!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
+//!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
+//!  {..., "slow": true}                       only with --all: takes minutes
+//! ```
+//!
+//! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need the recordings are
+//! left out, loudly, where those are not.
+
+mod block;
+mod render;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use clap::Args;
+use serde::Deserialize;
+
+/// Whether README and docs say what the commands print.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Fail where a text differs from what its command prints (the default).
+    #[arg(long)]
+    check: bool,
+
+    /// Put what the commands print into the texts.
+    #[arg(long, conflicts_with = "check")]
+    write: bool,
+
+    /// Also the commands that take minutes.
+    #[arg(long)]
+    all: bool,
+
+    /// Only blocks of files whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    file: Option<String>,
+}
+
+/// A block of a document.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    file: String,
+    /// A text of a line before the block; the next block is meant.
+    after: String,
+    command: String,
+    #[serde(default)]
+    part: bool,
+    #[serde(default)]
+    rows: Vec<String>,
+    #[serde(default)]
+    numbers: bool,
+    #[serde(default)]
+    slow: bool,
+}
+
+/// What was found.
+#[derive(Default)]
+struct Tally {
+    right: usize,
+    different: usize,
+    /// Different, and not to be rewritten by this program.
+    by_hand: usize,
+    skipped: usize,
+}
+
+/// Runs the job.
+///
+/// # Errors
+///
+/// What could not be read, run or understood.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let root = root();
+    let entries: Vec<Entry> = serde_json::from_str(&read(&root.join("docs/checked.json"))?)
+        .map_err(|error| format!("docs/checked.json: {error}"))?;
+    let mut runner = Runner::new(&root)?;
+    let mut tally = Tally::default();
+    for entry in &entries {
+        if arguments.file.as_ref().is_some_and(|part| !entry.file.contains(part)) {
+            continue;
+        }
+        let name = format!("{}, after '{}'", entry.file, entry.after);
+        if entry.slow && !arguments.all {
+            println!("not run (slow, --all runs it): {name}: {}", entry.command);
+            tally.skipped += 1;
+            continue;
+        }
+        let Some(mut command) = runner.expand(&entry.command) else {
+            println!("SKIPPED, the recorded traces are not in ../shared/traces: {name}");
+            tally.skipped += 1;
+            continue;
+        };
+        if !arguments.write {
+            without_picture(&mut command);
+        }
+        let path = root.join(&entry.file);
+        let text = read(&path)?;
+        let output = runner.output(&command)?;
+        if entry.numbers {
+            let missing = block::numbers_missing(&text[table(entry, &text, &name)?], &output);
+            match &missing[..] {
+                [] => tally.right += 1,
+                missing => {
+                    println!("different: {name}: {} does not print {}", entry.command, missing.join(", "));
+                    tally.by_hand += 1;
+                }
+            }
+            continue;
+        }
+        let new = expected(entry, &text, &output).map_err(|error| format!("{name}: {error}"))?;
+        if new == text {
+            tally.right += 1;
+        } else if arguments.write {
+            fs::write(&path, &new).map_err(|error| format!("{}: {error}", path.display()))?;
+            println!("rewritten: {name}");
+            tally.different += 1;
+        } else {
+            println!("different: {name}: {}\n{}", entry.command, block::difference(&text, &new));
+            tally.different += 1;
+        }
+    }
+    let Tally { right, different, by_hand, skipped } = tally;
+    let became = if arguments.write { "rewritten" } else { "different" };
+    println!(
+        "docs: {right} blocks as printed, {different} {became}, {by_hand} to be changed by hand, {skipped} not run"
+    );
+    let failed = by_hand > 0 || different > 0 && !arguments.write;
+    if different > 0 && !arguments.write {
+        println!("cargo xtask docs --write puts the new text in");
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The document with the block as the command prints it.
+fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
+    if entry.rows.is_empty() {
+        let block = block::fenced(text, &entry.after)?;
+        let new = if entry.part { block::part(&text[block.clone()], output)? } else { block::whole(output) };
+        return Ok(block::replaced(text, block, &new));
+    }
+    let document = serde_json::from_str(output).map_err(|error| format!("the command prints no JSON: {error}"))?;
+    let block = block::table(text, &entry.after)?;
+    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows)?))
+}
+
+fn table(entry: &Entry, text: &str, name: &str) -> Result<std::ops::Range<usize>, String> {
+    block::table(text, &entry.after).map_err(|error| format!("{name}: {error}"))
+}
+
+/// A check leaves pictures alone.
+fn without_picture(words: &mut Vec<String>) {
+    if let Some(at) = words.iter().position(|word| word == "--picture") {
+        words.drain(at..(at + 2).min(words.len()));
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Runs commands, each once.
+struct Runner {
+    root: PathBuf,
+    freehold: PathBuf,
+    outputs: BTreeMap<Vec<String>, String>,
+}
+
+impl Runner {
+    /// Builds the command; nothing is built where it is up to date.
+    fn new(root: &Path) -> Result<Self, String> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let build = ["build", "--quiet", "--release", "-p", "freehold-lab"];
+        let built = Command::new(&cargo).current_dir(root).args(build).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return Err("the freehold command cannot be built".into());
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Ok(Self { root: root.to_owned(), freehold: target.join("release/freehold"), outputs: BTreeMap::new() })
+    }
+
+    /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None` without them.
+    fn expand(&self, command: &str) -> Option<Vec<String>> {
+        let traces = self.root.join("../shared/traces");
+        let mut words = Vec::new();
+        for word in command.split_whitespace() {
+            match word.strip_prefix("{traces").and_then(|rest| rest.strip_suffix('}')) {
+                Some("") => {
+                    let files = fs::read_dir(&traces).ok()?.flatten().map(|file| file.path());
+                    let mut files: Vec<PathBuf> =
+                        files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
+                    files.sort();
+                    words.extend(files.iter().map(|path| path.display().to_string()));
+                }
+                Some(name) => {
+                    let path = traces.join(format!("{}.parquet", name.trim_start_matches('/')));
+                    words.push(path.exists().then(|| path.display().to_string())?);
+                }
+                None => words.push(word.to_owned()),
+            }
+        }
+        Some(words)
+    }
+
+    fn output(&mut self, words: &[String]) -> Result<String, String> {
+        if let Some(output) = self.outputs.get(words) {
+            return Ok(output.clone());
+        }
+        let begun = Instant::now();
+        let (program, rest) = words.split_first().ok_or("an empty command")?;
+        let program = if program == "freehold" { self.freehold.clone() } else { PathBuf::from(program) };
+        let mut command = Command::new(&program);
+        command.current_dir(&self.root).args(rest).env("COLUMNS", "120").env("NO_COLOR", "1");
+        let done = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
+        if !done.status.success() {
+            let told = String::from_utf8_lossy(&done.stderr);
+            return Err(format!("'{}' ended with {}: {told}", words.join(" "), done.status));
+        }
+        let output = String::from_utf8(done.stdout).map_err(|error| error.to_string())?;
+        println!("{:5.1} s  {}", begun.elapsed().as_secs_f64(), shortened(words));
+        self.outputs.insert(words.to_vec(), output.clone());
+        Ok(output)
+    }
+}
+
+/// A command without the folders of its files.
+fn shortened(words: &[String]) -> String {
+    let short = |word: &String| word.rsplit_once('/').map_or_else(|| word.clone(), |(_, name)| name.to_owned());
+    words.iter().map(short).collect::<Vec<_>>().join(" ")
+}
