@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use freehold::{CpuId, Order, Pfn};
 
+use super::BASE;
 use super::both::{Both, Checked, Live, blame};
 use super::shape::range;
 use super::used::Used;
-use super::BASE;
 
 impl Both {
     pub fn give_one(&mut self, engine: usize, cpu: CpuId, pfn: Pfn, order: Order, owned: bool) -> Checked {
