@@ -145,7 +145,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let isolated = tag.has(ISOLATED);
             let migratetype = if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
             stats.blocks_by_type[migratetype] += 1;
-            let leased = self.leased_in(base);
+            let leased = self.leased_in(base).min(free);
             match tag.group() {
                 ZONE_GROUP => {
                     (stats.blocks_in_zone, stats.free_in_zone) =
