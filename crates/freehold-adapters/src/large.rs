@@ -31,7 +31,7 @@ use freehold_host::{Arena, Error, FrameRequest, Frames, Handle};
 /// The smallest request that is given frames, in bytes, unless said otherwise.
 pub const THRESHOLD: usize = FRAME_SIZE as usize;
 
-/// An allocator over an arena, which it refers to as [`Frames`](freehold_host::Frames) do: `&Arena`, `&'static Arena` or
+/// An allocator over an arena, which it refers to as [`Frames`] do: `&Arena`, `&'static Arena` or
 /// `Arc<Arena>`. See the [module's documentation](self).
 #[derive(Clone, Debug)]
 pub struct LargeBuffers<H: Handle = &'static Arena> {
