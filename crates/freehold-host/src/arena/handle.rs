@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Arena;
 
-/// How a [`Frames`] refers to its arena: by reference, or by a counted one.
+/// How a [`Frames`](crate::Frames) refers to its arena: by reference, or by a counted one.
 ///
 /// | | costs | for |
 /// |---|---|---|

@@ -142,7 +142,7 @@ impl Arena {
     }
 
     /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock, nor for
-    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`] (but for the last handle
+    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`](crate::Frames) (but for the last handle
     /// of an `Arc<Arena>`, which ends the arena).
     ///
     /// Frames that are free already, were never handed out or are not of this arena are refused, and so is a misaligned
@@ -150,7 +150,7 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// No [`Frames`] has these frames (but for those taken out by [`Frames::into_raw`]), and nobody uses them any more.
+    /// No [`Frames`](crate::Frames) has these frames (but for those taken out by [`into_raw`](crate::Frames::into_raw)), and nobody uses them any more.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub(crate) struct Counters {
     pub(crate) refused_writes: AtomicU64,
 }
 
-/// What a [`HostMmu`] has done.
+/// What a [`HostMmu`](super::HostMmu) has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct HostStats {
