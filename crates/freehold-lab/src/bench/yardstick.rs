@@ -63,7 +63,7 @@ pub(super) fn wait_until(mut done: impl FnMut() -> bool) {
     let mut turns = 0u32;
     while !done() {
         turns += 1;
-        if turns % (1 << 14) == 0 {
+        if turns.is_multiple_of(1 << 14) {
             std::thread::yield_now();
         }
         spin_loop();

@@ -160,5 +160,9 @@ fn place_name(cell: &Cell) -> [String; 3] {
 
 /// As people name memory.
 pub(super) fn memory(mib: u64) -> String {
-    if mib >= 1024 && mib % 1024 == 0 { format!("{} GiB", mib / 1024) } else { format!("{} MiB", thousands(mib)) }
+    if mib >= 1024 && mib.is_multiple_of(1024) {
+        format!("{} GiB", mib / 1024)
+    } else {
+        format!("{} MiB", thousands(mib))
+    }
 }

@@ -108,7 +108,7 @@ fn thin(map: &mut Value) -> bool {
     if moments <= 2 {
         return false;
     }
-    let stays = |moment: usize| moment == moments - 1 || (moment % 2 == 0 && moment != moments - 2);
+    let stays = |moment: usize| moment == moments - 1 || (moment.is_multiple_of(2) && moment != moments - 2);
     for name in PLANES {
         let (mut before, mut now) = (vec![0; cells], vec![0; cells]);
         let mut kept = Vec::new();

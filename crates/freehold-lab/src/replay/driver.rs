@@ -135,10 +135,10 @@ impl<'a> Driver<'a> {
                 Op::Split { slot, from, to } => {
                     let pfn = *self.slot(slot);
                     self.split = (pfn, to);
-                    if pfn != EMPTY {
-                        if let Err(error) = self.engine.split(Pfn::new(pfn), from, to) {
-                            self.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
-                        }
+                    if pfn != EMPTY
+                        && let Err(error) = self.engine.split(Pfn::new(pfn), from, to)
+                    {
+                        self.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
                     }
                 }
                 Op::Piece { slot, index } => {

@@ -155,7 +155,7 @@ fn turns(cpus: &Cpus, other: usize, rounds: u64, mut first: impl FnMut(), mut se
         while line.0.load(Ordering::Acquire) != wanted {
             std::hint::spin_loop();
             spins += 1;
-            if spins % (1 << 14) == 0 {
+            if spins.is_multiple_of(1 << 14) {
                 std::thread::yield_now();
             }
         }

@@ -62,7 +62,7 @@ fn time(ns: u64) -> String {
 pub fn memory(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) if bytes % (1 << shift) == 0 => format!("{} {unit}", bytes >> shift),
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => format!("{} {unit}", bytes >> shift),
         Some((shift, unit)) => {
             format!("{:.1} {unit}", bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20)))
         }

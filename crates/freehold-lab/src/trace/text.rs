@@ -236,10 +236,10 @@ pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compr
             // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.
             let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
             info.cpus = cpus.trim().parse().ok().or(info.cpus);
-            if let Some((kept, written)) = counts.split_once('/') {
-                if let (Ok(kept), Ok(written)) = (kept.trim().parse::<u64>(), written.trim().parse::<u64>()) {
-                    info.lost_events = Some(written.saturating_sub(kept));
-                }
+            if let Some((kept, written)) = counts.split_once('/')
+                && let (Ok(kept), Ok(written)) = (kept.trim().parse::<u64>(), written.trim().parse::<u64>())
+            {
+                info.lost_events = Some(written.saturating_sub(kept));
             }
         } else if let Some((key, value)) = comment.split_once(" : ") {
             // `perf script --header`.

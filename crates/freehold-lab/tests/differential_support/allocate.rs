@@ -33,7 +33,7 @@ impl Both {
     pub fn alloc(&mut self, cpu: CpuId, order: Order, migratetype: Migratetype, flags: AllocFlags) -> Checked {
         let request = Request::new(order, migratetype).flags(flags);
         // Half of the calls by the CPU's owner, which takes another path.
-        let ours = if (self.in_use + u64::from(cpu.get())) % 2 == 0 {
+        let ours = if (self.in_use + u64::from(cpu.get())).is_multiple_of(2) {
             self.ours.own(cpu).or_else(|error| blame(0, error))?.alloc(request)
         } else {
             self.ours.on(cpu).alloc(request)

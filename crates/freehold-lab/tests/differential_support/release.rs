@@ -47,7 +47,7 @@ impl Both {
         let from = from % frames;
         let len = 1 + (len - 1) % (frames - from);
         let part: Vec<Live> = self.live[at + from as usize..at + (from + len) as usize].to_vec();
-        let is_kept = |behind: u64| keep > 1 && behind % keep == 0;
+        let is_kept = |behind: u64| keep > 1 && behind.is_multiple_of(keep);
         let ranges = part[0].at.map(|pfn| range(pfn.get(), len));
         for behind in (0..len).filter(|&behind| is_kept(behind)) {
             let pfn = part[behind as usize].at[1];
@@ -97,7 +97,7 @@ impl Both {
                 self.used[engine].give(live.at[engine], 1);
             });
         }
-        if pick % 2 == 0 {
+        if pick.is_multiple_of(2) {
             lists.iter_mut().for_each(|list| list.reverse());
         }
         let mut number = 0;

@@ -67,7 +67,7 @@ impl State {
         }
         self.live.remove(&pfn);
         self.counters.frees += 1;
-        if lose.is_some_and(|every| self.counters.frees % every == 0) {
+        if lose.is_some_and(|every| self.counters.frees.is_multiple_of(every)) {
             self.lost.push(pfn);
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Engine for Toy {
         while at < used.len() {
             let order = (0..=10).rev().find(|order| {
                 let size = 1usize << order;
-                at % size == 0 && at + size <= used.len() && !used[at..at + size].contains(&true)
+                at.is_multiple_of(size) && at + size <= used.len() && !used[at..at + size].contains(&true)
             });
             match order {
                 Some(order) => {

@@ -159,7 +159,7 @@ fn pairs(arena: &Arena, frames: u64, n: u64) -> Result<(), freehold_host::Error>
     Ok(())
 }
 
-fn touched<'a>(mut frames: Frames<&'a Arena>) -> Frames<&'a Arena> {
+fn touched(mut frames: Frames<&Arena>) -> Frames<&Arena> {
     frames.iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = 1);
     frames
 }

@@ -286,10 +286,10 @@ impl Worker<'_, '_> {
 
     fn split(&mut self, id: u32, first: u32, from: Order, to: Order, place: u32) {
         let head = self.frame(id, place);
-        if head != FAILED {
-            if let Err(error) = self.field.engine.split(Pfn::new(head), from, to) {
-                self.done.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
-            }
+        if head != FAILED
+            && let Err(error) = self.field.engine.split(Pfn::new(head), from, to)
+        {
+            self.done.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
         }
         for piece in 0..1u32 << (from.get() - to.get()) {
             let pfn = if head == FAILED { FAILED } else { head + u64::from(piece) * to.frames() };

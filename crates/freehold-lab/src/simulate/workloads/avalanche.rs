@@ -128,7 +128,7 @@ impl Program for Bystander {
 
 /// The last CPU of each eight, or of what is left, stands by.
 pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
-    if (cpu + 1) % EVERY == 0 || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
+    if (cpu + 1).is_multiple_of(EVERY) || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
         Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })
     } else {
         let set = set(setting.cpus, setting.frames) as usize;

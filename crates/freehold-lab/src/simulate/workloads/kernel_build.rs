@@ -155,12 +155,12 @@ impl Program for KernelBuild {
             return Step::Done;
         }
         self.patience += 1;
-        if self.patience % 32 == 0 {
-            if let Some(message) = io.receive() {
-                self.patience -= 1;
-                self.exiting.extend(message);
-                return Step::Done;
-            }
+        if self.patience.is_multiple_of(32)
+            && let Some(message) = io.receive()
+        {
+            self.patience -= 1;
+            self.exiting.extend(message);
+            return Step::Done;
         }
         if self.process.len() >= self.wanted {
             self.exit();
