@@ -13,8 +13,13 @@ use freehold_host::freehold_vm::{Access, SpaceId, VmError, Vpn};
 const ID: SpaceId = SpaceId::new(0);
 const FRAMES: u64 = 512;
 
+/// A child has only the thread that forked: locks that another test's thread holds at that moment, the heap's among them,
+/// stay held in it for ever.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
+    let _one = ONE_AT_A_TIME.lock();
     let test = "a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent";
     for drops in [true, false] {
         let Some(vm) = machine_or_skip(test, FRAMES, 1, 1) else { return };
@@ -74,6 +79,7 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
 /// Process IDs tell nothing where there are PID namespaces: the parent is 1 in its own, the child 1 in the next.
 #[test]
 fn a_child_with_its_parents_process_id_leaves_the_parents_handler_alone() {
+    let _one = ONE_AT_A_TIME.lock();
     let test = "a_child_with_its_parents_process_id_leaves_the_parents_handler_alone";
     if machine_or_skip(test, FRAMES, 1, 1).is_none() {
         return;
