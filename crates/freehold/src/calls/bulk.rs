@@ -13,7 +13,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if request.order != Order::ZERO {
             return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
         }
-        let plain = request.is_plain_frame();
+        // A CPU that has gone offline since it was looked at leases nothing: one frame at a time says so.
+        let plain = request.is_plain_frame() && self.cpu.online.get();
         let mut done = 0;
         let mut failure = None;
         while done < out.len() {
@@ -195,4 +196,33 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
         run += 1;
     }
     (mask, run)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::{Config, CpuId, FrameRange, Migratetype, SingleCpu, ZoneConfig};
+    use std::boxed::Box;
+    use std::mem::MaybeUninit;
+    use std::vec;
+
+    /// Who looked whether it is online and only then got in.
+    #[test]
+    fn a_cpu_that_went_offline_gets_no_block_for_a_bulk_call() {
+        let memory = [FrameRange::new(Pfn::new(0), 1 << 16).unwrap()];
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config::new(2, &zones);
+        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let id = CpuId::new(1);
+        fh.cpu_offline(id).unwrap();
+        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        assert_eq!(inside.alloc_bulk(&request, &mut [Pfn::new(0); 128]), Err(AllocError::CpuOffline { cpu: id }));
+        assert_eq!(fh.zone_stats(0).unwrap().free, 1 << 16);
+        fh.validate().unwrap();
+    }
 }
