@@ -45,11 +45,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A run from another lease for runs, or of orders 6 to 8: from the block in use.
+    /// A run of order 1 to 5 from another lease for runs, or the next word of the block in use.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let found = if order < 6 { self.next_run(migratetype, order) } else { None };
-        let found = found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
+        let found = self
+            .next_run(migratetype, order)
+            .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(found)
     }
@@ -67,8 +68,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let found = match u32::from(order.get()) {
             _ if self.fh.cma_matters(self.cpu, flags) => None,
             0 => self.frame_nearby(kind),
-            BLOCK_ORDER => None,
-            order => self.run_nearby(kind, order),
+            order @ 1..6 => self.run_nearby(kind, order),
+            // The short way has looked at all there is nearby.
+            _ => None,
         };
         match found {
             Some(pfn) => {
@@ -169,10 +171,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let (order, types) = (u32::from(request.order.get()), self.types(self.cpu.home_zone.get() as usize, request));
         if order == BLOCK_ORDER {
-            let pfn = self.fh.block_in_hand(self.cpu, request.migratetype as usize)?;
-            // The caller counts.
-            self.cpu.counters.allocs[request.migratetype as usize][BLOCK_ORDER as usize].sub(1);
-            return Some(pfn);
+            return self.fh.kept_block(self.cpu, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
             0 => self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype)),

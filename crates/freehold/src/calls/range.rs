@@ -2,7 +2,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
-use crate::block::{FRAMES, NONE, WORDS, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::primitive::{Plain, SharedCount};
 use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
@@ -106,8 +106,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         tag: Tag,
     ) -> Result<(), FreeError> {
         let head = self.map.head(index);
-        let kept = inside.filter(|inside| inside.is_home(tag.zone()));
-        let kept = kept.and_then(|inside| inside.cpu.kept.iter().find(|kept| kept.get() == NONE));
+        let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
         let to = tag.with_state(WHOLE);
         let to = if kept.is_some() { to.with_group(IN_HAND) } else { to };
         if !head.tag.exchange(tag, to) {

@@ -31,11 +31,11 @@
 //!
 //! **A free into the word**: see [`free`](super::free).
 
-use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
-use crate::primitive::{Count, Plain};
+use crate::primitive::{AtomicU32, Count, Plain};
 use crate::{CpuId, Freehold, Pfn, Platform};
 
 impl CpuState<'_> {
@@ -83,6 +83,13 @@ impl CpuState<'_> {
         lease.set_mask(mask | frames);
         self.counters.local_frees.add(1);
         true
+    }
+
+    /// A place to keep a whole block of that tag, if it is one of the home zone.
+    #[inline(always)]
+    pub(crate) fn room_for_block(&self, tag: Tag) -> Option<&AtomicU32> {
+        let home = tag.zone() == self.home_zone.get() as usize;
+        if home { self.kept.iter().find(|kept| kept.get() == NONE) } else { None }
     }
 }
 
@@ -181,10 +188,17 @@ impl<P: Platform> Freehold<'_, P> {
     /// A whole block that this CPU keeps.
     #[inline(never)]
     pub(crate) fn block_in_hand(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        let pfn = self.kept_block(cpu, migratetype)?;
+        cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
+        Some(pfn)
+    }
+
+    /// The same, for who counts by itself.
+    #[inline(always)]
+    pub(crate) fn kept_block(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;
         let index = self.map.index(kept.get())?;
         kept.set(NONE);
-        cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
         let group = (cpu.home.get() >> 8) as u16;
         Some(Pfn::new(self.take_block(index, migratetype, group)))
     }
@@ -196,12 +210,11 @@ impl<P: Platform> Freehold<'_, P> {
         let head = self.map.head(index);
         let tag = head.tag.get();
         let aligned = pfn % FRAMES as u64 == 0;
-        let home = tag.zone() == cpu.home_zone.get() as usize;
-        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && home && cpu.online.get();
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && cpu.online.get();
         if !ordinary || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
-        let Some(kept) = cpu.kept.iter().find(|kept| kept.get() == NONE) else { return false };
+        let Some(kept) = cpu.room_for_block(tag) else { return false };
         // Lost only to somebody who frees it, or a part of it, at this moment.
         if !head.tag.exchange(tag, tag.with_state(WHOLE).with_group(IN_HAND)) {
             return false;

@@ -43,7 +43,11 @@ pub(crate) struct Lists {
 /// The list for a block of that type, with so many free frames and that class.
 pub(crate) fn list_for(migratetype: usize, frames: u32, class: u8) -> u16 {
     let bucket = (frames.clamp(1, FRAMES as u32) as usize - 1) / 64;
-    ((migratetype * CLASSES + usize::from(class)) * BUCKETS + bucket) as u16
+    list_of(migratetype, usize::from(class), bucket)
+}
+
+fn list_of(migratetype: usize, class: usize, bucket: usize) -> u16 {
+    ((migratetype * CLASSES + class) * BUCKETS + bucket) as u16
 }
 
 impl Lists {
@@ -136,7 +140,7 @@ impl Lists {
         }
         let class = classes.trailing_zeros() as usize;
         let bucket = self.filled[migratetype][class].get().trailing_zeros() as usize;
-        map.index(self.heads[(migratetype * CLASSES + class) * BUCKETS + bucket].get())
+        map.index(self.first(list_of(migratetype, class, bucket))?)
     }
 
     /// The emptiest one with such a run.
@@ -146,7 +150,7 @@ impl Lists {
             .zip(filled)
             .filter_map(|(class, buckets)| Some((class, buckets.get().checked_ilog2()? as usize)))
             .max_by_key(|&(_, bucket)| bucket)?;
-        map.index(self.heads[(migratetype * CLASSES + class) * BUCKETS + bucket].get())
+        map.index(self.first(list_of(migratetype, class, bucket))?)
     }
 
     /// The block that is at the head of its list goes to the end of it: the next CPU gets another one.

@@ -101,7 +101,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // Blocks that nobody has begun are spared, most of all where they are few and by requests that stay where they are.
         let few = zone.whole_blocks.get() * FEW < zone.blocks();
         let confined = want.migratetype != Migratetype::Movable as usize;
-        let (groups, least) = if few || confined { (u16::MAX, 1) } else { (NEIGHBOURS, PLENTY) };
+        let (groups, least) = if few || confined { (u16::MAX, 0) } else { (NEIGHBOURS, PLENTY) };
         let partial = self.adopt_partial(zone, ZONE_GROUP, mine, want);
         let partial = partial.or_else(|| self.adopt_of_others(zone, mine, want, groups, least));
         if let Some(index) = partial {
@@ -113,7 +113,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Some((index, RefillPhase::Claim));
             }
         }
-        self.adopt_of_others(zone, mine, want, u16::MAX, 1).map(|index| (index, RefillPhase::Fragment))
+        if least == 0 {
+            // All others have been looked at.
+            return None;
+        }
+        self.adopt_of_others(zone, mine, want, u16::MAX, 0).map(|index| (index, RefillPhase::Fragment))
     }
 
     /// A partly free block of one of the next `most` groups that has at least `least` free frames of that type: the
@@ -121,11 +125,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// are used up.
     fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want, most: u16, least: u64) -> Option<Index> {
         let groups = zone.groups.len() as u16;
-        (1..groups.min(most)).map(|step| (mine - 1 + step) % groups + 1).find_map(|from| {
-            let stock = zone.stock(from);
-            let enough = stock.free_of(want.migratetype) >= least || least == 1 && !stock.inbox.is_empty();
-            if enough { self.adopt_partial(zone, from, mine, want) } else { None }
-        })
+        (1..groups.min(most))
+            .map(|step| (mine - 1 + step) % groups + 1)
+            .filter(|&from| zone.stock(from).free_of(want.migratetype) >= least)
+            .find_map(|from| self.adopt_partial(zone, from, mine, want))
     }
 
     /// A partly free block of group `from` becomes one of group `mine`.
