@@ -186,41 +186,9 @@ fn a_frame_that_two_have_at_once_is_noticed() {
     assert!(errors.iter().any(|error| error.contains("while some of it was in use")), "{errors:?}");
 }
 
-/// Panics at its third allocation.
-struct Crashing(Toy, std::sync::atomic::AtomicU32);
-
-impl Engine for Crashing {
-    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        assert!(self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2, "third time unlucky");
-        self.0.alloc(cpu, request)
-    }
-    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.0.free(cpu, pfn, order)
-    }
-    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        self.0.free_batch(cpu, chunks)
-    }
-    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        self.0.split(pfn, from, to)
-    }
-    fn tick(&self, cpu: CpuId) {
-        self.0.tick(cpu);
-    }
-    fn drain_all(&self) {}
-    fn counters(&self) -> Counters {
-        self.0.counters()
-    }
-    fn memory(&self) -> Memory {
-        self.0.memory()
-    }
-    fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_thread_that_dies_leaves_nobody_waiting() {
-    let crashing = named("crashing", Crashing(Toy::new(16384), std::sync::atomic::AtomicU32::new(0)));
+    let crashing = named("crashing", Toy::crashing(16384, 2, "third time unlucky"));
     let replay = through(&[crashing, named("good", Toy::new(16384))], &crossing(500), 0.0);
     assert!(replay.engines[0].errors[0].contains("third time unlucky"), "{:?}", replay.engines[0].errors);
     assert!(replay.engines[1].whole, "{:?}", replay.engines[1].errors);

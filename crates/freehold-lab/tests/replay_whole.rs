@@ -70,54 +70,11 @@ fn a_lost_frame_is_noticed_and_blamed_on_its_engine_only() {
     assert!(!replay.is_whole());
 }
 
-/// Panics at the tenth tick.
-struct Crashing(Toy, std::sync::atomic::AtomicU32);
-
-impl Engine for Crashing {
-    fn alloc(
-        &self,
-        cpu: freehold::CpuId,
-        request: freehold_lab::engine::Request,
-    ) -> Result<freehold::Pfn, freehold::AllocError> {
-        // Relaxed: only one thread drives this engine.
-        assert!(self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 10, "on purpose");
-        self.0.alloc(cpu, request)
-    }
-    fn free(&self, cpu: freehold::CpuId, pfn: freehold::Pfn, size: freehold::Order) -> Result<(), freehold::FreeError> {
-        self.0.free(cpu, pfn, size)
-    }
-    fn free_batch(
-        &self,
-        cpu: freehold::CpuId,
-        chunks: &[(freehold::Pfn, freehold::Order)],
-    ) -> Result<(), freehold::FreeError> {
-        self.0.free_batch(cpu, chunks)
-    }
-    fn split(&self, pfn: freehold::Pfn, from: freehold::Order, to: freehold::Order) -> Result<(), freehold::FreeError> {
-        self.0.split(pfn, from, to)
-    }
-    fn tick(&self, cpu: freehold::CpuId) {
-        self.0.tick(cpu);
-    }
-    fn drain_all(&self) {
-        self.0.drain_all();
-    }
-    fn counters(&self) -> freehold_lab::engine::Counters {
-        self.0.counters()
-    }
-    fn memory(&self) -> freehold_lab::engine::Memory {
-        self.0.memory()
-    }
-    fn validate(&self) -> Result<(), String> {
-        self.0.validate()
-    }
-}
-
 #[test]
 fn an_engine_that_crashes_does_not_take_the_others_with_it() {
     let events: Vec<_> = (0..100_000).map(|i| if i % 2 == 0 { alloc(i, 0, 7, 0) } else { free(i, 1, 7, 0) }).collect();
-    let crashing = Crashing(Toy::new(16384), std::sync::atomic::AtomicU32::new(0));
-    let replay = through(&[named("crashing", crashing), named("good", Toy::new(16384))], &events);
+    let replay =
+        through(&[named("crashing", Toy::crashing(16384, 10, "on purpose")), named("good", Toy::new(16384))], &events);
     assert!(replay.engines[1].whole, "{:?}", replay.engines[1].errors);
     assert_eq!(replay.engines[1].allocs, 50_000);
     assert!(!replay.engines[0].whole);

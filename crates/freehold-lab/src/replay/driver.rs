@@ -10,6 +10,7 @@
 use freehold::{AllocError, CpuId, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::errors::Errors;
 use super::fill::{InUse, Layout};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
@@ -38,8 +39,7 @@ pub struct Driver<'a> {
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
     end: Option<AtEnd>,
-    errors: u64,
-    first_errors: Vec<String>,
+    errors: Errors<ERRORS_KEPT>,
 }
 
 /// The engine's state when the trace was over.
@@ -74,8 +74,7 @@ impl<'a> Driver<'a> {
             samples: Vec::new(),
             memory: None,
             end: None,
-            errors: 0,
-            first_errors: Vec::new(),
+            errors: Errors::default(),
         }
     }
 
@@ -88,7 +87,7 @@ impl<'a> Driver<'a> {
     pub fn fill(&mut self, layout: &Layout, cpus: u16) {
         match layout.apply(self.engine, cpus) {
             Ok(in_use) => self.in_use = Some(in_use),
-            Err(error) => self.error(error),
+            Err(error) => self.errors.add(error),
         }
     }
 
@@ -110,14 +109,14 @@ impl<'a> Driver<'a> {
                         Ok(pfn) => {
                             self.counted.allocs += 1;
                             if !pfn.is_aligned(order) {
-                                self.error(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                                self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
                             }
                             pfn.get()
                         }
                         Err(error) => {
                             self.counted.failed += 1;
                             if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
-                                self.error(format!("allocating {order} on CPU {cpu}: {error}"));
+                                self.errors.add(format!("allocating {order} on CPU {cpu}: {error}"));
                             }
                             EMPTY
                         }
@@ -138,7 +137,7 @@ impl<'a> Driver<'a> {
                     if pfn != EMPTY
                         && let Err(error) = self.engine.split(Pfn::new(pfn), from, to)
                     {
-                        self.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
+                        self.errors.add(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
                     }
                 }
                 Op::Piece { slot, index } => {
@@ -146,7 +145,7 @@ impl<'a> Driver<'a> {
                     *self.slot(slot) = if head == EMPTY { EMPTY } else { head + u64::from(index) * to.frames() };
                 }
                 // A member that no batch announced cannot come from the mapper.
-                Op::Member { slot, .. } => self.error(format!("slot {slot} is in no batch of frees")),
+                Op::Member { slot, .. } => self.errors.add(format!("slot {slot} is in no batch of frees")),
                 Op::Start => {
                     self.engine.start();
                     self.started = true;
@@ -183,17 +182,8 @@ impl<'a> Driver<'a> {
         self.engine.drain_all();
         let memory = self.engine.memory();
         let mut findings = whole::check(self.engine, &memory);
-        if (after.allocs, after.frees) != (made.allocs, made.frees) {
-            findings.push(format!(
-                "the engine counted {} allocations and {} frees, but {} and {} were made",
-                after.allocs, after.frees, made.allocs, made.frees
-            ));
-        }
-        if self.errors > 0 {
-            findings.push(format!("{} operations that must succeed failed, the first: {}", self.errors, {
-                self.first_errors.join("; ")
-            }));
-        }
+        findings.extend(whole::miscounted((after.allocs, after.frees), (made.allocs, made.frees)));
+        findings.extend(self.errors.finding());
         let AtEnd { counters, memory: end, holds, flow } = self.end.take().unwrap_or_else(|| self.at_end());
         let outcome = EngineOutcome::new(
             name,
@@ -238,7 +228,7 @@ impl<'a> Driver<'a> {
         }
         match self.engine.free(CpuId::new(cpu), Pfn::new(pfn), order) {
             Ok(()) => self.counted.frees += 1,
-            Err(error) => self.error(format!("freeing {order} at {} on CPU {cpu}: {error}", Pfn::new(pfn))),
+            Err(error) => self.errors.add(format!("freeing {order} at {} on CPU {cpu}: {error}", Pfn::new(pfn))),
         }
     }
 
@@ -260,7 +250,7 @@ impl<'a> Driver<'a> {
         }
         match self.engine.free_batch(CpuId::new(cpu), &chunks[..len]) {
             Ok(()) => self.counted.frees += len as u64,
-            Err(error) => self.error(format!("freeing a batch of {len} on CPU {cpu}: {error}")),
+            Err(error) => self.errors.add(format!("freeing a batch of {len} on CPU {cpu}: {error}")),
         }
     }
 
@@ -270,14 +260,6 @@ impl<'a> Driver<'a> {
             self.memory.iter_mut().for_each(|recorder| recorder.record(point, &blocks));
         }
         self.samples.push(Sample { point, memory: self.engine.memory(), counters: self.engine.counters() });
-    }
-
-    #[cold]
-    fn error(&mut self, error: String) {
-        self.errors += 1;
-        if self.first_errors.len() < ERRORS_KEPT {
-            self.first_errors.push(error);
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod against_kernel;
 mod broadcast;
 mod driver;
+mod errors;
 mod facts;
 pub mod fill;
 mod frames;
@@ -158,19 +159,7 @@ pub fn replay_from(
     options: ReplayOptions,
     progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
-    let samples = options.samples.max(1);
-    let mapper = MapperOptions {
-        max_order: Order::LINUX_MAX,
-        fold_cpus: Some(options.cpus),
-        schedule: Some(Schedule {
-            cpus: options.cpus,
-            first_ts_ns: survey.facts.first_ts_ns,
-            sample_every_ns: survey.facts.span_ns().div_ceil(u64::from(samples)).max(1),
-            samples,
-            tick_phase_ns: beginning.tick_phase_ns,
-        }),
-        injections: injections(survey, options.put_in),
-    };
+    let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
     let done = broadcast::broadcast(trace, engines, mapper, options, beginning.layout.as_ref(), progress)?;
     Ok(Replay {
         survey: survey.clone(),
@@ -182,6 +171,22 @@ pub fn replay_from(
         beginning,
         engines: done.outcomes,
     })
+}
+
+/// How a surveyed trace becomes operations, with so many samples over its time.
+fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions, samples: u32) -> MapperOptions {
+    MapperOptions {
+        max_order: Order::LINUX_MAX,
+        fold_cpus: Some(options.cpus),
+        schedule: Some(Schedule {
+            cpus: options.cpus,
+            first_ts_ns: survey.facts.first_ts_ns,
+            sample_every_ns: survey.facts.span_ns().div_ceil(u64::from(samples)).max(1),
+            samples,
+            tick_phase_ns: beginning.tick_phase_ns,
+        }),
+        injections: injections(survey, options.put_in),
+    }
 }
 
 /// Allocations that the trace does not show and that are to be put in.

@@ -27,6 +27,16 @@ pub(super) fn check(engine: &dyn Engine, memory: &Memory) -> Vec<String> {
     findings
 }
 
+/// Where an engine counted other allocations and frees than were made.
+pub(super) fn miscounted(counted: (u64, u64), made: (u64, u64)) -> Option<String> {
+    let ((allocs, frees), (made_allocs, made_frees)) = (counted, made);
+    (counted != made).then(|| {
+        format!(
+            "the engine counted {allocs} allocations and {frees} frees, but {made_allocs} and {made_frees} were made"
+        )
+    })
+}
+
 /// Free memory that is in smaller chunks than it could be.
 ///
 /// Memory is a whole number of largest chunks, so all of it can be in those, but for two things: blocks set aside

@@ -124,12 +124,7 @@ pub(super) fn rate(replay: &Replay, total: u64) -> f64 {
 #[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
     let mut table = new_table(style);
-    let mut header = vec![Cell::new("")];
-    header.extend(replay.engines.iter().map(|engine| {
-        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
-        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
-    }));
-    table.set_header(header);
+    table.set_header(engine_names(replay, style));
     let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
     for (group, metrics) in GROUPS {
         table.add_row([Cell::new(group.to_uppercase())]);
@@ -147,6 +142,16 @@ pub fn render(replay: &Replay, style: Style) -> String {
         names.set_constraint(ColumnConstraint::ContentWidth);
     }
     format!("{}\n{}\n", header_lines(replay), trim_lines(&table.to_string()))
+}
+
+/// The header: a column for each engine behind that of the rows' names.
+pub(super) fn engine_names(replay: &Replay, style: Style) -> Vec<Cell> {
+    let mut header = vec![Cell::new("")];
+    header.extend(replay.engines.iter().map(|engine| {
+        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
+        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
+    }));
+    header
 }
 
 /// A table without frames, as wide as the terminal at most.

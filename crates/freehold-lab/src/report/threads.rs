@@ -1,9 +1,9 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint};
 
 use super::number::{decimal, thousands};
-use super::table::{Style, header_lines, new_table, rate, trim_lines};
+use super::table::{Style, engine_names, header_lines, new_table, rate, trim_lines};
 use crate::replay::threads::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -49,12 +49,7 @@ const GROUPS: [(&str, &[Row]); 3] = [
 #[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
     let mut table = new_table(style);
-    let mut header = vec![Cell::new("")];
-    header.extend(replay.engines.iter().map(|engine| {
-        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
-        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
-    }));
-    table.set_header(header);
+    table.set_header(engine_names(replay, style));
     for (group, rows) in GROUPS {
         table.add_row([Cell::new(group)]);
         for (name, value) in rows {

@@ -24,11 +24,13 @@ pub enum Call {
     DrainAll,
 }
 
-/// First fit over a map of what is live. `lose` makes it forget a frame at every so many frees, to see that caught.
+/// First fit over a map of what is live. Two defects can be planted, to see them caught: `lose` makes it forget a frame at
+/// every so many frees, `crash` panic with these words after so many allocations.
 pub struct Toy {
     start: u64,
     frames: u64,
     lose: Option<u64>,
+    crash: Option<(u64, &'static str)>,
     state: Mutex<State>,
 }
 
@@ -42,11 +44,15 @@ struct State {
 
 impl Toy {
     pub fn new(frames: u64) -> Self {
-        Self { start: MachineConfig::START_PFN.get(), frames, lose: None, state: Mutex::default() }
+        Self { start: MachineConfig::START_PFN.get(), frames, lose: None, crash: None, state: Mutex::default() }
     }
 
     pub fn losing(frames: u64, every: u64) -> Self {
         Self { lose: Some(every), ..Self::new(frames) }
+    }
+
+    pub fn crashing(frames: u64, after: u64, last_words: &'static str) -> Self {
+        Self { crash: Some((after, last_words)), ..Self::new(frames) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -77,6 +83,9 @@ impl State {
 impl Engine for Toy {
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let mut state = self.state();
+        if let Some((after, last_words)) = self.crash {
+            assert!(state.counters.allocs < after, "{last_words}");
+        }
         let size = request.order.frames();
         let mut at = self.start;
         for (&head, &order) in &state.live {

@@ -12,6 +12,7 @@ use super::plan::{Plan, Step, Stream};
 use super::{LEAD, Met};
 use crate::engine::{Engine, Request};
 use crate::replay::EngineOutcome;
+use crate::replay::errors::Errors;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
 use crate::replay::whole;
@@ -105,19 +106,10 @@ struct Done {
     skipped: u64,
     order_waits: u64,
     lead_waits: u64,
-    errors: Vec<String>,
-    error_count: u64,
+    errors: Errors<ERRORS_KEPT>,
 }
 
 impl Done {
-    #[cold]
-    fn error(&mut self, error: String) {
-        self.error_count += 1;
-        if self.errors.len() < ERRORS_KEPT {
-            self.errors.push(error);
-        }
-    }
-
     fn add(&mut self, other: Self) {
         self.applied += other.applied;
         self.allocs += other.allocs;
@@ -126,8 +118,7 @@ impl Done {
         self.skipped += other.skipped;
         self.order_waits += other.order_waits;
         self.lead_waits += other.lead_waits;
-        self.error_count += other.error_count;
-        self.errors.extend(other.errors);
+        self.errors.join(other.errors);
     }
 }
 
@@ -194,7 +185,7 @@ impl Worker<'_, '_> {
             }
             Step::FreeBatch { members } => return 1 + self.free_batch(&steps[1..1 + usize::from(members)], place),
             // A member that no batch announced cannot come from the planner.
-            Step::Member { id, .. } => self.done.error(format!("chunk {id} is in no batch of frees")),
+            Step::Member { id, .. } => self.done.errors.add(format!("chunk {id} is in no batch of frees")),
             Step::Split { id, first, from, to } => self.split(id, first, from, to, place),
             Step::Tick => self.field.engine.tick(self.cpu),
         }
@@ -223,38 +214,42 @@ impl Worker<'_, '_> {
             Ok(pfn) => {
                 self.done.allocs += 1;
                 if !pfn.is_aligned(order) {
-                    self.done.error(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                    self.done.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
                 }
                 if !self.field.stamp(pfn.get(), order, 1) {
-                    self.done.error(format!("{order} at {pfn} was handed out while some of it was in use"));
+                    self.done.errors.add(format!("{order} at {pfn} was handed out while some of it was in use"));
                 }
                 pfn.get()
             }
             Err(error) => {
                 self.done.failed += 1;
                 if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
-                    self.done.error(format!("allocating {order} on CPU {}: {error}", self.cpu.get()));
+                    self.done.errors.add(format!("allocating {order} on CPU {}: {error}", self.cpu.get()));
                 }
                 FAILED
             }
         }
     }
 
-    /// Takes the stamps off before the engine can hand the frames to somebody else.
+    /// Takes the stamps off, before the engine can hand the frames to somebody else.
+    fn unstamp(&mut self, pfn: Pfn, order: Order) {
+        if !self.field.stamp(pfn.get(), order, 0) {
+            self.done.errors.add(format!("{order} at {pfn} was freed while some of it was not in use"));
+        }
+    }
+
     fn free(&mut self, pfn: u64, order: Order, interrupt: bool) {
         if pfn == FAILED {
             self.done.skipped += 1;
             return;
         }
         let (engine, at) = (self.field.engine, Pfn::new(pfn));
-        if !self.field.stamp(pfn, order, 0) {
-            self.done.error(format!("{order} at {at} was freed while some of it was not in use"));
-        }
+        self.unstamp(at, order);
         let freed =
             if interrupt { engine.free_interrupting(self.cpu, at, order) } else { engine.free(self.cpu, at, order) };
         match freed {
             Ok(()) => self.done.frees += 1,
-            Err(error) => self.done.error(format!("freeing {order} at {at} on CPU {}: {error}", self.cpu.get())),
+            Err(error) => self.done.errors.add(format!("freeing {order} at {at} on CPU {}: {error}", self.cpu.get())),
         }
     }
 
@@ -269,16 +264,16 @@ impl Worker<'_, '_> {
                 self.done.skipped += 1;
                 continue;
             }
-            if !self.field.stamp(pfn, order, 0) {
-                self.done.error(format!("{order} at {} was freed while some of it was not in use", Pfn::new(pfn)));
-            }
             chunks[len] = (Pfn::new(pfn), order);
+            self.unstamp(chunks[len].0, order);
             len += 1;
         }
         if len > 0 {
             match self.field.engine.free_batch(self.cpu, &chunks[..len]) {
                 Ok(()) => self.done.frees += len as u64,
-                Err(error) => self.done.error(format!("freeing a batch of {len} on CPU {}: {error}", self.cpu.get())),
+                Err(error) => {
+                    self.done.errors.add(format!("freeing a batch of {len} on CPU {}: {error}", self.cpu.get()))
+                }
             }
         }
         members.len()
@@ -289,7 +284,7 @@ impl Worker<'_, '_> {
         if head != FAILED
             && let Err(error) = self.field.engine.split(Pfn::new(head), from, to)
         {
-            self.done.error(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
+            self.done.errors.add(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
         }
         for piece in 0..1u32 << (from.get() - to.get()) {
             let pfn = if head == FAILED { FAILED } else { head + u64::from(piece) * to.frames() };
@@ -343,10 +338,7 @@ pub(super) fn carry_out(
     engine.drain_all();
     let memory = engine.memory();
     findings.extend(whole::check(engine, &memory));
-    if back.done.error_count > 0 {
-        let (count, first) = (back.done.error_count, back.done.errors.join("; "));
-        findings.push(format!("{count} operations that must succeed failed, the first: {first}"));
-    }
+    findings.extend(back.done.errors.finding());
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
     let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
     EngineOutcome { met: Some(met), ..outcome }
@@ -369,7 +361,7 @@ fn set_up(field: &Field<'_>, plan: &Plan, mut in_use: Option<&mut InUse>, findin
         };
         field.publish(id, pfn);
     }
-    findings.extend(worker.done.errors);
+    findings.extend(worker.done.errors.into_first());
 }
 
 /// What was asked for and what was done.
@@ -378,17 +370,12 @@ fn compare(plan: &Plan, done: &Done, counted: (u64, u64)) -> Vec<String> {
     if done.applied != plan.applied {
         findings.push(format!("{} of {} operations were applied", done.applied, plan.applied));
     }
-    let asked = (done.allocs + done.failed, done.frees + done.skipped + done.error_count);
+    let asked = (done.allocs + done.failed, done.frees + done.skipped + done.errors.count());
     if asked.0 != plan.allocs || asked.1 < plan.frees {
         let (allocs, frees) = (plan.allocs, plan.frees);
         findings.push(format!("{} of {allocs} allocations and {} of {frees} frees were made", asked.0, asked.1));
     }
-    if counted != (done.allocs, done.frees) {
-        findings.push(format!(
-            "the engine counted {} allocations and {} frees, but {} and {} were made",
-            counted.0, counted.1, done.allocs, done.frees
-        ));
-    }
+    findings.extend(whole::miscounted(counted, (done.allocs, done.frees)));
     findings
 }
 

@@ -32,11 +32,9 @@ use serde::Serialize;
 
 use self::plan::Plan;
 use super::fill::Layout;
-use super::mapper::MapperOptions;
 use super::source::{SourceError, Trace};
-use super::{Beginning, EngineOutcome, NamedEngine, Replay, ReplayOptions, Schedule, Survey, broadcast};
+use super::{Beginning, EngineOutcome, NamedEngine, Replay, ReplayOptions, Survey, broadcast};
 use crate::engine::Contention;
-use freehold::Order;
 
 /// Operations of the trace that one thread may be ahead of another.
 pub const LEAD: u32 = 4096;
@@ -86,18 +84,7 @@ pub fn replay_on_threads(
     options: ReplayOptions,
     interrupts: f64,
 ) -> Result<Replay, SourceError> {
-    let mapper = MapperOptions {
-        max_order: Order::LINUX_MAX,
-        fold_cpus: Some(options.cpus),
-        schedule: Some(Schedule {
-            cpus: options.cpus,
-            first_ts_ns: survey.facts.first_ts_ns,
-            sample_every_ns: survey.facts.span_ns().max(1),
-            samples: 1,
-            tick_phase_ns: beginning.tick_phase_ns,
-        }),
-        injections: super::injections(survey, options.put_in),
-    };
+    let mapper = super::mapper_options(&beginning, survey, options, 1);
     let plan = Plan::of(trace, mapper, options.cpus, interrupts)?;
     let outcomes = engines.iter().map(|engine| outcome(engine, &plan, beginning.layout.as_ref(), options.cpus));
     let outcomes = outcomes.collect();

@@ -1,0 +1,39 @@
+//! What went wrong while an engine was driven: how often, and the first few word for word.
+
+/// Keeps the first `KEPT` errors.
+#[derive(Debug, Default)]
+pub(super) struct Errors<const KEPT: usize> {
+    count: u64,
+    first: Vec<String>,
+}
+
+impl<const KEPT: usize> Errors<KEPT> {
+    #[cold]
+    pub(super) fn add(&mut self, error: String) {
+        self.count += 1;
+        if self.first.len() < KEPT {
+            self.first.push(error);
+        }
+    }
+
+    /// Those of another thread too, with as many of its own kept.
+    pub(super) fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.first.extend(other.first);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Those that were kept.
+    pub(super) fn into_first(self) -> Vec<String> {
+        self.first
+    }
+
+    /// All of them in a sentence, if there are any.
+    pub(super) fn finding(&self) -> Option<String> {
+        let first = self.first.join("; ");
+        (self.count > 0).then(|| format!("{} operations that must succeed failed, the first: {first}", self.count))
+    }
+}
