@@ -97,6 +97,19 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Re
     Ok(())
 }
 
+/// Writes a result to where the caller wants it, if it does.
+///
+/// # Safety
+///
+/// Null, or valid for a write.
+#[inline(always)]
+pub(crate) unsafe fn put_if_wanted<T>(pointer: *mut T, value: T) {
+    if !pointer.is_null() {
+        // SAFETY: not null, and the rest is the caller's promise.
+        unsafe { pointer.write(value) };
+    }
+}
+
 /// Refuses a null pointer before anything is done whose result could then not be told.
 #[inline(always)]
 pub(crate) fn wanted<T>(pointer: *const T, name: &'static str) -> Result<(), Failure> {

@@ -15,6 +15,12 @@ pub struct FrameRange {
     pub end: u64,
 }
 
+impl From<EngineRange> for FrameRange {
+    fn from(range: EngineRange) -> Self {
+        Self { start: range.start.get(), end: range.end.get() }
+    }
+}
+
 /// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both must look the same.
 const _: () = {
     assert!(size_of::<FrameRange>() == size_of::<EngineRange>());

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use freehold::Pfn;
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, shared, wanted};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
 use crate::error::{Error, answer};
 use crate::request::Request;
 use crate::status::Status;
@@ -149,7 +149,8 @@ pub unsafe extern "C" fn freehold_free_range_with(
             let kept_frames = shared(allocator, "allocator")?
                 .engine
                 .free_range_with(frames(start, end), is_last(last_reference, user)?)?;
-            if kept.is_null() { Ok(()) } else { put(kept, "kept", kept_frames) }
+            put_if_wanted(kept, kept_frames);
+            Ok(())
         })
     }
 }

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use freehold::{CpuId, Pfn};
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, shared, wanted};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
 use crate::error::{Error, answer};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
@@ -162,7 +162,8 @@ pub unsafe extern "C" fn freehold_on_free_range_with(
                 .engine
                 .on(CpuId::new(cpu))
                 .free_range_with(frames(start, end), is_last(last_reference, user)?)?;
-            if kept.is_null() { Ok(()) } else { put(kept, "kept", kept_frames) }
+            put_if_wanted(kept, kept_frames);
+            Ok(())
         })
     }
 }

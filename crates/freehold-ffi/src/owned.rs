@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use freehold::{CpuId, Owned, Pfn};
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, shared, wanted};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
 use crate::error::{Error, Failure, answer};
 use crate::here::{LastReference, is_last};
 use crate::platform::Host;
@@ -283,7 +283,8 @@ pub unsafe extern "C" fn freehold_owned_free_range_with(
     unsafe {
         answer(error, || {
             let kept_frames = owned(cpu)?.free_range_with(frames(start, end), is_last(last_reference, user)?)?;
-            if kept.is_null() { Ok(()) } else { put(kept, "kept", kept_frames) }
+            put_if_wanted(kept, kept_frames);
+            Ok(())
         })
     }
 }

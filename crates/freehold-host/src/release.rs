@@ -85,6 +85,14 @@ impl Drop for Passing {
     }
 }
 
+/// Adds the next range of rising ones to runs of neighbours.
+pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
+    match runs.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => runs.push(range),
+    }
+}
+
 /// State and counters of all passes of an arena.
 pub(crate) struct Release {
     /// One pass at a time.
@@ -304,12 +312,7 @@ impl Pass<'_> {
         tests::taken();
         self.taken.sort_unstable_by_key(|range| range.start);
         let mut runs: Vec<FrameRange> = Vec::new();
-        for &range in &self.taken {
-            match runs.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => runs.push(range),
-            }
-        }
+        self.taken.iter().for_each(|&range| join(&mut runs, range));
         let Inner { notes, memory, release, .. } = self.inner;
         let first = memory.first().get();
         let (taken, released, mut done) = (&self.taken, &mut self.released, 0);

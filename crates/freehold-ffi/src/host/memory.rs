@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use freehold::Pfn;
 use freehold_host::{Backing, OnFork, Released as HostReleased};
 
-use crate::arguments::{frames, put};
+use crate::arguments::{frames, put, put_if_wanted};
 use crate::config::FrameRange;
 use crate::error::{Error, FREEHOLD_NO_PFN, answer};
 use crate::host::arena::{Arena, live};
@@ -79,10 +79,7 @@ pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange {
     // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| {
-        let range = arena.range();
-        FrameRange { start: range.start.get(), end: range.end.get() }
-    })
+    unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| arena.range().into())
 }
 
 /// The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
@@ -221,7 +218,8 @@ pub unsafe extern "C" fn freehold_arena_trim(
     unsafe {
         answer(error, || {
             let done = live(arena)?.trim()?;
-            if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
+            put_if_wanted(released, done.into());
+            Ok(())
         })
     }
 }
@@ -246,7 +244,8 @@ pub unsafe extern "C" fn freehold_arena_pass(
     unsafe {
         answer(error, || {
             let done = live(arena)?.pass()?;
-            if released.is_null() { Ok(()) } else { put(released, "released", done.into()) }
+            put_if_wanted(released, done.into());
+            Ok(())
         })
     }
 }

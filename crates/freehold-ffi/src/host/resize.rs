@@ -1,6 +1,6 @@
 //! Arenas that grow and shrink.
 
-use crate::arguments::put;
+use crate::arguments::put_if_wanted;
 use crate::config::FrameRange;
 use crate::error::{Error, answer};
 use crate::host::arena::{Arena, live};
@@ -29,8 +29,8 @@ pub unsafe extern "C" fn freehold_arena_grow(
     unsafe {
         answer(error, || {
             let range = live(arena)?.grow(bytes)?;
-            let range = FrameRange { start: range.start.get(), end: range.end.get() };
-            if added.is_null() { Ok(()) } else { put(added, "added", range) }
+            put_if_wanted(added, range.into());
+            Ok(())
         })
     }
 }
@@ -58,8 +58,8 @@ pub unsafe extern "C" fn freehold_arena_shrink(
     unsafe {
         answer(error, || {
             let range = live(arena)?.shrink(bytes)?;
-            let range = FrameRange { start: range.start.get(), end: range.end.get() };
-            if removed.is_null() { Ok(()) } else { put(removed, "removed", range) }
+            put_if_wanted(removed, range.into());
+            Ok(())
         })
     }
 }

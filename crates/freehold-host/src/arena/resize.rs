@@ -20,7 +20,7 @@ use freehold::{FRAME_SIZE, FrameRange, HotplugError, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
 use crate::Error;
-use crate::release::Passing;
+use crate::release::{self, Passing};
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 /// Frames that the allocator is told of at a time: 1 TiB, 64 KiB of bits.
@@ -205,11 +205,7 @@ impl Arena {
         let mut runs: Vec<FrameRange> = Vec::new();
         for block in blocks.filter(|&block| notes.is_resident(block)) {
             let start = Pfn::new((first + block) * PAGEBLOCK_FRAMES);
-            let end = Pfn::new(start.get() + PAGEBLOCK_FRAMES);
-            match runs.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => runs.push(FrameRange { start, end }),
-            }
+            release::join(&mut runs, FrameRange { start, end: Pfn::new(start.get() + PAGEBLOCK_FRAMES) });
         }
         let mut calls = 0;
         // SAFETY: these frames have been taken out of the allocator, which found all of them free.
