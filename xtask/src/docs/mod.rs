@@ -84,49 +84,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         .map_err(|error| format!("docs/checked.json: {error}"))?;
     let mut runner = Runner::new(&root)?;
     let mut tally = Tally::default();
-    for entry in &entries {
-        if arguments.file.as_ref().is_some_and(|part| !entry.file.contains(part)) {
-            continue;
-        }
-        let name = format!("{}, after '{}'", entry.file, entry.after);
-        if entry.slow && !arguments.all {
-            println!("not run (slow, --all runs it): {name}: {}", entry.command);
-            tally.skipped += 1;
-            continue;
-        }
-        let Some(mut command) = runner.expand(&entry.command) else {
-            println!("SKIPPED, the recorded traces are not in ../shared/traces: {name}");
-            tally.skipped += 1;
-            continue;
-        };
-        if !arguments.write {
-            without_picture(&mut command);
-        }
-        let path = root.join(&entry.file);
-        let text = read(&path)?;
-        let output = runner.output(&command)?;
-        if entry.numbers {
-            let missing = block::numbers_missing(&text[table(entry, &text, &name)?], &output);
-            match &missing[..] {
-                [] => tally.right += 1,
-                missing => {
-                    println!("different: {name}: {} does not print {}", entry.command, missing.join(", "));
-                    tally.by_hand += 1;
-                }
-            }
-            continue;
-        }
-        let new = expected(entry, &text, &output).map_err(|error| format!("{name}: {error}"))?;
-        if new == text {
-            tally.right += 1;
-        } else if arguments.write {
-            fs::write(&path, &new).map_err(|error| format!("{}: {error}", path.display()))?;
-            println!("rewritten: {name}");
-            tally.different += 1;
-        } else {
-            println!("different: {name}: {}\n{}", entry.command, block::difference(&text, &new));
-            tally.different += 1;
-        }
+    let wanted = |entry: &&Entry| arguments.file.as_ref().is_none_or(|part| entry.file.contains(part));
+    for entry in entries.iter().filter(wanted) {
+        one(entry, arguments, &root, &mut runner, &mut tally)?;
     }
     let Tally { right, different, by_hand, skipped } = tally;
     let became = if arguments.write { "rewritten" } else { "different" };
@@ -138,6 +98,56 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         println!("cargo xtask docs --write puts the new text in");
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Checks, or rewrites, one block.
+fn one(
+    entry: &Entry,
+    arguments: &Arguments,
+    root: &Path,
+    runner: &mut Runner,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let name = format!("{}, after '{}'", entry.file, entry.after);
+    if entry.slow && !arguments.all {
+        println!("not run (slow, --all runs it): {name}: {}", entry.command);
+        tally.skipped += 1;
+        return Ok(());
+    }
+    let Some(mut command) = runner.expand(&entry.command) else {
+        println!("SKIPPED, the recorded traces are not in ../shared/traces: {name}");
+        tally.skipped += 1;
+        return Ok(());
+    };
+    if !arguments.write {
+        without_picture(&mut command);
+    }
+    let path = root.join(&entry.file);
+    let text = read(&path)?;
+    let output = runner.output(&command)?;
+    if entry.numbers {
+        let missing = block::numbers_missing(&text[table(entry, &text, &name)?], &output);
+        if missing.is_empty() {
+            tally.right += 1;
+        } else {
+            println!("different: {name}: {} does not print {}", entry.command, missing.join(", "));
+            tally.by_hand += 1;
+        }
+        return Ok(());
+    }
+    let new = expected(entry, &text, &output).map_err(|error| format!("{name}: {error}"))?;
+    if new == text {
+        tally.right += 1;
+        return Ok(());
+    }
+    tally.different += 1;
+    if arguments.write {
+        fs::write(&path, &new).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("rewritten: {name}");
+    } else {
+        println!("different: {name}: {}\n{}", entry.command, block::difference(&text, &new));
+    }
+    Ok(())
 }
 
 /// The document with the block as the command prints it.
