@@ -312,8 +312,10 @@ fn list_names_everything() {
         metrics.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
         assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
     }
-    // Three more are those of virtual memory.
-    assert_eq!(text.matches("  Source: ").count(), METRICS.len() + 3);
+    // Those that have a module of their own: virtual memory's three and the arena's.
+    let others = ["vmalloc", "lazyfree", "give-back", "arena"];
+    others.iter().for_each(|other| assert!(text.contains(&other.to_uppercase()), "{other}"));
+    assert_eq!(text.matches("  Source: ").count(), METRICS.len() + others.len());
     let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
     let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     assert_eq!(list[0]["name"], "pair");
