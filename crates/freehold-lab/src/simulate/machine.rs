@@ -269,17 +269,13 @@ impl<'a> Machine<'a> {
         if self.family != Family::Freehold || done.changes == 0 {
             return from + work;
         }
-        let mut at = match group {
+        let at = match group {
             Some(group) => self.group_work(cpu, from, work, group.index()),
             // The whole block is in the CPU's hand.
             None => from + work,
         };
-        // The inbox's line, and of each block the line that others freed into.
-        at += self.costs.transfer;
-        for _ in 0..done.changes {
-            at = self.fetch(Which::Inboxes, u64::from(cpu), cpu, at, self.costs.line);
-        }
-        at
+        // The line of what others have announced.
+        at + self.costs.transfer
     }
 
     /// A look for the next block, under the lock of the group that has it; when it is over.
