@@ -87,3 +87,29 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
     assert_eq!(frames.len() as u64, 64 * MIB);
     fh.validate().unwrap();
 }
+
+/// A run that was freed lately is taken again without a look for a block, but not out of a larger one.
+#[test]
+fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
+    for order in 1..=5u8 {
+        let (fh, len) = (grouped(1, 64, 1), 1 << order);
+        fill(&fh);
+        let free = |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
+        let alloc = || fh.on(cpu(0)).alloc(movable(order)).unwrap().get();
+        let refills = || fh.cpu_stats(cpu(0)).unwrap().refills;
+        // In words of their own, so that none is leased for a second free in a row.
+        let alone = [512 * 5, 512 * 7 + 64, 512 * 9 + 128];
+        alone.iter().for_each(|&start| free(start));
+        let before = refills();
+        for start in alone.iter().rev() {
+            assert_eq!(alloc(), *start, "order {order}");
+        }
+        assert_eq!(refills(), before, "order {order}: the group was asked");
+        // Now one with its buddy, the buddy freed by others in between, and one that fits.
+        free(512 * 5);
+        free(512 * 8);
+        fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 8 + len), len).unwrap()).unwrap();
+        assert_eq!(alloc(), 512 * 5, "order {order}: half of a larger run is broken first");
+        fh.validate().unwrap();
+    }
+}

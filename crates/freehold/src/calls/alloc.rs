@@ -45,11 +45,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A run of order 1 to 5 from another lease for runs, or the next word of the block in use.
+    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in use.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = self
             .next_run(migratetype, order)
+            .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(found)
@@ -175,7 +176,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
             0 => self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype)),
-            1..6 => self.next_run(migratetype, order),
+            1..6 => self.next_run(migratetype, order).or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
             _ => None,
         })
     }
@@ -332,13 +333,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
             let word = line.word(w);
+            // Full words first, since most of a new block's are: no word is a worse choice.
+            if word == 0 || word == !0 && best.is_some() {
+                continue;
+            }
             if bits::runs(word, want.order) == 0 || head.is_leased(w) {
                 continue;
             }
             // Only whether it is smaller than the best so far matters.
             let largest = match best {
-                Some((least, _)) if word == !0 || bits::runs(word, least) != 0 => continue,
-                _ if word == !0 => 6,
+                Some((least, _)) if bits::runs(word, least) != 0 => continue,
                 _ => bits::largest_run(word).unwrap_or(0),
             };
             best = Some((largest, w));

@@ -146,7 +146,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let all = inside.is_some_and(|inside| match run {
                 1 => self.frame_to_word(inside.cpu, frames[at].get()),
-                64 if mask == !0 => self.words_to_block(inside.cpu, key * 64, 1, 64),
+                64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,
             });
             if all {

@@ -150,7 +150,8 @@ macro_rules! calls {
             }
             let done = match order.get() {
                 0 => self.fh.frame_to_word(state, pfn.get()),
-                order @ 6..9 => self.fh.words_to_block(state, pfn.get(), 1 << (order - 6), 1),
+                order @ 1..6 if aligned => self.fh.run_to_word(state, pfn.get(), u32::from(order), frames),
+                order @ 6..9 => self.fh.run_of_words_to_block(state, pfn.get(), u32::from(order)),
                 9 => self.fh.block_to_hand(state, pfn.get()),
                 _ => false,
             };

@@ -3,7 +3,7 @@
 //! | | alloc | free |
 //! |---|---|---|
 //! | order 0 | the current lease's hand; a frame freed lately | the hand, if the word is leased; else the word |
-//! | 1 to 5 | the hand of the current lease for runs | the hand |
+//! | 1 to 5 | the hand of a lease for runs; a run freed lately | the hand, if the word is leased; else the word |
 //! | 6 to 8 | whole words of the block in use | the words |
 //! | 9 | a block in hand | the hand |
 //!
@@ -32,6 +32,7 @@
 //! **A free into the word**: see [`free`](super::free).
 
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
+use crate::block::words::Line;
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
@@ -108,12 +109,33 @@ impl<P: Platform> Freehold<'_, P> {
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
     pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        while let Some((raw, offset)) = cpu.hints.pop() {
+        self.hinted(cpu, migratetype, 0, |line, w, offset| line.take_frame(w, 1 << (offset % 64)))
+    }
+
+    /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one: it fits exactly.
+    #[inline(never)]
+    pub(crate) fn hinted_run(&self, cpu: &CpuState<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
+        self.hinted(cpu, migratetype, order, |line, w, offset| {
+            let run = bits::mask(offset % 64, 1 << order);
+            let buddy = bits::mask(offset % 64 ^ 1 << order, 1 << order);
+            line.word(w) & buddy != buddy && line.take_bits(w, run)
+        })
+    }
+
+    #[inline(always)]
+    fn hinted(
+        &self,
+        cpu: &CpuState<'_>,
+        migratetype: usize,
+        order: u32,
+        take: impl Fn(&Line, usize, u32) -> bool,
+    ) -> Option<Pfn> {
+        while let Some((raw, offset)) = cpu.hints.pop(order) {
             let index = self.map.index(raw)?;
-            let (w, frame) = (offset as usize / 64, 1 << (offset % 64));
+            let w = offset as usize / 64;
             let head = self.map.head(index);
             let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
-            if fits && self.map.line(index).take_frame(w, frame) {
+            if fits && take(self.map.line(index), w, offset) {
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
@@ -123,8 +145,19 @@ impl<P: Platform> Freehold<'_, P> {
     /// A single frame straight into its word.
     #[inline(never)]
     pub(crate) fn frame_to_word(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+        self.to_word(cpu, pfn, 0, 1 << (pfn % 64))
+    }
+
+    /// An aligned run of order 1 to 5 straight into its word; `frames` are its bits.
+    #[inline(never)]
+    pub(crate) fn run_to_word(&self, cpu: &CpuState<'_>, pfn: u64, order: u32, frames: u64) -> bool {
+        self.to_word(cpu, pfn, order, frames)
+    }
+
+    #[inline(always)]
+    fn to_word(&self, cpu: &CpuState<'_>, pfn: u64, order: u32, frames: u64) -> bool {
         let Some(index) = self.map.locate(pfn) else { return false };
-        let (key, frame) = (pfn / 64, 1u64 << (pfn % 64));
+        let key = pfn / 64;
         let w = key as usize % WORDS;
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
@@ -133,11 +166,11 @@ impl<P: Platform> Freehold<'_, P> {
         if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }
-        let Ok(now) = line.put(w, frame) else { return false };
-        self.told(index, now, frame);
+        let Ok(now) = line.put(w, frames) else { return false };
+        self.told(index, now, frames);
         cpu.last_key.set(key);
         if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(index.get(), (pfn % FRAMES as u64) as u32);
+            cpu.hints.push(order, index.get(), (pfn % FRAMES as u64) as u32);
         }
         self.count_frees(cpu, tag, 1);
         true
@@ -153,14 +186,29 @@ impl<P: Platform> Freehold<'_, P> {
         if !self.zones[zone].roomy.get() || tag.holder() != cpu.home.get() || !tag.is_plain_split_of(migratetype) {
             return None;
         }
-        let offset = self.claim_words(index, 1 << (order - 6))?;
+        let offset = match order {
+            6 => self.claim_words::<1>(index),
+            7 => self.claim_words::<2>(index),
+            _ => self.claim_words::<4>(index),
+        }?;
         cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(self.map.base(index) + offset as u64))
     }
 
-    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    /// Frees an aligned chunk of order 6 to 8.
     #[inline(never)]
-    pub(crate) fn words_to_block(&self, cpu: &CpuState<'_>, pfn: u64, words: usize, frees: u64) -> bool {
+    pub(crate) fn run_of_words_to_block(&self, cpu: &CpuState<'_>, pfn: u64, order: u32) -> bool {
+        match order {
+            6 => self.words_to_block::<1>(cpu, pfn, 1),
+            7 => self.words_to_block::<2>(cpu, pfn, 1),
+            _ => self.words_to_block::<4>(cpu, pfn, 1),
+        }
+    }
+
+    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    #[inline(always)]
+    pub(crate) fn words_to_block<const WORDS_OF_IT: usize>(&self, cpu: &CpuState<'_>, pfn: u64, frees: u64) -> bool {
+        let words = WORDS_OF_IT;
         let Some(index) = self.map.locate(pfn) else { return false };
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();

@@ -19,8 +19,12 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
     pub(crate) fn claim(&self, index: Index, order: u32) -> Option<usize> {
-        if order >= 6 {
-            return self.claim_words(index, 1 << (order - 6));
+        match order {
+            ..6 => {}
+            6 => return self.claim_words::<1>(index),
+            7 => return self.claim_words::<2>(index),
+            8 => return self.claim_words::<4>(index),
+            _ => return self.claim_words::<WORDS>(index),
         }
         // Somebody else may be faster, but each time that is one chance less.
         for _ in 0..WORDS {
@@ -32,18 +36,16 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// The same for whole words: 1, 2, 4 or 8 of them.
-    #[inline]
-    pub(crate) fn claim_words(&self, index: Index, len: usize) -> Option<usize> {
+    /// The same for `LEN` whole words: 1, 2, 4 or 8 of them.
+    #[inline(always)]
+    pub(crate) fn claim_words<const LEN: usize>(&self, index: Index) -> Option<usize> {
         let (head, line) = (self.map.head(index), self.map.line(index));
-        let mut first = 0;
-        while first < WORDS {
-            let free = (first..first + len).all(|w| line.word(w) == !0 && !head.is_leased(w));
-            if free {
-                let Some(lost) = (first..first + len).find(|&w| !line.take_whole(w)) else { return Some(first * 64) };
+        for first in (0..WORDS).step_by(LEN) {
+            let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
+            if all == !0 && !(first..first + LEN).any(|w| head.is_leased(w)) {
+                let Some(lost) = (first..first + LEN).find(|&w| !line.take_whole(w)) else { return Some(first * 64) };
                 (first..lost).for_each(|w| self.put_back(index, w, !0));
             }
-            first += len;
         }
         None
     }
