@@ -442,7 +442,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {
         let head = self.map.head(index);
         debug_assert_eq!(head.tag.get().state(), WHOLE);

@@ -145,9 +145,9 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             // Somebody has leased a word meanwhile, or is about to.
             class = CLASS_WHOLE - 1;
         }
+        let count = count_of(&words);
+        map.links(index).count.set(count as u16);
         if class != CLASS_NONE {
-            let count = count_of(&words);
-            map.links(index).count.set(count as u16);
             self.stock().note(tag.migratetype(), u64::from(count));
             self.stock().lists.link(map, index, list_for(tag.migratetype(), count, class));
             self.step(1);
