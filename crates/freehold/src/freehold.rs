@@ -249,6 +249,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.keep.set((a_group / 64).clamp(1, 8) as u32);
             // A CPU has up to six blocks in use: for single frames and for runs, of three types.
             zone.spread.set(zone.blocks() / online >= 128);
+            // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks after long aging; with an
+            // eighth mixed orders take 5 % more instructions. Where there are few blocks, each one counts.
+            zone.nearly_full.set(if zone.blocks() < 64 { 0 } else { FRAMES as u16 / 4 });
         }
     }
 

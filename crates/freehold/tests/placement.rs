@@ -92,7 +92,7 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
 #[test]
 fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     for order in 1..=5u8 {
-        let (fh, len) = (grouped(1, 64, 1), 1 << order);
+        let (fh, len) = (grouped(1, 256, 1), 1 << order);
         fill(&fh);
         let free = |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
         let alloc = || fh.on(cpu(0)).alloc(movable(order)).unwrap().get();
@@ -110,6 +110,13 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
         free(512 * 8);
         fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 8 + len), len).unwrap()).unwrap();
         assert_eq!(alloc(), 512 * 5, "order {order}: half of a larger run is broken first");
+        // Nor out of a block that may become whole soon, while there is a fuller one.
+        fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 11), 384).unwrap()).unwrap();
+        fh.on(cpu(0)).flush().unwrap();
+        fh.on(cpu(0)).tick().unwrap();
+        fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 13), len).unwrap()).unwrap();
+        free(512 * 11 + 448);
+        assert_eq!(alloc(), 512 * 13, "order {order}: a block that is nearly free is filled again");
         fh.validate().unwrap();
     }
 }

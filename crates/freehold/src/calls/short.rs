@@ -39,11 +39,6 @@ use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
 use crate::{CpuId, Freehold, Pfn, Platform};
 
-/// A block with at most so many free frames, when it was listed last, is one to take more runs from. (Runs of any block: after
-/// long aging 1 % less of free memory is in whole blocks; only of blocks with half as many: mixed orders take 5 % more
-/// instructions.)
-const NEARLY_FULL: u16 = FRAMES as u16 / 4;
-
 impl CpuState<'_> {
     /// A single frame of that type from the current lease. The hottest code there is: see the table above.
     #[inline(always)]
@@ -121,13 +116,14 @@ impl<P: Platform> Freehold<'_, P> {
     /// nearly free may become whole: a run of it is better left alone, unless most of the zone is whole.
     #[inline(never)]
     pub(crate) fn hinted_run(&self, cpu: &CpuState<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
-        let roomy = self.zones[cpu.home_zone.get() as usize].roomy.get();
+        let zone = &self.zones[cpu.home_zone.get() as usize];
+        let most = if zone.roomy.get() { u16::MAX } else { zone.nearly_full.get() };
         self.hinted(cpu, migratetype, order, |index, w, offset| {
             let line = self.map.line(index);
             let run = bits::mask(offset % 64, 1 << order);
             let buddy = bits::mask(offset % 64 ^ 1 << order, 1 << order);
             let fits = line.word(w) & buddy != buddy;
-            fits && (roomy || self.map.links(index).count.get() <= NEARLY_FULL) && line.take_bits(w, run)
+            fits && self.map.links(index).count.get() <= most && line.take_bits(w, run)
         })
     }
 

@@ -19,7 +19,7 @@ use crate::group::lists::{IN_BITMAP, NO_LIST};
 use crate::group::lock::Lock;
 use crate::group::{Group, Stock};
 use crate::inspect::stats::ZoneCounters;
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Plain};
+use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Count, Plain};
 use crate::transfer::held::Held;
 use crate::{AllocFlags, FrameRange, Freehold, NodeId, Platform};
 use bitmap::WholeBitmap;
@@ -46,6 +46,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) keep: AtomicU32,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
+    /// A block with at most so many free frames is one to fill: runs that were freed lately are taken from it again.
+    pub(crate) nearly_full: AtomicU16,
     /// Most of it is whole blocks.
     pub(crate) roomy: AtomicBool,
     /// Frames there are; changes at hotplug.
@@ -90,6 +92,7 @@ impl<'m> Zone<'m> {
             group_size,
             keep: AtomicU32::new(1),
             spread: AtomicBool::new(false),
+            nearly_full: AtomicU16::new(0),
             roomy: AtomicBool::new(false),
             managed: zero(),
             high_atomic_blocks: zero(),
