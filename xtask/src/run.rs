@@ -158,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let qemu = qemu::find(arguments.qemu.as_deref())?;
     let kernel = build::build(if arguments.bench { Profile::Bench } else { Profile::Checked })?;
     let memory = arguments.memory.clone();
-    let mut machine = Machine { qemu, cpus: arguments.cpus, memory, accelerator: arguments.tcg() };
+    let mut machine = Machine { qemu, cpus: arguments.cpus, memory, accelerator: arguments.tcg(), extra: Vec::new() };
     let kvm = match arguments.kvm {
         Kvm::On => true,
         Kvm::Off => false,

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What kernels from 6.1 on call differently. */
+#pragma once
+
+#include <linux/hrtimer.h>
+#include <linux/mm.h>
+#include <linux/random.h>
+#include <linux/timer.h>
+#include <linux/version.h>
+
+#define FH_BEFORE(major, minor) (LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, 0))
+
+#if FH_BEFORE(6, 2)
+#define timer_delete_sync del_timer_sync
+#endif
+
+static inline void fh_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
+				    enum hrtimer_mode mode)
+{
+#if FH_BEFORE(6, 13)
+	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
+	timer->function = function;
+#else
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
+#endif
+}
+
+static inline void fh_add_vm_flags(struct vm_area_struct *vma, unsigned long flags)
+{
+#if FH_BEFORE(6, 3)
+	vma->vm_flags |= flags;
+#else
+	vm_flags_set(vma, flags);
+#endif
+}
