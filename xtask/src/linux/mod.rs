@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::build;
 use crate::qemu::{self, Accelerator, End, Machine};
+use crate::run::{Kvm, Threads};
 
 /// Why nothing was run.
 #[derive(Debug)]
@@ -41,16 +42,6 @@ impl std::fmt::Display for Trouble {
 enum Which {
     /// The kernel of the Debian release that this machine runs.
     HostRelease,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Kvm {
-    /// Where Linux really boots under it within 20 seconds.
-    Auto,
-    /// In any case.
-    On,
-    /// Never.
-    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -93,6 +84,9 @@ pub(crate) struct Arguments {
     /// Whether the hardware runs the CPUs.
     #[arg(long, value_enum, default_value_t = Kvm::Auto)]
     kvm: Kvm,
+    /// On how many threads CPUs run where the hardware does not.
+    #[arg(long, value_enum, default_value_t = Threads::Auto)]
+    threads: Threads,
     /// Seconds after which the machine is stopped.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
@@ -157,7 +151,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
         Kvm::Auto => guest::kvm_works(&folder, &machine, &guest),
     };
     if !kvm {
-        machine.accelerator = Accelerator::TcgMulti;
+        machine.accelerator = arguments.threads.accelerator(arguments.cpus);
     }
     let line = guest::command_line(&arguments.words());
     if arguments.verbose {
