@@ -14,6 +14,10 @@
 #define timer_delete_sync del_timer_sync
 #endif
 
+#if !FH_BEFORE(6, 14)
+#define alloc_pages_bulk_array alloc_pages_bulk
+#endif
+
 static inline void fh_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
 				    enum hrtimer_mode mode)
 {

@@ -75,6 +75,7 @@ int fh_validate(void);
 /* selftest.c, bench.c, device.c */
 
 extern const struct file_operations fh_selftest_operations, fh_bench_operations;
+void fh_bench_stop(void);
 int fh_device_start(void);
 void fh_device_stop(void);
 extern atomic64_t fh_faults, fh_huge_faults, fh_mapped;

@@ -33,6 +33,8 @@ static bool take_one(void)
 	if (!page)
 		return false;
 	pfn = page_to_pfn(page);
+	/* Like the pages behind it: nobody has it but us. */
+	set_page_count(page, 0);
 	if (xa_is_err(xa_store(&blocks, pfn >> FH_BLOCK_ORDER, page, GFP_KERNEL)))
 		goto give_back;
 	if (FH_ALONE(freehold_add_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, &error))) {
@@ -45,6 +47,7 @@ static bool take_one(void)
 	return true;
 
 give_back:
+	set_page_count(page, 1);
 	__free_pages(page, FH_BLOCK_ORDER);
 	return false;
 }
@@ -55,6 +58,8 @@ static void back_to_kernel(unsigned long pfn)
 
 	atomic_dec(&count);
 	atomic64_inc(&fh_given);
+	/* As it was handed to us. */
+	set_page_count(page, 1);
 	__free_pages(page, FH_BLOCK_ORDER);
 }
 

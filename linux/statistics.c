@@ -106,9 +106,11 @@ void fh_statistics_start(void)
 	debugfs_create_file("statistics", 0444, directory, NULL, &statistics_fops);
 	debugfs_create_file("validate", 0444, directory, NULL, &validate_fops);
 	debugfs_create_file("selftest", 0644, directory, NULL, &fh_selftest_operations);
+	debugfs_create_file("bench", 0644, directory, NULL, &fh_bench_operations);
 }
 
 void fh_statistics_stop(void)
 {
 	debugfs_remove(directory);
+	fh_bench_stop();
 }

@@ -4,6 +4,7 @@ mod cpio;
 mod guest;
 mod module;
 mod packages;
+mod report;
 mod tools;
 
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ Examples:
   cargo xtask linux                             the self-test, a million operations on 2 CPUs
   cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
   cargo xtask linux --plant twice               a defect, on purpose: must fail
+  cargo xtask linux --bench                     beside the kernel's own allocator, by time
+  cargo xtask linux --bench 3 --instructions    the same, by instructions
 
 Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
 
@@ -75,9 +78,19 @@ pub(crate) struct Arguments {
     /// Memory of the machine in MiB; the module takes a quarter of it.
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: u32,
-    /// How many allocations and frees the self-test makes; 0 for none.
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    ops: u64,
+    /// How many allocations and frees the self-test makes; a million where nothing else is asked for.
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
+    /// Run the benchmark beside the kernel's own allocator, that many rounds of it.
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7",
+        value_parser = clap::value_parser!(u32).range(1..=31))]
+    bench: Option<u32>,
+    /// Count instructions instead of time, on one CPU: the same every time, on any machine.
+    #[arg(long, conflicts_with = "kvm")]
+    instructions: bool,
+    /// Print what was measured as JSON.
+    #[arg(long)]
+    json: bool,
     /// Build a defect in, to see it found.
     #[arg(long, value_enum, value_name = "DEFECT")]
     plant: Option<Plant>,
@@ -100,7 +113,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn words(&self) -> Vec<String> {
-        let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={}", self.ops)];
+        let ops = self.ops.unwrap_or(if self.bench.is_some() { 0 } else { 1_000_000 });
+        let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
+        words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
         if let Some(plant) = self.plant.and_then(|plant| plant.to_possible_value()) {
             words.push(format!("fh.plant={}", plant.get_name()));
         }
@@ -146,11 +161,18 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
         extra: vec!["-initrd".into(), guest.archive.clone().into()],
     };
     let kvm = match arguments.kvm {
+        _ if arguments.instructions => false,
         Kvm::On => true,
         Kvm::Off => false,
         Kvm::Auto => guest::kvm_works(&folder, &machine, &guest),
     };
-    if !kvm {
+    if arguments.instructions {
+        machine.accelerator = Accelerator::TcgSingle;
+        // One instruction takes a nanosecond of the guest's time.
+        machine.extra.extend(["-icount".into(), "shift=0,sleep=off".into()]);
+        // More of them would take turns, by the clock of the machine outside.
+        machine.cpus = 1;
+    } else if !kvm {
         machine.accelerator = arguments.threads.accelerator(arguments.cpus);
     }
     let line = guest::command_line(&arguments.words());
@@ -159,17 +181,28 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     }
     let how = machine.accelerator.describe();
     eprintln!("Linux {}, {} CPUs, {}, {how}", kernel.release, machine.cpus, machine.memory);
-    let verbose = arguments.verbose;
+    let (verbose, json) = (arguments.verbose, arguments.json);
     let started = Instant::now();
     let limit = Duration::from_secs(arguments.timeout);
-    let shown = move |line: &str| verbose || !line.starts_with("stat: ");
-    let (end, _) = guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
+    let shown = move |line: &str| match line {
+        _ if report::is_result(line) => false,
+        _ if line.starts_with("stat: ") => verbose,
+        _ => !json,
+    };
+    let (end, lines) = guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
     match end {
         End::Passed => eprintln!("passed, after {seconds:.1} s"),
         End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
         End::TimedOut => eprintln!("FAILED: it had not ended after {seconds:.0} s and was stopped; --timeout SECONDS"),
         End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the guest had not said anything"),
+    }
+    let results = report::results(&lines);
+    let unit = if arguments.instructions { "instructions" } else { "ns" };
+    if json {
+        println!("{}", report::json(&results, unit, &kernel.release, how, machine.cpus, &lines)?);
+    } else {
+        print!("{}", report::table(&results, unit));
     }
     Ok(end)
 }
@@ -192,6 +225,7 @@ mod tests {
             |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
         assert_eq!(words(&[]), "fh.blocks=64 fh.ops=1000000");
         assert_eq!(words(&["--ops", "5", "--memory", "256", "--plant", "lose"]), "fh.blocks=32 fh.ops=5 fh.plant=lose");
+        assert_eq!(words(&["--bench", "--json"]), "fh.blocks=64 fh.ops=0 fh.bench=7");
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }
 }
