@@ -4,9 +4,11 @@
 
 #include <linux/hrtimer.h>
 #include <linux/mm.h>
-#include <linux/random.h>
 #include <linux/timer.h>
 #include <linux/version.h>
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#include <linux/pfn_t.h>
+#endif
 
 #define FH_BEFORE(major, minor) (LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, 0))
 
@@ -35,5 +37,17 @@ static inline void fh_add_vm_flags(struct vm_area_struct *vma, unsigned long fla
 	vma->vm_flags |= flags;
 #else
 	vm_flags_set(vma, flags);
+#endif
+}
+
+/* Maps a block by one entry. */
+static inline vm_fault_t fh_insert_block(struct vm_fault *vmf, u64 pfn)
+{
+	bool write = vmf->flags & FAULT_FLAG_WRITE;
+
+#if FH_BEFORE(6, 17)
+	return vmf_insert_pfn_pmd(vmf, pfn_to_pfn_t(pfn), write);
+#else
+	return vmf_insert_pfn_pmd(vmf, pfn, write);
 #endif
 }

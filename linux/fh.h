@@ -78,4 +78,6 @@ extern const struct file_operations fh_selftest_operations, fh_bench_operations;
 void fh_bench_stop(void);
 int fh_device_start(void);
 void fh_device_stop(void);
-extern atomic64_t fh_faults, fh_huge_faults, fh_mapped;
+/* Frames and blocks that were handed out at a first touch. */
+u64 fh_faults(void);
+u64 fh_huge_faults(void);

@@ -36,6 +36,14 @@ static int __init freehold_start(void)
 		fh_memory_stop();
 		return status;
 	}
+	status = fh_device_start();
+	if (status) {
+		fh_shrinker_stop();
+		fh_memory_hold();
+		fh_platform_stop();
+		fh_memory_stop();
+		return status;
+	}
 	fh_statistics_start();
 	return 0;
 }
@@ -45,6 +53,7 @@ static void __exit freehold_end(void)
 	int status;
 
 	fh_statistics_stop();
+	fh_device_stop();
 	fh_shrinker_stop();
 	fh_memory_hold();
 	status = fh_platform_stop();

@@ -60,6 +60,7 @@ enum Plant {
 Examples:
   cargo xtask linux                             the self-test, a million operations on 2 CPUs
   cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
+  cargo xtask linux --faults 10000000           page faults by many threads, and what they cost
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
@@ -76,7 +77,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: u8,
     /// Memory of the machine in MiB; the module takes a quarter of it.
-    #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: u32,
     /// How many allocations and frees the self-test makes; a million where nothing else is asked for.
     #[arg(long, value_name = "N")]
@@ -85,6 +86,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7",
         value_parser = clap::value_parser!(u32).range(1..=31))]
     bench: Option<u32>,
+    /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside anonymous memory.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
+    faults: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
     #[arg(long, conflicts_with = "kvm")]
     instructions: bool,
@@ -113,9 +117,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn words(&self) -> Vec<String> {
-        let ops = self.ops.unwrap_or(if self.bench.is_some() { 0 } else { 1_000_000 });
+        let ops = self.ops.unwrap_or(if self.bench.is_some() || self.faults.is_some() { 0 } else { 1_000_000 });
         let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
         words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
+        words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
         if let Some(plant) = self.plant.and_then(|plant| plant.to_possible_value()) {
             words.push(format!("fh.plant={}", plant.get_name()));
         }
@@ -223,9 +228,10 @@ mod tests {
     fn the_guest_is_told_what_was_asked_for() {
         let words =
             |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
-        assert_eq!(words(&[]), "fh.blocks=64 fh.ops=1000000");
+        assert_eq!(words(&[]), "fh.blocks=128 fh.ops=1000000");
         assert_eq!(words(&["--ops", "5", "--memory", "256", "--plant", "lose"]), "fh.blocks=32 fh.ops=5 fh.plant=lose");
-        assert_eq!(words(&["--bench", "--json"]), "fh.blocks=64 fh.ops=0 fh.bench=7");
+        assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
+        assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }
 }
