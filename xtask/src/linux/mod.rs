@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: u8,
     /// Memory of the machine in MiB; the module takes a quarter of it.
-    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: u32,
     /// How many allocations and frees the self-test makes; a million where nothing else is asked for.
     #[arg(long, value_name = "N")]
@@ -229,7 +229,7 @@ mod tests {
         let words =
             |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
         assert_eq!(words(&[]), "fh.blocks=128 fh.ops=1000000");
-        assert_eq!(words(&["--ops", "5", "--memory", "256", "--plant", "lose"]), "fh.blocks=32 fh.ops=5 fh.plant=lose");
+        assert_eq!(words(&["--ops", "5", "--memory", "512", "--plant", "lose"]), "fh.blocks=64 fh.ops=5 fh.plant=lose");
         assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
         assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));

@@ -16,6 +16,23 @@ const TARGET: &str = "x86_64-unknown-none";
 /// built in the same way: the one that comes with rustc goes through such a table.
 const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes";
 
+/// What the kernel's build needs of the machine: the compiler that the kernel was built with, and what its own checker of
+/// object files is linked against.
+fn have_what_it_takes(kernel: &Kernel) -> Result<(), Trouble> {
+    let variables = fs::read_to_string(kernel.headers.join(".kernelvariables")).unwrap_or_default();
+    let compiler = variables.split(|c: char| c.is_whitespace() || c == ')').find(|word| word.starts_with("gcc-"));
+    if let Some(compiler) = compiler {
+        output(Command::new(compiler).arg("--version"))?;
+    }
+    let objtool = kernel.headers.join("tools/objtool/objtool");
+    // 127: the loader did not find a library.
+    let status = Command::new(&objtool).arg("--help").output().map(|done| done.status.code());
+    if objtool.exists() && !matches!(status, Ok(Some(code)) if code != 127) {
+        return Err(Trouble::Missing(format!("{} does not start: apt-get install libelf1", objtool.display())));
+    }
+    Ok(())
+}
+
 /// The whole allocator in one object file.
 fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
@@ -55,6 +72,7 @@ fn copy_newer(from: &Path, to: &Path) -> Result<(), Trouble> {
 ///
 /// Where a compiler or something else is missing, or the build fails.
 pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble> {
+    have_what_it_takes(kernel)?;
     let core = core_object(folder)?;
     let (sources, there) = (build::root().join("linux"), folder.join("module"));
     fs::create_dir_all(there.join("include"))?;
