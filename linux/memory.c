@@ -23,10 +23,14 @@ unsigned int fh_memory_blocks(void)
 	return atomic_read(&count);
 }
 
-/* Without a lock: while the kernel looks for memory our own shrinker may be called. */
+/*
+ * Without a lock: while the kernel looks for memory our own shrinker may be called. At first the kernel may make room for
+ * us; what pressure took comes back only where there is room.
+ */
 static bool take_one(void)
 {
-	struct page *page = alloc_pages(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN, FH_BLOCK_ORDER);
+	gfp_t gfp = target ? GFP_KERNEL & ~__GFP_RECLAIM : GFP_KERNEL | __GFP_NORETRY;
+	struct page *page = alloc_pages(gfp | __GFP_NOWARN, FH_BLOCK_ORDER);
 	unsigned long pfn;
 	freehold_error error;
 

@@ -128,7 +128,7 @@ int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
 	if (likely(cpu)) {
 		status = freehold_owned_alloc(cpu->handle, &request, pfn, NULL);
 	} else {
-		request.flags = FREEHOLD_ALLOC_NO_LOCK;
+		/* Who may block has interrupted nobody: this CPU is just coming or going. */
 		status = freehold_on_alloc(fh, smp_processor_id(), &request, pfn, NULL);
 		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
 			status = freehold_on_alloc(fh, spare_cpu(), &request, pfn, NULL);
@@ -163,7 +163,6 @@ size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
 	if (likely(cpu)) {
 		status = freehold_owned_alloc_bulk(cpu->handle, &request, pfns, count, &allocated, NULL);
 	} else {
-		request.flags = FREEHOLD_ALLOC_NO_LOCK;
 		status = freehold_on_alloc_bulk(fh, spare_cpu(), &request, pfns, count, &allocated, NULL);
 	}
 	leave(cpu);
