@@ -20,6 +20,16 @@
 #define alloc_pages_bulk_array alloc_pages_bulk
 #endif
 
+/* Where a page's flags are. */
+static inline unsigned long *fh_page_flags(struct page *page)
+{
+#if FH_BEFORE(6, 18)
+	return &page->flags;
+#else
+	return &page->flags.f;
+#endif
+}
+
 static inline void fh_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
 				    enum hrtimer_mode mode)
 {

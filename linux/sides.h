@@ -79,7 +79,7 @@ static __always_inline void ours_free_bulk(const u64 *pfns, size_t count)
  */
 static __always_inline bool page_is_unused(struct page *page, unsigned long flags)
 {
-	return !((unsigned long)page->mapping | (unsigned long)page_ref_count(page) | (page->flags & flags)) &&
+	return !((unsigned long)page->mapping | (unsigned long)page_ref_count(page) | (*fh_page_flags(page) & flags)) &&
 	       atomic_read(&page->_mapcount) == -1;
 }
 
@@ -101,7 +101,7 @@ static __always_inline void page_state_free(u64 pfn, unsigned int order)
 	for (i = 0; i < 1u << order; i++) {
 		if (unlikely(!page_is_unused(page + i, PAGE_FLAGS_CHECK_AT_FREE)))
 			atomic64_inc(&fh_refused);
-		page[i].flags &= ~PAGE_FLAGS_CHECK_AT_PREP;
+		*fh_page_flags(page + i) &= ~PAGE_FLAGS_CHECK_AT_PREP;
 	}
 }
 

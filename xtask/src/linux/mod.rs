@@ -1,5 +1,6 @@
 //! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is: docs/linux.md.
 
+mod backports;
 mod cpio;
 mod guest;
 mod module;
@@ -43,6 +44,8 @@ impl std::fmt::Display for Trouble {
 enum Which {
     /// The kernel of the Debian release that this machine runs.
     HostRelease,
+    /// The newest there is: of the backports to Debian 13, built in a system of its own under target/linux (for root; 700 MB).
+    Backports,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -156,7 +159,10 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let qemu = qemu::find(arguments.qemu.as_deref()).map_err(Trouble::Missing)?;
     let folder = arguments.folder();
     std::fs::create_dir_all(&folder)?;
-    let kernel = packages::host_release(&folder)?;
+    let kernel = match arguments.kernel {
+        Which::HostRelease => packages::host_release(&folder)?,
+        Which::Backports => backports::kernel(&folder)?,
+    };
     let guest = guest::build(&folder, &kernel)?;
     let mut machine = Machine {
         qemu,

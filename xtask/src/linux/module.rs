@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Trouble;
+use super::backports;
 use super::packages::Kernel;
 use super::tools::{output, run};
 use crate::build;
@@ -13,8 +14,10 @@ use crate::build;
 /// No SSE, no red zone.
 const TARGET: &str = "x86_64-unknown-none";
 /// A module lies in the upper 2 GiB and is relocated by the kernel, which knows no global offset table. `core` has to be
-/// built in the same way: the one that comes with rustc goes through such a table.
-const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes";
+/// built in the same way: the one that comes with rustc goes through such a table. Returns and indirect branches go by the
+/// kernel's own thunks, as in the rest of it.
+const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes \
+    -Cjump-tables=no -Zfunction-return=thunk-extern -Zretpoline=yes -Zretpoline-external-thunk=yes";
 
 /// What the kernel's build needs of the machine: the compiler that the kernel was built with, and what its own checker of
 /// object files is linked against.
@@ -72,9 +75,16 @@ fn copy_newer(from: &Path, to: &Path) -> Result<(), Trouble> {
 ///
 /// Where a compiler or something else is missing, or the build fails.
 pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble> {
-    have_what_it_takes(kernel)?;
+    if kernel.system.is_none() {
+        have_what_it_takes(kernel)?;
+    }
     let core = core_object(folder)?;
-    let (sources, there) = (build::root().join("linux"), folder.join("module"));
+    // Where the build sees itself, and where we see it.
+    let (inside, there) = match &kernel.system {
+        Some(system) => (PathBuf::from("/freehold"), system.join("freehold")),
+        None => (folder.join("module"), folder.join("module")),
+    };
+    let sources = build::root().join("linux");
     fs::create_dir_all(there.join("include"))?;
     for part in [".", "include"] {
         for entry in fs::read_dir(sources.join(part))? {
@@ -90,8 +100,11 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
     fs::remove_file(&core)?;
     // The kernel's build notes here how an object was made; this one was not made by it.
     fs::write(there.join(".core.o.cmd"), "")?;
-    let mut make = Command::new("make");
-    make.args(["--silent", "-j2", "-C"]).arg(&kernel.headers).arg(format!("M={}", there.display())).arg("modules");
+    let mut make = match &kernel.system {
+        Some(system) => backports::within(system, &["make"]),
+        None => Command::new("make"),
+    };
+    make.args(["--silent", "-j2", "-C"]).arg(&kernel.headers).arg(format!("M={}", inside.display())).arg("modules");
     run(&mut make)?;
     let module = there.join("freehold.ko");
     let stripped = folder.join("freehold.ko");

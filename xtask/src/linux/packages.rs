@@ -21,6 +21,8 @@ pub(crate) struct Kernel {
     pub(crate) headers: PathBuf,
     /// The shell of the guest.
     pub(crate) busybox: PathBuf,
+    /// The system that its modules are built in, where it is not this machine's; paths within it start there.
+    pub(crate) system: Option<PathBuf>,
 }
 
 /// The kernel of the Debian release that this machine runs, in `folder`; downloaded where it is not there.
@@ -41,11 +43,22 @@ pub(crate) fn host_release(folder: &Path) -> Result<Kernel, Trouble> {
             fs::remove_dir_all(&half)?;
         }
         for package in files_ending_in(&packages, ".deb")? {
-            run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&half))?;
+            unpack(&package, &half)?;
         }
         fs::rename(&half, &unpacked)?;
     }
-    find(&unpacked)
+    let kernel = find(&unpacked)?;
+    // The headers name their common part by where it would be installed.
+    let makefile = kernel.headers.join("Makefile");
+    let text = fs::read_to_string(&makefile)?;
+    if let Some(rest) = text.strip_prefix("include /usr/src/") {
+        fs::write(&makefile, format!("include {}/usr/src/{rest}", unpacked.display()))?;
+    }
+    Ok(kernel)
+}
+
+pub(super) fn unpack(package: &Path, folder: &Path) -> Result<(), Trouble> {
+    run(Command::new("dpkg-deb").arg("-x").arg(package).arg(folder))
 }
 
 fn download(folder: &Path) -> Result<(), Trouble> {
@@ -66,10 +79,14 @@ fn download(folder: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn apt_get_download(folder: &Path, names: &[String]) -> Result<(), Trouble> {
+pub(super) fn apt_get_download(
+    folder: &Path,
+    names: &[impl AsRef<str> + AsRef<std::ffi::OsStr>],
+) -> Result<(), Trouble> {
     let mut apt = Command::new("apt-get");
     apt.current_dir(folder).args(["-qq", "download"]).args(names);
     output(&mut apt).map(drop).map_err(|error| {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         Trouble::Missing(format!("{} cannot be downloaded (apt-get update may help): {error}", names.join(", ")))
     })
 }
@@ -87,7 +104,7 @@ fn is_package(file: &Path, name: &str) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'))
 }
 
-fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Trouble> {
+pub(super) fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Trouble> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -99,20 +116,14 @@ fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Trouble>
     Ok(files)
 }
 
-fn find(root: &Path) -> Result<Kernel, Trouble> {
+pub(super) fn find(root: &Path) -> Result<Kernel, Trouble> {
     let images = files_ending_in(&root.join("boot"), "-cloud-amd64")?;
     let image = images.into_iter().find(|file| file.to_string_lossy().contains("vmlinuz-"));
     let image = image.ok_or_else(|| Trouble::Wrong(format!("there is no kernel in {}", root.display())))?;
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let headers = root.join("usr/src").join(format!("linux-headers-{release}"));
-    // The headers name their common part by where it would be installed.
-    let makefile = headers.join("Makefile");
-    let text = fs::read_to_string(&makefile)?;
-    if let Some(rest) = text.strip_prefix("include /usr/src/") {
-        fs::write(&makefile, format!("include {}/usr/src/{rest}", root.display()))?;
-    }
-    Ok(Kernel { release, image, headers, busybox: root.join("bin/busybox") })
+    Ok(Kernel { release, image, headers, busybox: root.join("bin/busybox"), system: None })
 }
 
 #[cfg(test)]
