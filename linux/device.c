@@ -66,6 +66,8 @@ u64 fh_huge_faults(void)
 
 static void clear_frames(u64 pfn, unsigned long count)
 {
+	if (unlikely(fh_planted("dirty")))
+		return;
 	while (count--)
 		clear_page(page_address(pfn_to_page(pfn++)));
 }
@@ -165,6 +167,8 @@ static void give_back(struct mapping *mapping)
 			cond_resched();
 		}
 	}
+	if (count && fh_planted("keep"))
+		count--;
 	if (count)
 		fh_free_bulk(pfns, count);
 }

@@ -18,6 +18,7 @@
 #include <linux/prandom.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
@@ -26,7 +27,7 @@
 
 static char *plant = "";
 module_param(plant, charp, 0644);
-MODULE_PARM_DESC(plant, "a defect for the self-test to find: twice, lose, scribble");
+MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by the page faults");
 
 static DEFINE_MUTEX(running);
 static u32 *shadow;
@@ -207,7 +208,12 @@ void fh_worker_end(struct fh_worker *worker)
 	worker->slots = NULL;
 }
 
-/* A defect on purpose, once: whatever does not find it is no test. */
+bool fh_planted(const char *defect)
+{
+	return sysfs_streq(plant, defect);
+}
+
+/* A defect on purpose, once. */
 static void plant_defect(struct fh_worker *worker)
 {
 	u64 pfn;
@@ -215,11 +221,11 @@ static void plant_defect(struct fh_worker *worker)
 	if (!*plant || worker->held < 2 || xchg(&planted, true))
 		return;
 	pfn = CHUNK_PFN(worker->slots[0]);
-	if (!strncmp(plant, "twice", 5))
+	if (fh_planted("twice"))
 		fh_free(pfn, CHUNK_ORDER(worker->slots[0]));
-	else if (!strncmp(plant, "lose", 4))
+	else if (fh_planted("lose"))
 		worker->slots[0] = worker->slots[--worker->held];
-	else if (!strncmp(plant, "scribble", 8))
+	else if (fh_planted("scribble"))
 		*last_word(pfn) ^= 1;
 }
 

@@ -56,6 +56,10 @@ enum Plant {
     Lose,
     /// Somebody writes to a frame that is another's.
     Scribble,
+    /// Pages are not cleared before a process gets them; for --faults.
+    Dirty,
+    /// A frame is kept when its mapping goes; for --faults.
+    Keep,
 }
 
 #[derive(Args)]
@@ -156,7 +160,9 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err(Trouble::Missing("it is for x86-64 under Linux".to_owned()));
     }
-    let qemu = qemu::find(arguments.qemu.as_deref()).map_err(Trouble::Missing)?;
+    let qemu = qemu::find(arguments.qemu.as_deref());
+    // Who names one wants that one.
+    let qemu = qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
     let folder = arguments.folder();
     std::fs::create_dir_all(&folder)?;
     let kernel = match arguments.kernel {
