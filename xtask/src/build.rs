@@ -44,13 +44,13 @@ impl Arguments {
 }
 
 /// The workspace.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
 /// Where everything is built: named to cargo, too, so that no configuration of the user's can put it elsewhere.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from))
 }
 

@@ -2,6 +2,7 @@
 
 mod build;
 mod docs;
+mod linux;
 mod qemu;
 mod run;
 
@@ -25,6 +26,8 @@ enum Job {
     Kernel(build::Arguments),
     /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
     Clippy,
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and page faults.
+    Linux(linux::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
             println!("{}", kernel.display());
             ExitCode::SUCCESS
         }),
+        Job::Linux(arguments) => linux::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };

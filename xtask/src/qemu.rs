@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How CPUs are run.
@@ -84,6 +84,8 @@ pub(crate) struct Machine {
     pub(crate) memory: String,
     /// How CPUs are run.
     pub(crate) accelerator: Accelerator,
+    /// What else QEMU is told.
+    pub(crate) extra: Vec<OsString>,
 }
 
 impl Machine {
@@ -121,6 +123,7 @@ impl Machine {
         .map(OsString::from)
         .into();
         arguments.push(kernel.into());
+        arguments.extend_from_slice(&self.extra);
         arguments
     }
 
@@ -130,13 +133,32 @@ impl Machine {
     ///
     /// Where QEMU cannot be started.
     pub(crate) fn run(&self, kernel: &Path, command_line: &str, limit: Duration, show: bool) -> Result<End, String> {
+        let mut child = self.start(kernel, command_line, show.then(Stdio::inherit))?;
+        Self::wait(&mut child, limit)
+    }
+
+    /// Starts a kernel, its serial port and QEMU's complaints on `output`, or nowhere.
+    ///
+    /// # Errors
+    ///
+    /// Where QEMU cannot be started.
+    pub(crate) fn start(&self, kernel: &Path, command_line: &str, output: Option<Stdio>) -> Result<Child, String> {
         let mut command = Command::new(&self.qemu);
         command.args(self.arguments(kernel, command_line)).stdin(Stdio::null());
-        if !show {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-        }
+        match output {
+            Some(output) => command.stdout(output),
+            None => command.stdout(Stdio::null()).stderr(Stdio::null()),
+        };
+        command.spawn().map_err(|error| format!("{} does not start: {error}", self.qemu.display()))
+    }
+
+    /// Waits for a kernel that was started; stops it at the limit.
+    ///
+    /// # Errors
+    ///
+    /// Where it can be neither waited for nor stopped.
+    pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End, String> {
         let started = Instant::now();
-        let mut child = command.spawn().map_err(|error| format!("{} does not start: {error}", self.qemu.display()))?;
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(End::of(status)),
@@ -194,11 +216,16 @@ mod tests {
 
     #[test]
     fn the_machine_is_as_asked_for() {
-        let machine =
-            Machine { qemu: "qemu".into(), cpus: 4, memory: "256M".to_owned(), accelerator: Accelerator::TcgSingle };
+        let machine = Machine {
+            qemu: "qemu".into(),
+            cpus: 4,
+            memory: "256M".to_owned(),
+            accelerator: Accelerator::TcgSingle,
+            extra: vec!["-initrd".into(), "archive".into()],
+        };
         let arguments = machine.arguments(Path::new("kernel"), "cpus=4 bench");
         let has = |name: &str, value: &str| arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value);
         assert!(has("-smp", "4") && has("-m", "256M") && has("-append", "cpus=4 bench") && has("-kernel", "kernel"));
-        assert!(has("-accel", "tcg,thread=single") && has("-cpu", "max"));
+        assert!(has("-accel", "tcg,thread=single") && has("-cpu", "max") && has("-initrd", "archive"));
     }
 }

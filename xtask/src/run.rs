@@ -13,8 +13,8 @@ use crate::qemu::{self, Accelerator, End, Machine};
 const PROBE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Kvm {
-    /// Where a kernel really boots under it within 5 seconds.
+pub(crate) enum Kvm {
+    /// Where a kernel really boots under it within seconds.
     Auto,
     /// In any case.
     On,
@@ -23,7 +23,7 @@ enum Kvm {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Threads {
+pub(crate) enum Threads {
     /// One for each CPU where this machine has as many cores, one for all otherwise: a CPU that waits for another one
     /// would keep it from running.
     Auto,
@@ -31,6 +31,19 @@ enum Threads {
     Single,
     /// One for each CPU.
     Multi,
+}
+
+impl Threads {
+    /// How that many CPUs are run.
+    pub(crate) fn accelerator(self, cpus: u8) -> Accelerator {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Self::Single => Accelerator::TcgSingle,
+            Self::Multi => Accelerator::TcgMulti,
+            Self::Auto if cores >= usize::from(cpus) => Accelerator::TcgMulti,
+            Self::Auto => Accelerator::TcgSingle,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -122,16 +135,6 @@ impl Arguments {
         }
         line
     }
-
-    fn tcg(&self) -> Accelerator {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.threads {
-            Threads::Single => Accelerator::TcgSingle,
-            Threads::Multi => Accelerator::TcgMulti,
-            Threads::Auto if cores >= usize::from(self.cpus) => Accelerator::TcgMulti,
-            Threads::Auto => Accelerator::TcgSingle,
-        }
-    }
 }
 
 /// Whether a kernel boots under KVM here, really: nested in another machine it may start and then do nothing.
@@ -157,8 +160,8 @@ fn kvm_works(machine: &Machine, kernel: &std::path::Path) -> bool {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let qemu = qemu::find(arguments.qemu.as_deref())?;
     let kernel = build::build(if arguments.bench { Profile::Bench } else { Profile::Checked })?;
-    let memory = arguments.memory.clone();
-    let mut machine = Machine { qemu, cpus: arguments.cpus, memory, accelerator: arguments.tcg() };
+    let (memory, accelerator) = (arguments.memory.clone(), arguments.threads.accelerator(arguments.cpus));
+    let mut machine = Machine { qemu, cpus: arguments.cpus, memory, accelerator, extra: Vec::new() };
     let kvm = match arguments.kvm {
         Kvm::On => true,
         Kvm::Off => false,

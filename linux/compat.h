@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What kernels from 6.1 on call differently. */
+#pragma once
+
+#include <linux/hrtimer.h>
+#include <linux/mm.h>
+#include <linux/timer.h>
+#include <linux/version.h>
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#include <linux/pfn_t.h>
+#endif
+
+#define FH_BEFORE(major, minor) (LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, 0))
+
+#if FH_BEFORE(6, 2)
+#define timer_delete_sync del_timer_sync
+#endif
+
+#if !FH_BEFORE(6, 14)
+#define alloc_pages_bulk_array alloc_pages_bulk
+#endif
+
+/* Where a page's flags are. */
+static inline unsigned long *fh_page_flags(struct page *page)
+{
+#if FH_BEFORE(6, 18)
+	return &page->flags;
+#else
+	return &page->flags.f;
+#endif
+}
+
+static inline void fh_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
+				    enum hrtimer_mode mode)
+{
+#if FH_BEFORE(6, 13)
+	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
+	timer->function = function;
+#else
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
+#endif
+}
+
+static inline void fh_add_vm_flags(struct vm_area_struct *vma, unsigned long flags)
+{
+#if FH_BEFORE(6, 3)
+	vma->vm_flags |= flags;
+#else
+	vm_flags_set(vma, flags);
+#endif
+}
+
+/* Maps a block by one entry. */
+static inline vm_fault_t fh_insert_block(struct vm_fault *vmf, u64 pfn)
+{
+	bool write = vmf->flags & FAULT_FLAG_WRITE;
+
+#if FH_BEFORE(6, 17)
+	return vmf_insert_pfn_pmd(vmf, pfn_to_pfn_t(pfn), write);
+#else
+	return vmf_insert_pfn_pmd(vmf, pfn, write);
+#endif
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the files of the module have in common. */
+#pragma once
+
+#define pr_fmt(fmt) "freehold: " fmt
+
+#include <linux/gfp.h>
+#include <linux/kernel.h>
+#include <linux/types.h>
+
+#include "freehold.h"
+
+/* A block: what the kernel lends us and what it gets back. */
+#define FH_BLOCK_ORDER 9
+#define FH_BLOCK_FRAMES (1UL << FH_BLOCK_ORDER)
+
+struct dentry;
+
+/* platform.c: what the allocator asks of the kernel, and the way in for the module's users. */
+
+extern freehold_allocator *fh;
+/* Double frees that no call could see; calls that failed as no call should. */
+extern atomic64_t fh_late_double_frees, fh_refused;
+/* Calls that came while this CPU was inside already: from an interrupt. */
+u64 fh_interrupted(void);
+
+int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks);
+/* Gives up all CPUs, checks that all frames are free, and ends the allocator. */
+int fh_platform_stop(void);
+
+/*
+ * From any context but NMI. Who passes a gfp mask that allows blocking may hold no spin lock and has interrupts on, as with
+ * alloc_pages(): all other CPUs may be asked, which interrupts them. Others get what can be had without waiting for a lock.
+ */
+int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn);
+size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns);
+/* From any context but NMI, holding any lock. Parts of what was allocated may be freed. */
+int fh_free(u64 pfn, unsigned int order);
+int fh_free_bulk(const u64 *pfns, size_t count);
+/* This CPU's periodic work, about once a second. */
+void fh_tick(void);
+
+/* Interrupts stay on, preemption is off: for calls that concern more than one CPU. Process context. */
+#define FH_ALONE(call) ({ int status_; preempt_disable(); status_ = (call); preempt_enable(); status_; })
+
+/* memory.c: blocks that come from the kernel and go back to it. */
+
+int fh_memory_start(unsigned int blocks);
+/* Takes no more by itself. */
+void fh_memory_hold(void);
+void fh_memory_stop(void);
+/* Takes up to so many blocks more from the kernel; how many came. */
+unsigned int fh_memory_take(unsigned int blocks);
+/* Gives up to so many wholly free blocks back; how many went. */
+unsigned int fh_memory_give(unsigned int blocks);
+unsigned int fh_memory_blocks(void);
+/* The frame numbers that memory may have, on this machine. */
+extern unsigned long fh_first_pfn, fh_end_pfn;
+extern atomic64_t fh_taken, fh_given;
+
+/* shrinker.c: answers the kernel's memory pressure. */
+
+int fh_shrinker_start(void);
+void fh_shrinker_stop(void);
+extern atomic64_t fh_shrinks, fh_shrunk;
+
+/* statistics.c: debugfs. */
+
+void fh_statistics_start(void);
+void fh_statistics_stop(void);
+/* Free and managed frames, after all CPUs have given back what they hold. */
+int fh_frames(u64 *free, u64 *managed);
+int fh_validate(void);
+
+/* selftest.c, bench.c, device.c */
+
+/* Whether that defect is to be there: whatever does not find it is no test. */
+bool fh_planted(const char *defect);
+extern const struct file_operations fh_selftest_operations, fh_bench_operations;
+void fh_bench_stop(void);
+int fh_device_start(void);
+void fh_device_stop(void);
+/* Frames and blocks that were handed out at a first touch. */
+u64 fh_faults(void);
+u64 fh_huge_faults(void);

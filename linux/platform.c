@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The allocator's platform, and the ways in.
+ *
+ * Each online CPU is owned: its calls need no atomic operation. A handle is used by one thread of execution at a time, so
+ * a call runs with preemption off and marks the CPU as `inside`. An interrupt that comes meanwhile finds the mark, and goes
+ * by the shared door instead, which takes nothing and waits for nothing there: its frees go straight to the frames' words.
+ * Interrupts nest, so the mark needs no more than a compiler barrier.
+ *
+ * Who wants something of another CPU's (a request that finds no memory, a drain) has all CPUs pass a barrier by an
+ * interrupt and waits for it. That is done by callers who may block only, as with the kernel's own page allocator.
+ */
+#include "fh.h"
+
+#include <linux/cpuhotplug.h>
+#include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/preempt.h>
+#include <linux/smp.h>
+#include <linux/vmalloc.h>
+
+struct fh_cpu {
+	const freehold_owned_cpu *handle;
+	bool inside;
+	u64 interrupted;
+};
+
+freehold_allocator *fh;
+atomic64_t fh_late_double_frees, fh_refused;
+static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
+static void *metadata;
+static enum cpuhp_state hotplug_state;
+
+/* One more than the machine has: nobody's, always online, for calls on a CPU that has just left. */
+static u16 spare_cpu(void)
+{
+	return nr_cpu_ids;
+}
+
+void freehold_panic(const char *message, size_t len)
+{
+	panic("freehold: %.*s\n", (int)len, message);
+}
+
+static u16 current_cpu(void *user)
+{
+	return raw_smp_processor_id();
+}
+
+static void full_barrier(void *user)
+{
+	smp_mb();
+}
+
+static void heavy_barrier(void *user)
+{
+	smp_mb();
+	smp_call_function(full_barrier, NULL, 1);
+	smp_mb();
+}
+
+static void late_double_free(void *user, u64 pfn)
+{
+	atomic64_inc(&fh_late_double_frees);
+	pr_err_ratelimited("frame %llu was freed twice\n", pfn);
+}
+
+static const freehold_platform platform = {
+	.current_cpu = current_cpu,
+	.heavy_barrier = heavy_barrier,
+	.late_double_free = late_double_free,
+};
+
+/* Preemption is off afterwards; NULL where the shared door must do. */
+static __always_inline struct fh_cpu *enter(void)
+{
+	struct fh_cpu *cpu;
+
+	preempt_disable();
+	cpu = this_cpu_ptr(&fh_cpus);
+	if (unlikely(cpu->inside || !cpu->handle)) {
+		cpu->interrupted += cpu->inside;
+		return NULL;
+	}
+	cpu->inside = true;
+	barrier();
+	return cpu;
+}
+
+static __always_inline void leave(struct fh_cpu *cpu)
+{
+	if (likely(cpu)) {
+		barrier();
+		cpu->inside = false;
+	}
+	preempt_enable();
+}
+
+static __always_inline freehold_request request_for(gfp_t gfp, unsigned int order)
+{
+	freehold_request request = { .order = order };
+
+	if (gfp & __GFP_MOVABLE)
+		request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
+	else if (gfp & __GFP_RECLAIMABLE)
+		request.migratetype = FREEHOLD_MIGRATETYPE_RECLAIMABLE;
+	if (!gfpflags_allow_blocking(gfp))
+		request.flags = FREEHOLD_ALLOC_NO_LOCK;
+	return request;
+}
+
+/* An allocation may fail for want of memory, or of a lock in a context that cannot wait; everything else is a defect. */
+static int checked(int status)
+{
+	if (status != FREEHOLD_STATUS_NO_MEMORY && status != FREEHOLD_STATUS_WOULD_BLOCK) {
+		atomic64_inc(&fh_refused);
+		pr_err_ratelimited("%s\n", freehold_strerror(status));
+	}
+	return status;
+}
+
+int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
+{
+	freehold_request request = request_for(gfp, order);
+	struct fh_cpu *cpu = enter();
+	int status;
+
+	if (likely(cpu)) {
+		status = freehold_owned_alloc(cpu->handle, &request, pfn, NULL);
+	} else {
+		/* Who may block has interrupted nobody: this CPU is just coming or going. */
+		status = freehold_on_alloc(fh, smp_processor_id(), &request, pfn, NULL);
+		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
+			status = freehold_on_alloc(fh, spare_cpu(), &request, pfn, NULL);
+	}
+	leave(cpu);
+	return likely(!status) ? 0 : checked(status);
+}
+
+int fh_free(u64 pfn, unsigned int order)
+{
+	struct fh_cpu *cpu = enter();
+	int status;
+
+	if (likely(cpu)) {
+		status = freehold_owned_free(cpu->handle, pfn, order, NULL);
+	} else {
+		status = freehold_on_free(fh, smp_processor_id(), pfn, order, NULL);
+		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
+			status = freehold_on_free(fh, spare_cpu(), pfn, order, NULL);
+	}
+	leave(cpu);
+	return likely(!status) ? 0 : checked(status);
+}
+
+size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
+{
+	freehold_request request = request_for(gfp, 0);
+	struct fh_cpu *cpu = enter();
+	size_t allocated = 0;
+	int status;
+
+	if (likely(cpu)) {
+		status = freehold_owned_alloc_bulk(cpu->handle, &request, pfns, count, &allocated, NULL);
+	} else {
+		status = freehold_on_alloc_bulk(fh, spare_cpu(), &request, pfns, count, &allocated, NULL);
+	}
+	leave(cpu);
+	if (unlikely(status))
+		checked(status);
+	return allocated;
+}
+
+int fh_free_bulk(const u64 *pfns, size_t count)
+{
+	struct fh_cpu *cpu = enter();
+	int status;
+
+	if (likely(cpu))
+		status = freehold_owned_free_bulk(cpu->handle, pfns, count, NULL);
+	else
+		status = freehold_on_free_bulk(fh, spare_cpu(), pfns, count, NULL);
+	leave(cpu);
+	return likely(!status) ? 0 : checked(status);
+}
+
+void fh_tick(void)
+{
+	struct fh_cpu *cpu = enter();
+
+	if (cpu)
+		freehold_owned_tick(cpu->handle, NULL);
+	leave(cpu);
+}
+
+u64 fh_interrupted(void)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu(fh_cpus, cpu).interrupted);
+	return sum;
+}
+
+/* Both run on the CPU itself, in its hotplug thread. */
+static int cpu_comes(unsigned int number)
+{
+	const freehold_owned_cpu *handle;
+	freehold_error error;
+
+	if (FH_ALONE(freehold_cpu_online(fh, number, &error)) || FH_ALONE(freehold_own(fh, number, &handle, &error))) {
+		pr_err("CPU %u cannot be owned: %s\n", number, error.message);
+		return -EIO;
+	}
+	WRITE_ONCE(per_cpu(fh_cpus, number).handle, handle);
+	return 0;
+}
+
+static int cpu_goes(unsigned int number)
+{
+	struct fh_cpu *cpu = per_cpu_ptr(&fh_cpus, number);
+	const freehold_owned_cpu *handle = cpu->handle;
+	freehold_error error;
+
+	/* From here on interrupts of this CPU use the shared door. */
+	WRITE_ONCE(cpu->handle, NULL);
+	barrier();
+	if (FH_ALONE(freehold_owned_release(handle, &error)) || FH_ALONE(freehold_cpu_offline(fh, number, &error))) {
+		pr_err("CPU %u is not given up: %s\n", number, error.message);
+		atomic64_inc(&fh_refused);
+	}
+	return 0;
+}
+
+int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks)
+{
+	freehold_zone zone = {
+		.span = { first, end },
+		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
+		.spare_sections = DIV_ROUND_UP(end - first, 32768) + 1,
+	};
+	freehold_config config;
+	freehold_error error;
+	size_t size;
+	int status;
+
+	freehold_config_init(&config, nr_cpu_ids + 1, &zone, 1);
+	config.extra_ranges = min(2 * blocks + 64, 60000u);
+	if (freehold_metadata_size(&config, &size, &error))
+		goto refused;
+	metadata = vzalloc(size);
+	if (!metadata)
+		return -ENOMEM;
+	if (freehold_new(&config, metadata, size, &platform, &fh, &error))
+		goto refused;
+	pr_info("%s, %zu KiB of metadata\n", freehold_version(), size / 1024);
+	/* CPUs that are not there go; those that are get owners by the callback. */
+	for (status = 0; status < nr_cpu_ids; status++)
+		FH_ALONE(freehold_cpu_offline(fh, status, NULL));
+	status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes, cpu_goes);
+	if (status < 0) {
+		freehold_destroy(fh, NULL);
+		vfree(metadata);
+		return status;
+	}
+	hotplug_state = status;
+	return 0;
+
+refused:
+	pr_err("%s\n", error.message);
+	vfree(metadata);
+	return -EINVAL;
+}
+
+int fh_platform_stop(void)
+{
+	u64 free = 0, managed = 0;
+	freehold_error error;
+	int status = fh_validate();
+
+	cpuhp_remove_state(hotplug_state);
+	if (fh_frames(&free, &managed) || free != managed) {
+		pr_err("LEAK: %llu of %llu frames are free at the end\n", free, managed);
+		status = -EIO;
+	}
+	if (freehold_destroy(fh, &error)) {
+		pr_err("%s\n", error.message);
+		status = -EIO;
+	}
+	vfree(metadata);
+	return status;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Page faults on /dev/freehold: many threads touch, write, check and unmap; processes end and are killed in the middle. Then
+ * the time of a first touch beside anonymous memory. Usage: faults COUNT. Ends with 0 where all was as it should be.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS 8
+#define PAGE 4096ul
+#define BLOCK (512 * PAGE)
+/* What a thread maps at a time; all of them together fit a machine of 256 MiB. */
+#define REGION (2 * BLOCK)
+#define ROUNDS 9
+
+static const char *const devices[] = { "/dev/freehold", "/dev/freehold-huge" };
+static long wanted;
+static _Atomic long done, wrong;
+
+static void fail(const char *what)
+{
+	if (wrong++ < 10)
+		fprintf(stderr, "FAIL: %s: %s\n", what, strerror(errno));
+}
+
+static char *map(const char *device, size_t size)
+{
+	int file = device ? open(device, O_RDWR) : -1;
+	int flags = device ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, file, 0);
+
+	if (file >= 0)
+		close(file);
+	if (memory == MAP_FAILED) {
+		fail("mmap");
+		exit(1);
+	}
+	return memory;
+}
+
+/* Every page is zero at first, and keeps what is written to it. */
+static void *touch(void *argument)
+{
+	uint64_t self = (uintptr_t)argument, round, page;
+
+	for (round = 0; done < wanted && !wrong; round++) {
+		const char *device = devices[(self + round) % 8 == 0];
+		char *memory = map(device, REGION);
+
+		for (page = 0; page < REGION / PAGE; page++) {
+			uint64_t *words = (uint64_t *)(memory + page * PAGE);
+
+			if (words[0] || words[PAGE / 8 - 1])
+				fail("a page was not cleared");
+			words[0] = words[PAGE / 8 - 1] = self << 48 | round << 16 | page;
+		}
+		for (page = 0; page < REGION / PAGE; page++) {
+			uint64_t *words = (uint64_t *)(memory + page * PAGE);
+
+			if (words[0] != (self << 48 | round << 16 | page) || words[PAGE / 8 - 1] != words[0])
+				fail("somebody else wrote to a page");
+		}
+		/* In two parts now and then, and not all at once. */
+		if (round % 3 == 0)
+			munmap(memory + REGION / 2 + PAGE, REGION / 2 - PAGE);
+		if (round % 3 == 0 && *(uint64_t *)memory != (self << 48 | round << 16))
+			fail("the rest of a mapping was lost");
+		munmap(memory, REGION);
+		done += REGION / PAGE;
+	}
+	return NULL;
+}
+
+static char *shared;
+
+/* All at the same pages. */
+static void *touch_shared(void *argument)
+{
+	size_t page;
+
+	(void)argument;
+	for (page = 0; page < 4 * BLOCK / PAGE; page++)
+		__atomic_fetch_add((int *)(shared + page * PAGE), 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static void with_threads(void *(*body)(void *))
+{
+	pthread_t threads[THREADS];
+	uintptr_t i;
+
+	for (i = 0; i < THREADS; i++)
+		if (pthread_create(&threads[i], NULL, body, (void *)i))
+			fail("pthread_create");
+	for (i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void many_at_one_mapping(const char *device)
+{
+	size_t page;
+
+	shared = map(device, 4 * BLOCK);
+	with_threads(touch_shared);
+	for (page = 0; page < 4 * BLOCK / PAGE; page++)
+		if (*(int *)(shared + page * PAGE) != THREADS)
+			fail("a page was there twice");
+	munmap(shared, 4 * BLOCK);
+}
+
+/* A process that ends with its mapping, or is killed at any moment. */
+static void end_in_the_middle(const char *device, int kill_after_us)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		for (;;) {
+			char *memory = map(device, 4 * BLOCK);
+
+			memset(memory, 1, 4 * BLOCK);
+			if (!kill_after_us)
+				_exit(0);
+			munmap(memory, 4 * BLOCK);
+		}
+	}
+	if (kill_after_us) {
+		usleep(kill_after_us);
+		kill(child, SIGKILL);
+	}
+	waitpid(child, NULL, 0);
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Pages that the kernel took from its free lists under the zone lock, since the tracepoint was switched on. */
+static long zone_locked(void)
+{
+	glob_t files;
+	long sum = 0, number;
+	char line[128];
+	size_t i;
+
+	if (glob("/sys/kernel/tracing/per_cpu/cpu*/stats", 0, NULL, &files))
+		return -1;
+	for (i = 0; i < files.gl_pathc; i++) {
+		FILE *file = fopen(files.gl_pathv[i], "r");
+
+		while (file && fgets(line, sizeof(line), file))
+			if (sscanf(line, "entries: %ld", &number) == 1 || sscanf(line, "overrun: %ld", &number) == 1)
+				sum += number;
+		if (file)
+			fclose(file);
+	}
+	globfree(&files);
+	return sum;
+}
+
+static void report(const char *work, const char *side, uint64_t *values, int count, uint64_t divisor)
+{
+	qsort(values, count, sizeof(*values), by_size);
+	printf("bench\t%s\t%s\t%llu\t%llu\t%llu\t%d\n", work, side, (unsigned long long)(values[count / 2] * 100 / divisor),
+	       (unsigned long long)(values[0] * 100 / divisor), (unsigned long long)(values[count - 1] * 100 / divisor), count);
+}
+
+/*
+ * The first touch of each page, or of each 2 MiB, of 64 MiB; and the way back. That is more than the kernel's per-CPU lists
+ * hold, so that its zone lock has a part in it.
+ */
+static void measure(const char *side, const char *device, int advice, const char *work, const char *back, size_t step)
+{
+	uint64_t times[ROUNDS], unmapped[ROUNDS], locked[ROUNDS], started;
+	size_t size = 32 * BLOCK, offset;
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		char *wide = map(device, size + BLOCK), *memory = (char *)(((uintptr_t)wide + BLOCK - 1) & -BLOCK);
+		long before = zone_locked();
+
+		if (advice)
+			madvise(wide, size + BLOCK, advice);
+		started = now();
+		for (offset = 0; offset < size; offset += step)
+			*(volatile char *)(memory + offset) = 1;
+		times[round] = now() - started;
+		started = now();
+		munmap(wide, size + BLOCK);
+		unmapped[round] = now() - started;
+		locked[round] = zone_locked() - before;
+	}
+	report(work, side, times, ROUNDS, size / step);
+	report(back, side, unmapped, ROUNDS, size / step);
+	if (step == PAGE)
+		report("pages taken under the zone lock, a thousand faults", side, locked, ROUNDS, size / step / 1000);
+}
+
+int main(int argc, char **argv)
+{
+	int i;
+
+	wanted = argc > 1 ? atol(argv[1]) : 100000;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	with_threads(touch);
+	for (i = 0; i < 2; i++) {
+		many_at_one_mapping(devices[i]);
+		end_in_the_middle(devices[i], 0);
+		end_in_the_middle(devices[i], 20000);
+		end_in_the_middle(devices[i], 50000);
+	}
+	printf("faults: %s: %ld pages touched by %d threads, %ld wrong\n", wrong ? "FAILED" : "passed", (long)done, THREADS,
+	       (long)wrong);
+	if (wrong)
+		return 1;
+	measure("kernel", NULL, MADV_NOHUGEPAGE, "fault of 4 KiB", "unmap of 4 KiB", PAGE);
+	measure("freehold", devices[0], 0, "fault of 4 KiB", "unmap of 4 KiB", PAGE);
+	measure("kernel", NULL, MADV_HUGEPAGE, "fault of 2 MiB", "unmap of 2 MiB", BLOCK);
+	measure("freehold", devices[1], 0, "fault of 2 MiB", "unmap of 2 MiB", BLOCK);
+	return 0;
+}

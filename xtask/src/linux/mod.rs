@@ -1,0 +1,249 @@
+//! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is: docs/linux.md.
+
+mod backports;
+mod cpio;
+mod guest;
+mod module;
+mod packages;
+mod report;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use crate::build;
+use crate::qemu::{self, Accelerator, End, Machine};
+use crate::run::{Kvm, Threads};
+
+/// Why nothing was run.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Something that this machine does not have, or cannot get: the run is skipped.
+    Missing(String),
+    /// Something that should have worked.
+    Wrong(String),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Wrong(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Missing(what) | Self::Wrong(what)) = self;
+        f.write_str(what)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Which {
+    /// The kernel of the Debian release that this machine runs.
+    HostRelease,
+    /// The newest there is: of the backports to Debian 13, built in a system of its own under target/linux (for root; 700 MB).
+    Backports,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Plant {
+    /// A frame that somebody has is freed by somebody else.
+    Twice,
+    /// A frame is never freed.
+    Lose,
+    /// Somebody writes to a frame that is another's.
+    Scribble,
+    /// Pages are not cleared before a process gets them; for --faults.
+    Dirty,
+    /// A frame is kept when its mapping goes; for --faults.
+    Keep,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask linux                             the self-test, a million operations on 2 CPUs
+  cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
+  cargo xtask linux --faults 10000000           page faults by many threads, and what they cost
+  cargo xtask linux --plant twice               a defect, on purpose: must fail
+  cargo xtask linux --bench                     beside the kernel's own allocator, by time
+  cargo xtask linux --bench 3 --instructions    the same, by instructions
+
+Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
+
+Exit status: 0 all passed, or SKIPPED where packages, compilers or QEMU are missing; 1 something failed, 2 nothing was
+run, 3 the time limit, 4 the machine died without a word.")]
+pub(crate) struct Arguments {
+    /// Which kernel.
+    #[arg(long, value_enum, default_value_t = Which::HostRelease)]
+    kernel: Which,
+    /// CPUs of the machine.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    cpus: u8,
+    /// Memory of the machine in MiB; the module takes a quarter of it.
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
+    memory: u32,
+    /// How many allocations and frees the self-test makes; a million where nothing else is asked for.
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
+    /// Run the benchmark beside the kernel's own allocator, that many rounds of it.
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7",
+        value_parser = clap::value_parser!(u32).range(1..=31))]
+    bench: Option<u32>,
+    /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside anonymous memory.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
+    faults: Option<u64>,
+    /// Count instructions instead of time, on one CPU: the same every time, on any machine.
+    #[arg(long, conflicts_with = "kvm")]
+    instructions: bool,
+    /// Print what was measured as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Build a defect in, to see it found.
+    #[arg(long, value_enum, value_name = "DEFECT")]
+    plant: Option<Plant>,
+    /// Whether the hardware runs the CPUs.
+    #[arg(long, value_enum, default_value_t = Kvm::Auto)]
+    kvm: Kvm,
+    /// On how many threads CPUs run where the hardware does not.
+    #[arg(long, value_enum, default_value_t = Threads::Auto)]
+    threads: Threads,
+    /// Seconds after which the machine is stopped.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+    /// QEMU, where it is not the one in PATH.
+    #[arg(long, value_name = "PATH")]
+    qemu: Option<PathBuf>,
+    /// Show the module's statistics and the command that runs QEMU.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Arguments {
+    fn words(&self) -> Vec<String> {
+        let ops = self.ops.unwrap_or(if self.bench.is_some() || self.faults.is_some() { 0 } else { 1_000_000 });
+        let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
+        words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
+        words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
+        if let Some(plant) = self.plant.and_then(|plant| plant.to_possible_value()) {
+            words.push(format!("fh.plant={}", plant.get_name()));
+        }
+        words
+    }
+
+    fn folder(&self) -> PathBuf {
+        let kernel = self.kernel.to_possible_value();
+        build::target().join("linux").join(kernel.map_or_else(String::new, |kernel| kernel.get_name().to_owned()))
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+///
+/// Where nothing could be run, but for what a machine need not have.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    match boot(arguments) {
+        Ok(end) => Ok(ExitCode::from(end.code())),
+        Err(Trouble::Wrong(why)) => Err(why),
+        Err(Trouble::Missing(why)) => {
+            eprintln!("SKIPPED: Freehold in Linux was not run: {why}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn boot(arguments: &Arguments) -> Result<End, Trouble> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Err(Trouble::Missing("it is for x86-64 under Linux".to_owned()));
+    }
+    let qemu = qemu::find(arguments.qemu.as_deref());
+    // Who names one wants that one.
+    let qemu = qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
+    let folder = arguments.folder();
+    std::fs::create_dir_all(&folder)?;
+    let kernel = match arguments.kernel {
+        Which::HostRelease => packages::host_release(&folder)?,
+        Which::Backports => backports::kernel(&folder)?,
+    };
+    let guest = guest::build(&folder, &kernel)?;
+    let mut machine = Machine {
+        qemu,
+        cpus: arguments.cpus,
+        memory: format!("{}M", arguments.memory),
+        accelerator: Accelerator::Kvm,
+        extra: vec!["-initrd".into(), guest.archive.clone().into()],
+    };
+    let kvm = match arguments.kvm {
+        _ if arguments.instructions => false,
+        Kvm::On => true,
+        Kvm::Off => false,
+        Kvm::Auto => guest::kvm_works(&folder, &machine, &guest),
+    };
+    if arguments.instructions {
+        machine.accelerator = Accelerator::TcgSingle;
+        // One instruction takes a nanosecond of the guest's time.
+        machine.extra.extend(["-icount".into(), "shift=0,sleep=off".into()]);
+        // More of them would take turns, by the clock of the machine outside.
+        machine.cpus = 1;
+    } else if !kvm {
+        machine.accelerator = arguments.threads.accelerator(arguments.cpus);
+    }
+    let line = guest::command_line(&arguments.words());
+    if arguments.verbose {
+        eprintln!("{} {:?}", machine.qemu.display(), machine.arguments(&guest.image, &line));
+    }
+    let how = machine.accelerator.describe();
+    eprintln!("Linux {}, {} CPUs, {}, {how}", kernel.release, machine.cpus, machine.memory);
+    let (verbose, json) = (arguments.verbose, arguments.json);
+    let started = Instant::now();
+    let limit = Duration::from_secs(arguments.timeout);
+    let shown = move |line: &str| match line {
+        _ if report::is_result(line) => false,
+        _ if line.starts_with("stat: ") => verbose,
+        _ => !json,
+    };
+    let (end, lines) = guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
+    let seconds = started.elapsed().as_secs_f64();
+    match end {
+        End::Passed => eprintln!("passed, after {seconds:.1} s"),
+        End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
+        End::TimedOut => eprintln!("FAILED: it had not ended after {seconds:.0} s and was stopped; --timeout SECONDS"),
+        End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the guest had not said anything"),
+    }
+    let results = report::results(&lines);
+    let unit = if arguments.instructions { "instructions" } else { "ns" };
+    if json {
+        println!("{}", report::json(&results, unit, &kernel.release, how, machine.cpus, &lines)?);
+    } else {
+        print!("{}", report::table(&results, unit));
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn the_guest_is_told_what_was_asked_for() {
+        let words =
+            |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
+        assert_eq!(words(&[]), "fh.blocks=128 fh.ops=1000000");
+        assert_eq!(words(&["--ops", "5", "--memory", "512", "--plant", "lose"]), "fh.blocks=64 fh.ops=5 fh.plant=lose");
+        assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
+        assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
+        assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
+    }
+}
