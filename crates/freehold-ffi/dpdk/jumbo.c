@@ -39,7 +39,7 @@ static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const free
 		POOL_LOG(ERR, "%s: %p was put back, which is no object of the pool\n", mp->name, object);
 		return -EINVAL;
 	}
-	list_restore(pool, object, slots);
+	list_restore(pool, object, 0, slots);
 	for (uint64_t i = 0; i < slots; i++)
 		rte_pktmbuf_init(pool->mp, NULL, (uint8_t *)object + i * pool->slot, (unsigned int)i);
 	freehold_error error;

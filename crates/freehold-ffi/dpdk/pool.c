@@ -343,16 +343,18 @@ void list_remove(struct pool *pool, void *object, uint64_t slots)
 		pool->mp->elt_list.stqh_last = &STAILQ_NEXT(header_at(pool, object, 0), next);
 }
 
-void list_restore(struct pool *pool, void *object, uint64_t slots)
+void list_restore(struct pool *pool, void *object, uint64_t from, uint64_t slots)
 {
 	struct rte_mempool_objhdr *head = header_at(pool, object, 0);
 	struct rte_mempool_objhdr *behind = STAILQ_NEXT(head, next);
-	for (uint64_t i = 0; i < slots; i++) {
+	for (uint64_t i = from; i < slots; i++) {
 		struct rte_mempool_objhdr *header = header_at(pool, object, i);
 		header->mp = pool->mp;
 		header->iova = head->iova == RTE_BAD_IOVA ? RTE_BAD_IOVA : head->iova + i * pool->slot;
 		STAILQ_NEXT(header, next) = i + 1 < slots ? header_at(pool, object, i + 1) : behind;
 	}
+	if (from != 0)
+		STAILQ_NEXT(head, next) = header_at(pool, object, from);
 	if (behind == NULL)
 		pool->mp->elt_list.stqh_last = &STAILQ_NEXT(header_at(pool, object, slots - 1), next);
 }

@@ -28,11 +28,10 @@ struct chunk {
 	uint64_t first, count;  /* frame numbers: those of its slots */
 };
 
-/* Slots whose pages the system has. Their first is only in part: DPDK's list of objects goes by its header. */
+/* Slots whose pages the system has. Of the first only what is behind its header, by which DPDK's list of objects goes. */
 struct given {
 	uint64_t first, end;
-	void *pages;
-	size_t bytes;
+	uintptr_t pages, pages_end;
 };
 
 /* An lcore's own, or what threads that are none share. */
@@ -132,10 +131,10 @@ static inline struct rte_mempool_objhdr *header_at(const struct pool *pool, void
 	return rte_mempool_get_header((uint8_t *)object + slots * pool->slot);
 }
 
-/* Takes all but the first of neighbouring objects out of the pool's list, whose order is that of the slots. Only their own headers
- * are touched. */
+/* Takes all but the first of neighbouring objects out of the pool's list, whose order is that of the slots. Only the first's and the
+ * last's headers are looked at. */
 void list_remove(struct pool *pool, void *object, uint64_t slots);
-/* Makes their headers afresh, as DPDK's populate does, and puts them back behind the first. */
-void list_restore(struct pool *pool, void *object, uint64_t slots);
+/* Makes the headers from number `from` on afresh, as DPDK's populate does, and puts the objects back behind the first. */
+void list_restore(struct pool *pool, void *object, uint64_t from, uint64_t slots);
 
 #endif
