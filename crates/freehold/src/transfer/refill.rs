@@ -5,6 +5,7 @@
 //! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | always |
 //! | fragment | one that no group holds; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
 //! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
+//! | claim | one that another group keeps | nobody has anything else of the type |
 //! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
 //! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
 //!
@@ -113,11 +114,35 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Some((index, RefillPhase::Claim));
             }
         }
-        if least == 0 {
-            // All others have been looked at.
+        // Where the least was 0 all others have been looked at.
+        if least != 0 {
+            if let Some(index) = self.adopt_of_others(zone, mine, want, u16::MAX, 0) {
+                return Some((index, RefillPhase::Fragment));
+            }
+        }
+        self.split_whole_of_others(zone, mine, want).map(|index| (index, RefillPhase::Claim))
+    }
+
+    /// A whole block that another group keeps, where nobody has anything else: otherwise the request would fail beside it.
+    fn split_whole_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want) -> Option<Index> {
+        if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        self.adopt_of_others(zone, mine, want, u16::MAX, 0).map(|index| (index, RefillPhase::Fragment))
+        let groups = zone.groups.len() as u16;
+        let index = (1..groups).map(|step| (mine - 1 + step) % groups + 1).find_map(|from| {
+            // A glance first: most have none.
+            if zone.stock(from).lists.wholes() == 0 {
+                return None;
+            }
+            let held = self.hold_for(zone, from, want.flags)?;
+            let index = held.stock().lists.whole(&self.fh.map)?;
+            held.unlist(index);
+            // On its way it is in this CPU's hand, as in `split_whole`.
+            held.hand_over(index, IN_HAND);
+            Some(index)
+        })?;
+        self.fh.hold(zone, mine).split(index, want.migratetype);
+        Some(index)
     }
 
     /// A partly free block of one of the next `most` groups that has at least `least` free frames of that type: the
