@@ -38,6 +38,12 @@ pub(crate) fn decimal(value: f64) -> String {
     }
 }
 
+/// How many a second: whole from 10 up, because what comes after says nothing.
+pub(crate) fn per_second(rate: f64) -> String {
+    let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{}/s", thousands(rate.round() as u64)) }
+}
+
 /// A length of time.
 pub(super) fn duration(ns: u64) -> String {
     match ns {
@@ -66,6 +72,14 @@ mod tests {
     fn counts_get_separators() {
         for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (12_345, "12,345")] {
             assert_eq!(thousands(n), text);
+        }
+    }
+
+    #[test]
+    fn rates_have_no_decimals_that_say_nothing() {
+        for (rate, text) in [(1_365_802.7004, "1,365,803/s"), (12.3, "12/s"), (0.04, "0.0/s"), (f64::INFINITY, "0.0/s")]
+        {
+            assert_eq!(per_second(rate), text);
         }
     }
 
