@@ -8,6 +8,7 @@ mod against_kernel;
 mod bench;
 mod calibrate;
 mod compare;
+mod complete;
 mod engines;
 mod error;
 mod fragmentation;
@@ -44,8 +45,8 @@ Examples:
                                                 the same engines on machines that are not at hand
   freehold engines                              what can be named after --engine
 
-A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
-'-' reads standard input. To record one, as root:
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the
+script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
 Exit codes: 0 fine; 1 an engine ended not whole, or compare --worse found something worse; 2 wrong usage or unreadable
@@ -77,6 +78,10 @@ enum Command {
     Compare(compare::CompareArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
+    /// Print what a shell needs to complete this command.
+    Completions(complete::CompletionsArgs),
+    /// Print the manual page, or write all of them.
+    Man(complete::ManArgs),
 }
 
 /// What came of a command that did its work.
@@ -108,6 +113,8 @@ pub fn main() -> ExitCode {
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
+        Some(Command::Completions(args)) => complete::completions(&args),
+        Some(Command::Man(args)) => complete::man(&args),
     };
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
