@@ -3,8 +3,12 @@
 //! All calls name the CPU they are made on, so that a replay is deterministic and a simulated machine may have more
 //! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
 
+mod paths;
+
 use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn};
 use serde::Serialize;
+
+pub use paths::Paths;
 
 /// What a caller wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +72,11 @@ pub trait Engine: Send + Sync {
 
     /// Frames between the zone and the CPUs' lists since [`Engine::start`], by list. `None` where an engine has no lists.
     fn list_flow(&self) -> Option<ListFlow> {
+        None
+    }
+
+    /// How often each of its ways was taken since [`Engine::start`]. `None` where an engine does not say.
+    fn paths(&self) -> Option<Paths> {
         None
     }
 

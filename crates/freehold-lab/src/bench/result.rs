@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::Kind;
 use super::catalogue::{Better, Metric};
 use super::significance;
+use crate::report::json::one_line;
 
 /// Figures of the runs so far, of one thing.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -78,6 +79,9 @@ pub struct Row {
     pub min: f64,
     /// The greatest of the runs.
     pub max: f64,
+    /// Each of them, rising: what a comparison with another result is tested by. Nothing where there is one.
+    #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
+    pub values: Vec<f64>,
     /// How many runs; 1 of what is counted once because each run would count the same.
     pub runs: usize,
     /// What more of it means.
@@ -108,6 +112,7 @@ impl Row {
             median: runs.median()?,
             min: runs.min()?,
             max: runs.max()?,
+            values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
             runs: runs.runs(),
             better: metric.better(),
             comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),

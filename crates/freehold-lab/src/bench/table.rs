@@ -438,6 +438,7 @@ mod tests {
             median: of.median().unwrap(),
             min: of.min().unwrap(),
             max: of.max().unwrap(),
+            values: Vec::new(),
             runs: runs.len(),
             better: Better::Less,
             comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),

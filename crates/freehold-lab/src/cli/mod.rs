@@ -1,12 +1,14 @@
 //! The command line of `freehold`.
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard error, so that
-//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or input that
-//! cannot be read; 130 stopped by the user.
+//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole, or `compare --worse` found
+//! something worse; 2 wrong usage or input that cannot be read; 130 stopped by the user.
 
 mod against_kernel;
 mod bench;
 mod calibrate;
+mod compare;
+mod complete;
 mod engines;
 mod error;
 mod fragmentation;
@@ -18,6 +20,7 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod results;
 mod simulate;
 mod size;
 
@@ -37,15 +40,17 @@ Examples:
   freehold replay --memory 1G trace.parquet     press it for memory
   freehold bench --quick                        what allocations and frees cost, engines side by side
   freehold report -o report.html *.json         one page of what the others printed with --json
+  freehold compare --worse 2 main.json now.json what has changed, with an exit code for CI
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
   freehold engines                              what can be named after --engine
 
-A trace is Parquet, or the text of tracefs, `trace-cmd report` or `perf script`, plain or compressed with gzip or zstd;
-'-' reads standard input. To record one, as root:
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the
+script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-Exit codes: 0 fine; 1 an engine ended not whole; 2 wrong usage or unreadable input; 130 stopped by Ctrl-C.";
+Exit codes: 0 fine; 1 an engine ended not whole, or compare --worse found something worse; 2 wrong usage or unreadable
+input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
 #[derive(Parser, Debug)]
@@ -69,8 +74,14 @@ enum Command {
     Record(record::RecordArgs),
     /// Make one HTML page of what the other commands printed with --json.
     Report(report::ReportArgs),
+    /// Compare two results that the other commands printed with --json.
+    Compare(compare::CompareArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
+    /// Print what a shell needs to complete this command.
+    Completions(complete::CompletionsArgs),
+    /// Print the manual page, or write all of them.
+    Man(complete::ManArgs),
 }
 
 /// What came of a command that did its work.
@@ -80,6 +91,8 @@ enum Outcome {
     Fine,
     /// An engine ended not whole.
     NotWhole,
+    /// A result is worse than another by more than what is tolerated.
+    Worse,
     /// Some of the input could not be read; said already.
     Unreadable,
     /// The user stopped it; what there was has been printed.
@@ -98,11 +111,14 @@ pub fn main() -> ExitCode {
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
+        Some(Command::Completions(args)) => complete::completions(&args),
+        Some(Command::Man(args)) => complete::man(&args),
     };
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::NotWhole) => ExitCode::from(1),
+        Ok(Outcome::NotWhole | Outcome::Worse) => ExitCode::from(1),
         Ok(Outcome::Unreadable) => ExitCode::from(2),
         // What a shell reports of a program that Ctrl-C has ended.
         Ok(Outcome::Interrupted) => ExitCode::from(130),

@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::report::number::per_second;
 
 /// Progress of one pass over one trace.
 pub(super) struct Progress {
@@ -19,12 +21,16 @@ impl Progress {
         // Below a second nothing is worth drawing; the bar appears with the first update after that.
         let bar = ProgressBar::with_draw_target(events, ProgressDrawTarget::stderr_with_hz(10));
         let template = if events.is_some() {
-            "{prefix} [{bar:30}] {human_pos}/{human_len} events, {per_sec}, {eta} left"
+            "{prefix} [{bar:30}] {human_pos}/{human_len} events, {rate}, {eta} left"
         } else {
-            "{prefix} {spinner} {human_pos} events, {per_sec}, {msg}"
+            "{prefix} {spinner} {human_pos} events, {rate}, {msg}"
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
+        let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // A bar that cannot be written is nobody's loss.
+            let _ = text.write_str(&per_second(state.per_sec()));
+        };
+        bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
         bar.set_prefix(what.to_owned());
         bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar }

@@ -14,6 +14,7 @@ use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
 use super::{Outcome, against_kernel, output, picture, report};
+use crate::engine::Paths;
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::html;
 use crate::replay::against_kernel::AgainstKernel;
@@ -21,7 +22,7 @@ use crate::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
     threads,
 };
-use crate::report::{json, table, timeline};
+use crate::report::{json, paths, table, timeline};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +34,8 @@ Examples:
   freehold replay --html report.html trace.parquet
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
+  freehold replay --paths -e freehold -e freehold,owned
+                                                how often each of freehold's ways is taken, CPUs owned and not
   freehold replay --power *.parquet             which wrong kernels that comparison can tell from 6.18
   freehold replay --threads --interrupts 0.05 trace.parquet
                                                 a thread for each CPU; 5 % of single frees arrive inside another call
@@ -113,6 +116,11 @@ pub(super) struct ReplayArgs {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
+
+    /// After the table, print how often each of an engine's ways was taken: from the CPU's hand, from its group, from the
+    /// zone. Of engines that count it, which freehold does; `-e freehold,owned` owns every CPU, as a kernel does.
+    #[arg(long, conflicts_with_all = ["json", "against_kernel", "power", "threads"])]
+    paths: bool,
 
     /// Write the state of every engine over time to this Parquet file.
     #[arg(long, value_name = "FILE")]
@@ -248,7 +256,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                     outcome = Outcome::NotWhole;
                 }
                 if !args.json && !args.power {
-                    print_table(replay, comparison.as_ref(), !printed)?;
+                    print_table(args, replay, comparison.as_ref(), !printed)?;
                     printed = true;
                 }
             }
@@ -463,12 +471,23 @@ fn jobs(args: &ReplayArgs) -> usize {
     args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-fn print_table(replay: &Replay, comparison: Option<&AgainstKernel>, first: bool) -> Result<(), CliError> {
+/// The ways of the engines that say them.
+fn taken(replay: &Replay) -> Vec<(String, Paths)> {
+    replay.engines.iter().filter_map(|engine| Some((engine.engine.clone(), engine.paths?))).collect()
+}
+
+fn print_table(
+    args: &ReplayArgs,
+    replay: &Replay,
+    comparison: Option<&AgainstKernel>,
+    first: bool,
+) -> Result<(), CliError> {
     let style = output::style();
     let text = match comparison {
         Some(comparison) => crate::report::against_kernel::render(replay, comparison, style),
         None if replay.threads.is_some() => crate::report::threads::render(replay, style),
         None => table::render(replay, style),
     };
+    let text = if args.paths { format!("{text}\n{}", paths::render(&taken(replay), style)) } else { text };
     output::print(&if first { text } else { format!("\n{text}") })
 }

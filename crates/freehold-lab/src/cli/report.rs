@@ -1,14 +1,17 @@
 //! `freehold report`: what the other commands found, as one HTML file.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::{Outcome, output};
+use super::results::{is_dash, read};
+use super::{Outcome, compare, output};
+use crate::compare::Wanted;
+use crate::compare::output::Document;
 use crate::html::{self, HtmlError, Source};
 
 const EXAMPLES: &str = "\
@@ -20,6 +23,8 @@ Examples:
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
   freehold replay --html report.html trace.parquet      the same in one step
+  freehold report --baseline last-week.html -o today.html replay.json
+                                                        with a tab that says what has changed since
 
 The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it
 fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of
@@ -34,14 +39,18 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `bench fragmentation --json` or `simulate --json` wrote, in any
-    /// number and order; '-' is standard input. A file may hold several documents one after the other. Without any, standard input.
+    /// What `freehold replay --json`, `bench --json`, `bench fragmentation --json`, `simulate --json` or `compare --json`
+    /// wrote, in any number and order; '-' is standard input. A file may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
 
     /// The file to write; '-' is standard output.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_OUTPUT)]
     output: PathBuf,
+
+    /// An older report, or an older result in JSON: the page gets a tab that compares with it. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    baseline: Vec<PathBuf>,
 
     /// The title of the page.
     #[arg(long, value_name = "TEXT", default_value = html::TITLE)]
@@ -59,16 +68,19 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         }
         inputs.push(PathBuf::from("-"));
     }
-    if inputs.iter().filter(|path| is_dash(path)).count() > 1 {
+    if inputs.iter().chain(&args.baseline).filter(|path| is_dash(path)).count() > 1 {
         return Err(CliError::new("standard input can be read only once, but '-' was given several times"));
     }
-    if let Some(path) = inputs.iter().find(|path| same_file(path, &args.output)) {
+    if let Some(path) = inputs.iter().chain(&args.baseline).find(|path| same_file(path, &args.output)) {
         return Err(CliError::new(format!("the report would overwrite its input {}", path.display()))
             .hint("give -o another file"));
     }
     let mut sources = Vec::new();
     for input in &inputs {
         sources.extend(read(input)?);
+    }
+    if !args.baseline.is_empty() {
+        sources.push(changes(args, &inputs, &sources)?);
     }
     let page = html::render(&sources, &args.title).map_err(failed)?;
     if is_dash(&args.output) {
@@ -81,6 +93,13 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
     })?;
     output::complain(&format!("wrote {} ({} KiB)", args.output.display(), page.len().div_ceil(1024)));
     Ok(Outcome::Fine)
+}
+
+/// What has changed since the baseline, as one more document.
+fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<Source, CliError> {
+    let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
+    let value = serde_json::to_value(Document::from(&comparison)).map_err(|error| CliError::new(error.to_string()))?;
+    Ok(Source { name: format!("beside {}", comparison.before), value })
 }
 
 /// Whether a report can be written to `path`, asked before the work that it is to be of. Leaves what is there as it is.
@@ -122,55 +141,7 @@ pub(super) fn failed(error: HtmlError) -> CliError {
     }
 }
 
-fn is_dash(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
 fn same_file(a: &Path, b: &Path) -> bool {
     let existing = fs::canonicalize(a).ok().zip(fs::canonicalize(b).ok());
     !is_dash(a) && !is_dash(b) && (a == b || existing.is_some_and(|(a, b)| a == b))
-}
-
-/// The documents in a file: one, or several one after the other.
-fn read(path: &Path) -> Result<Vec<Source>, CliError> {
-    let shown = if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
-    let mut bytes = Vec::new();
-    let read =
-        if is_dash(path) { io::stdin().lock().read_to_end(&mut bytes).map(drop) } else { slurp(path, &mut bytes) };
-    read.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(CliError::new(format!("{shown} is empty"))
-            .hint("a command that fails prints no JSON; what was wrong it said on standard error"));
-    }
-    // A byte-order mark, as some editors and shells put before text.
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let name = path.file_name().map_or_else(|| shown.clone(), |name| name.to_string_lossy().into_owned());
-    let name = if is_dash(path) { shown.clone() } else { name };
-    let documents: Result<Vec<serde_json::Value>, _> = serde_json::Deserializer::from_slice(text).into_iter().collect();
-    let documents = documents.map_err(|error| not_json(path, &shown, text, &error))?;
-    let several = documents.len() > 1;
-    let named = documents.into_iter().enumerate();
-    Ok(named
-        .map(|(n, value)| Source {
-            name: if several { format!("{name}, document {}", n + 1) } else { name.clone() },
-            value,
-        })
-        .collect())
-}
-
-fn slurp(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
-    *bytes = fs::read(path)?;
-    Ok(())
-}
-
-fn not_json(path: &Path, shown: &str, text: &[u8], error: &serde_json::Error) -> CliError {
-    let problem = CliError::new(format!("{shown} is not JSON: {error}"));
-    let is_html = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"));
-    if text.starts_with(b"PAR1") {
-        problem.hint(format!("this is Parquet: freehold replay --json {shown} | freehold report -"))
-    } else if is_html {
-        problem.hint(format!("to name the file to write, put -o before it: freehold report -o {shown} ..."))
-    } else {
-        problem.hint("give what replay, bench or simulate print with --json; without it they print tables for people")
-    }
 }

@@ -16,10 +16,12 @@ use super::input::TraceFile;
 use super::size::{Memory, parse_memory};
 use super::{Outcome, output, report};
 use crate::bench::clock::Cpus;
+use crate::engine::Paths;
 use crate::engines::EngineSpec;
+use crate::report::paths;
 use crate::report::table::{new_table, trim_lines};
 use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{CPUS_MAX, Scenario, SimulateError, TICK_MS};
+use crate::simulate::run::{CPUS_MAX, Row, Scenario, SimulateError, TICK_MS};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
 use crate::simulate::workloads::TraceOps;
@@ -137,6 +139,10 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     html: Option<PathBuf>,
 
+    /// After the table, print how often each of an engine's ways was taken. Of engines that count it, which freehold does.
+    #[arg(long, conflicts_with = "json")]
+    paths: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -222,10 +228,21 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         let tables = [
             validation.map(|rows| validation_table(&rows, style)),
             (!rows.is_empty()).then(|| table(rows, &model, style)),
+            (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
         ];
         output::print(&tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))?;
     }
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// The ways of the engines that say them, each named by what tells its row apart.
+fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
+    let several = |of: fn(&Row) -> &str| rows.iter().any(|row| of(row) != of(&rows[0]));
+    let name = |row: &Row| {
+        let workload = if several(|row| &row.workload) { format!(", {}", row.workload) } else { String::new() };
+        format!("{}, {} CPUs{workload}", row.engine, row.cpus)
+    };
+    rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
 }
 
 /// Runs the scenarios and writes the Parquet file.

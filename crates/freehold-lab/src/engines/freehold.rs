@@ -1,7 +1,7 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
 //!
-//! Replays make calls that name their CPU, as a host does that owns none. Simulations and counts own every CPU, as a
-//! kernel does; one thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
+//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own every CPU, as a kernel does,
+//! and as simulations and counts always do. One thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
 //! each owns its CPU, and the barrier is the system's.
 
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use freehold::{
 
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
-use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Request};
+use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Paths, Request};
 use crate::simulate::engine::{Family, Marks, Simulated};
 
 /// The engine's name.
@@ -36,6 +36,8 @@ pub(super) fn catalogue() -> Catalogue {
 pub(crate) struct Options {
     /// `group=N`: how many CPUs share what they hold.
     pub(crate) group: Option<u16>,
+    /// `owned`: a replay owns every CPU, as a kernel does. Simulations and threads own them anyway.
+    pub(crate) owned: bool,
 }
 
 impl Options {
@@ -43,6 +45,10 @@ impl Options {
     pub(crate) fn parse(parts: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for part in parts.split(',') {
+            if part == "owned" {
+                options.owned = true;
+                continue;
+            }
             let number = part.strip_prefix("group=").ok_or_else(|| part.to_owned())?;
             let group = number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
             options.group = Some(group);
@@ -66,6 +72,9 @@ impl Options {
 
 /// Builds it for `machine`.
 pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    if options.owned {
+        return build_owned(options, machine, OneThread::default());
+    }
     with_config(options, machine, |config| {
         let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
         // Lent for good: 128 KiB for each GiB of the machine, a few machines a process.
@@ -77,11 +86,20 @@ pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn
 
 /// The same, for threads that each own a CPU.
 pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    build_owned(options, machine, CountingThreads::new())
+}
+
+/// On that platform, with every CPU owned.
+fn build_owned<P: Platform + Waits + Send + 'static>(
+    options: Options,
+    machine: &MachineConfig,
+    platform: P,
+) -> Result<Box<dyn Engine>, String> {
     with_config(options, machine, |config| {
-        let bytes = Freehold::<CountingThreads>::metadata_size(config).map_err(|error| error.to_string())?;
+        let bytes = Freehold::<P>::metadata_size(config).map_err(|error| error.to_string())?;
         // Lent for good, as in `build`.
         let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
-        let allocator = Freehold::new(config, metadata, CountingThreads::new()).map_err(|error| error.to_string())?;
+        let allocator = Freehold::new(config, metadata, platform).map_err(|error| error.to_string())?;
         let allocator = Box::leak(Box::new(allocator));
         let owned = own_all(allocator, machine.cpus)?;
         Ok(Box::new(FreeholdEngine::new(allocator, owned)) as Box<dyn Engine>)
@@ -119,7 +137,12 @@ struct OneThread {
     barriers: AtomicU64,
 }
 
-impl Waits for OneThread {}
+impl Waits for OneThread {
+    fn barriers(&self) -> u64 {
+        // Relaxed: one thread counts and reads.
+        self.barriers.load(Ordering::Relaxed)
+    }
+}
 
 impl Platform for OneThread {
     fn has_heavy_barrier(&self) -> bool {
@@ -170,6 +193,7 @@ struct Counted {
     unseen: u64,
     /// Waits, and nanoseconds of them.
     waited: (u64, u64),
+    paths: Paths,
 }
 
 impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
@@ -208,7 +232,25 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
             ..Counters::default()
         };
         let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
-        Counted { counters, work: zone.lock_work_histogram, unseen, waited }
+        let [own, whole, other, other_type] = cpus.refills_by_phase;
+        let paths = Paths {
+            alloc_in_hand: counters.pcp_hits,
+            alloc_slow: cpus.slow,
+            refills: cpus.refills,
+            refill_own_group: own,
+            refill_whole_block: whole,
+            refill_other_group: other,
+            refill_other_type: other_type,
+            recalls: cpus.recalls,
+            free_own_group: cpus.local_frees,
+            free_other_group: cpus.remote_frees,
+            free_state_in_use: unseen,
+            drains: cpus.drains,
+            group_locks: totals.group_lock_acquisitions,
+            zone_locks: zone.lock_acquisitions,
+            heavy_barriers: self.allocator.platform().barriers(),
+        };
+        Counted { counters, work: zone.lock_work_histogram, unseen, waited, paths }
     }
 }
 
@@ -377,6 +419,11 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             .collect()
     }
 
+    fn paths(&self) -> Option<Paths> {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(self.counted().paths.since(&before.paths))
+    }
+
     fn contention(&self) -> Contention {
         let now = self.counted();
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -424,7 +471,6 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
     }
 
     fn heavy_barriers(&self) -> u64 {
-        // Relaxed: one thread counts and reads.
-        self.allocator.platform().barriers.load(Ordering::Relaxed)
+        self.allocator.platform().barriers()
     }
 }

@@ -1,7 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
 //! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`; behind `freehold`,
-//! options: `freehold,group=1`.
+//! options: `freehold,group=1`, `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -125,9 +125,10 @@ impl fmt::Display for EngineError {
                 write!(f, "there is no switch '{name}'")?;
                 did_you_mean(f, suggestion)?;
             }
-            Self::UnknownOption { option } => {
-                write!(f, "freehold has no option '{option}'; write freehold,group=N for N CPUs that share")?
-            }
+            Self::UnknownOption { option } => write!(
+                f,
+                "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned"
+            )?,
             Self::UnsignedSwitch { name } => {
                 write!(f, "write '+{name}' to switch it on or '-{name}' to switch it off")?
             }

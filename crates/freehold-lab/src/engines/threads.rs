@@ -59,6 +59,11 @@ pub(super) trait Waits {
     fn waited(&self) -> (u64, u64) {
         (0, 0)
     }
+
+    /// Heavy barriers, where they are counted.
+    fn barriers(&self) -> u64 {
+        0
+    }
 }
 
 impl Waits for CountingThreads {

@@ -21,6 +21,22 @@ pub enum Kind {
     Fragmentation,
     /// `freehold simulate --json`, or the model alone, as `freehold calibrate --json` gives it.
     Simulate,
+    /// `freehold compare --json`.
+    Comparison,
+}
+
+impl Kind {
+    /// The command that writes it.
+    #[must_use]
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Bench => "bench",
+            Self::Fragmentation => "bench fragmentation",
+            Self::Simulate => "simulate",
+            Self::Comparison => "compare",
+        }
+    }
 }
 
 /// A document of a known kind.
@@ -45,9 +61,9 @@ impl fmt::Display for UnknownDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "this is no output of replay, bench or simulate: {}; expected \"trace\" and \"engines\" (replay), \
-             \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), or \
-             \"cells\" with a \"workload\" (bench fragmentation)",
+            "this is no output of replay, bench, simulate or compare: {}; expected \"trace\" and \"engines\" (replay), \
+             \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
+             \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)",
             self.found
         )
     }
@@ -64,7 +80,7 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Fragmentation | Kind::Simulate => Err(unknown(trace)),
+                Kind::Bench | Kind::Fragmentation | Kind::Simulate | Kind::Comparison => Err(unknown(trace)),
             })
             .collect(),
         _ if is_model(&source.value) => Ok(vec![document(Kind::Simulate, &json!({ "model": source.value }))]),
@@ -82,6 +98,10 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
     if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string)) {
         return Ok(Kind::Replay);
+    }
+    if let Some(figures) = value.get("figures").and_then(Value::as_array) {
+        let is_known = ["command", "what", "engine", "metric", "verdict"].iter().all(|name| all_have(figures, name));
+        return if is_known { Ok(Kind::Comparison) } else { Err(unknown(value)) };
     }
     if let Some(cells) = value.get("cells").and_then(Value::as_array) {
         // Stopped at once, it has none.
@@ -124,11 +144,12 @@ fn unknown(value: &Value) -> UnknownDocument {
         Value::Object(object) => {
             let keys: Vec<String> = object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = if object.len() > NAMED { ", ..." } else { "" };
-            let first = [("rows", "row"), ("cells", "cell")].into_iter().find_map(|(list, one)| {
-                let first = object.get(list)?.as_array()?.first()?.as_object()?;
-                let keys: Vec<String> = first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
-                Some(format!(", and the first {one} the keys {}", keys.join(", ")))
-            });
+            let first =
+                [("rows", "row"), ("cells", "cell"), ("figures", "figure")].into_iter().find_map(|(list, one)| {
+                    let first = object.get(list)?.as_array()?.first()?.as_object()?;
+                    let keys: Vec<String> = first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                    Some(format!(", and the first {one} the keys {}", keys.join(", ")))
+                });
             format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
         }
         Value::Array(array) => format!("it is a list of {}", array.len()),
@@ -160,6 +181,8 @@ mod tests {
         let cell = json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
         assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Fragmentation]));
         assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Fragmentation]), "interrupted at once");
+        let figure = json!({"command": "replay", "what": "a", "engine": "x", "metric": "drains", "verdict": "same"});
+        assert_eq!(kinds(json!({"figures": [figure]})), Ok(vec![Kind::Comparison]));
         assert_eq!(kinds(json!({"command": "calibrate", "model": {}})), Ok(vec![Kind::Simulate]));
         let model = json!({"machine": "a laptop", "rmw_ns": 2.5, "engines": {"classic": {"alloc_ns": 20.0}}});
         assert_eq!(kinds(model), Ok(vec![Kind::Simulate]), "calibrate");
@@ -175,6 +198,7 @@ mod tests {
             (json!({"trace": {}, "engines": []}), "\"engines\""),
             (json!({"rows": [{"name": "x"}]}), "the first row the keys \"name\""),
             (json!({"cells": [{"engine": "x"}]}), "the first cell the keys \"engine\""),
+            (json!({"figures": [{"engine": "x"}]}), "the first figure the keys \"engine\""),
             (json!({"traces": []}), "\"traces\""),
             (json!({"traces": [{"rows": []}]}), "\"rows\""),
         ] {

@@ -16,7 +16,7 @@ use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{Counters, Engine, HoldBucket, ListFlow, Memory, Request};
+use crate::engine::{Counters, Engine, HoldBucket, ListFlow, Memory, Paths, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
@@ -48,6 +48,7 @@ struct AtEnd {
     memory: Memory,
     holds: Vec<HoldBucket>,
     flow: Option<ListFlow>,
+    paths: Option<Paths>,
 }
 
 /// What the driver itself counted, to compare with what the engine says.
@@ -184,7 +185,7 @@ impl<'a> Driver<'a> {
         let mut findings = whole::check(self.engine, &memory);
         findings.extend(whole::miscounted((after.allocs, after.frees), (made.allocs, made.frees)));
         findings.extend(self.errors.finding());
-        let AtEnd { counters, memory: end, holds, flow } = self.end.take().unwrap_or_else(|| self.at_end());
+        let AtEnd { counters, memory: end, holds, flow, paths } = self.end.take().unwrap_or_else(|| self.at_end());
         let outcome = EngineOutcome::new(
             name,
             &counters,
@@ -199,6 +200,7 @@ impl<'a> Driver<'a> {
             zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
             memory_map: self.memory.and_then(MapRecorder::finish),
             flow,
+            paths,
             ..outcome
         }
     }
@@ -209,6 +211,7 @@ impl<'a> Driver<'a> {
             memory: self.engine.memory(),
             holds: self.engine.zone_lock_holds(),
             flow: self.engine.list_flow(),
+            paths: self.engine.paths(),
         }
     }
 

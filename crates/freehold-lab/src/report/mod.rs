@@ -3,6 +3,7 @@
 pub mod against_kernel;
 pub mod json;
 pub(crate) mod number;
+pub mod paths;
 pub mod picture;
 pub mod power;
 pub mod table;

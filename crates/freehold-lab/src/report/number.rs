@@ -29,13 +29,19 @@ pub fn percent(base: f64, value: f64) -> Option<String> {
 }
 
 /// A number with as many decimals as help: three below 10, one below 1000, none above.
-pub(super) fn decimal(value: f64) -> String {
+pub(crate) fn decimal(value: f64) -> String {
     match value.abs() {
         v if v < 10.0 => format!("{value:.3}"),
         v if v < 1000.0 => format!("{value:.1}"),
         v if v < u64::MAX as f64 => thousands(value.round() as u64),
         _ => format!("{value:e}"),
     }
+}
+
+/// How many a second: whole from 10 up, because what comes after says nothing.
+pub(crate) fn per_second(rate: f64) -> String {
+    let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{}/s", thousands(rate.round() as u64)) }
 }
 
 /// A length of time.
@@ -66,6 +72,14 @@ mod tests {
     fn counts_get_separators() {
         for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (12_345, "12,345")] {
             assert_eq!(thousands(n), text);
+        }
+    }
+
+    #[test]
+    fn rates_have_no_decimals_that_say_nothing() {
+        for (rate, text) in [(1_365_802.7004, "1,365,803/s"), (12.3, "12/s"), (0.04, "0.0/s"), (f64::INFINITY, "0.0/s")]
+        {
+            assert_eq!(per_second(rate), text);
         }
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
 use super::time::Time;
+use crate::engine::Paths;
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -96,6 +97,9 @@ pub struct Row {
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
+    /// How often each of the engine's ways was taken from the start on, where it says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Paths>,
 }
 
 impl Row {

@@ -238,6 +238,7 @@ fn with_engine(
             live as f64 / (used_blocks * freehold::PAGEBLOCK_FRAMES) as f64
         },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
+        paths: engine.paths(),
     })
 }
 

@@ -70,6 +70,13 @@ impl LineParser {
                     return Ok(Line::Note);
                 }
             }
+            Some(b'A') if is_bpftrace_start(trimmed) => return Ok(Line::Note),
+            Some(b'L') if trimmed.starts_with(b"Lost ") => {
+                // bpftrace, of events that its buffers had no room for.
+                if let Some(lost) = lost_by_bpftrace(trimmed) {
+                    return Ok(Line::Lost(lost));
+                }
+            }
             Some(b'=') if trimmed.starts_with(b"=> ") => return Ok(Line::Other),
             Some(b'c') if header_cpus(trimmed).is_some() => return Ok(Line::Note),
             Some(b'v') if trimmed.starts_with(b"version = ") => return Ok(Line::Note),
@@ -201,6 +208,19 @@ fn lost(line: &[u8]) -> Option<u64> {
         }
     }
     says_so.then_some(count.unwrap_or(1))
+}
+
+/// `Attaching 2 probes...` and `Attached 2 probes`, as bpftrace begins.
+fn is_bpftrace_start(line: &[u8]) -> bool {
+    let rest = line.strip_prefix(b"Attaching ").or_else(|| line.strip_prefix(b"Attached "));
+    let Some(rest) = rest else { return false };
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    digits > 0 && rest[digits..].starts_with(b" probe")
+}
+
+/// `Lost 12 events`.
+fn lost_by_bpftrace(line: &[u8]) -> Option<u64> {
+    decimal(line.strip_prefix(b"Lost ")?.strip_suffix(b" events")?)
 }
 
 /// A line of the call chain that `perf script` prints below an event: an address, a symbol and an object.
@@ -389,6 +409,11 @@ impl<'a> Fields<'a> {
         let value = required("pfn", self.pfn)?;
         match number(value) {
             Some(pfn) if pfn <= PFN_MAX => Ok(Pfn::new(pfn)),
+            // 1c2ab3 could be guessed at, 123456 not: so neither is.
+            _ if value.iter().all(u8::is_ascii_hexdigit) && decimal(value).is_none() => Err(Bad::because(format!(
+                "pfn `{}` is no decimal number; hexadecimal ones begin with 0x",
+                lossy(value)
+            ))),
             _ => Err(Bad::because(format!("pfn `{}` is no frame number", lossy(value)))),
         }
     }
@@ -577,12 +602,22 @@ mod tests {
         ] {
             assert_eq!(parse(line), Ok(Line::Other), "{line}");
         }
-        for line in ["", "   ", "# tracer: nop", "cpus=2", "version = 7", "CPU 1 is empty"] {
+        for line in [
+            "",
+            "   ",
+            "Attaching 2 probes...",
+            "Attached 1 probe",
+            "# tracer: nop",
+            "cpus=2",
+            "version = 7",
+            "CPU 1 is empty",
+        ] {
             assert_eq!(parse(line), Ok(Line::Note), "{line}");
         }
         assert_eq!(parse("CPU:1 [LOST 123 EVENTS]"), Ok(Line::Lost(123)));
         assert_eq!(parse("CPU:1 [LOST EVENTS]"), Ok(Line::Lost(1)));
         assert_eq!(parse("CPU:7 [204600 EVENTS DROPPED]"), Ok(Line::Lost(204_600)));
+        assert_eq!(parse("Lost 9 events"), Ok(Line::Lost(9)));
         assert_eq!(parse("perf 12 [001] 5.5: PERF_RECORD_LOST lost 77"), Ok(Line::Lost(77)));
     }
 
@@ -592,6 +627,10 @@ mod tests {
         assert_eq!(with("mm_page_free: pfn=0x1 order=19"), "order `19` is no order (0 to 18)");
         assert_eq!(with("mm_page_free: pfn=0x1"), "no `order=`");
         assert_eq!(with("mm_page_free: pfn=0xzz order=0"), "pfn `0xzz` is no frame number");
+        assert_eq!(
+            with("mm_page_free: pfn=1c2ab3 order=0"),
+            "pfn `1c2ab3` is no decimal number; hexadecimal ones begin with 0x"
+        );
         assert_eq!(with("mm_page_free: pfn=0xffffffffffffffff order=0"), "pfn `0xffffffffffffffff` is no frame number");
         assert_eq!(
             with("mm_page_alloc: pfn=0x1 order=0 migratetype=7 gfp_flags=0"),

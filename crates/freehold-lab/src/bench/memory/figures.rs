@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::bench::catalogue::Kind;
-use crate::bench::result::{Comparison, Report, Row, Spread};
+use crate::bench::result::{Report, Row, Spread};
 
 /// Of one benchmark.
 pub(super) struct Figures {
@@ -43,22 +43,8 @@ impl Figures {
             let mut first: Option<(&str, Spread)> = None;
             for (at, engine) in self.engines.iter().enumerate() {
                 let Some(spread) = self.spreads.remove(&(metric.name, at)) else { continue };
-                let (Some(median), Some(min), Some(max)) = (spread.median(), spread.min(), spread.max()) else {
-                    continue;
-                };
-                report.rows.push(Row {
-                    benchmark: self.kind.name(),
-                    engine: engine.clone(),
-                    metric: metric.name,
-                    unit: metric.unit,
-                    median,
-                    min,
-                    max,
-                    runs: spread.runs(),
-                    better: metric.better(),
-                    comparison: first.as_ref().and_then(|(name, base)| Comparison::of(&spread, name, base)),
-                    histogram: None,
-                });
+                let baseline = first.as_ref().map(|(name, base)| (*name, base));
+                report.rows.extend(Row::new(self.kind, metric, engine, &spread, baseline));
                 first.get_or_insert((engine, spread));
             }
         }

@@ -100,6 +100,7 @@ mod tests {
             median,
             min: median,
             max: median,
+            values: Vec::new(),
             runs: 1,
             better: Better::Less,
             comparison: None,

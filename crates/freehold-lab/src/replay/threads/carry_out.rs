@@ -324,7 +324,7 @@ pub(super) fn carry_out(
         }
     });
 
-    let (counters, end) = (engine.counters(), engine.memory());
+    let (counters, end, paths) = (engine.counters(), engine.memory(), engine.paths());
     let met = Met {
         applied: done.applied,
         order_waits: done.order_waits,
@@ -341,7 +341,7 @@ pub(super) fn carry_out(
     findings.extend(back.done.errors.finding());
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
     let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
-    EngineOutcome { met: Some(met), ..outcome }
+    EngineOutcome { met: Some(met), paths, ..outcome }
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was

@@ -1,0 +1,253 @@
+//! Every figure in a result, and what it is a figure of.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::CompareError;
+use crate::bench::catalogue::Better;
+use crate::html::{Kind, Source, documents};
+
+/// What a figure is of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
+pub struct Place {
+    /// The command that found it.
+    pub command: &'static str,
+    /// The trace and its machine, the benchmark, the simulated machine.
+    pub what: String,
+    /// The engine as named.
+    pub engine: String,
+    /// The metric, by its name in the JSON.
+    pub metric: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.what, self.engine)
+    }
+}
+
+/// The runs behind a figure that was measured several times.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Spread {
+    /// How many.
+    pub runs: u64,
+    /// The least and the greatest.
+    pub range: (f64, f64),
+    /// Each of them; empty in results of versions that did not write them.
+    pub values: Vec<f64>,
+}
+
+/// A figure of one result.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Figure {
+    pub(super) place: Place,
+    /// What random numbers were drawn from, where they were.
+    pub(super) seed: Option<u64>,
+    pub(super) better: Better,
+    /// Its unit, where the result says it.
+    pub(super) unit: Option<String>,
+    pub(super) value: f64,
+    /// Nothing where it was counted, and so is exact.
+    pub(super) spread: Option<Spread>,
+}
+
+/// All of a result.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Found {
+    pub(super) kinds: Vec<Kind>,
+    pub(super) figures: Vec<Figure>,
+    /// The constants of simulations.
+    pub(super) model: Option<Value>,
+    /// The time of an atomic operation where benchmarks ran.
+    pub(super) rmw_ns: Option<f64>,
+}
+
+/// A field of the JSON, and what more of it means.
+type Field = (&'static str, Better);
+
+const REPLAY: [Field; 18] = [
+    ("failed", Better::Less),
+    ("zone_lock_acquisitions", Better::Less),
+    ("zone_lock_work", Better::Less),
+    ("zone_lock_work_mean", Better::Less),
+    ("zone_lock_work_p99", Better::Less),
+    ("zone_lock_work_max", Better::Less),
+    ("merges_zone", Better::Less),
+    ("pcp_hit_rate", Better::More),
+    ("refills", Better::Less),
+    ("drains", Better::Less),
+    ("fallbacks", Better::Less),
+    ("mixed_blocks", Better::Less),
+    ("free_blocks_end", Better::More),
+    ("unusable_index_min", Better::Less),
+    ("unusable_index_mean", Better::Less),
+    ("lost_frames", Better::Less),
+    // Noisy, and measured once: shown, never judged.
+    ("ns_per_event", Better::Neither),
+    // Another trace of the same name would show here.
+    ("allocs", Better::Neither),
+];
+
+const SIMULATE: [Field; 16] = [
+    ("frames_per_second", Better::More),
+    ("zone_lock_wait_share", Better::Less),
+    ("pcp_lock_wait_share", Better::Less),
+    ("group_lock_wait_share", Better::Less),
+    ("line_wait_share", Better::Less),
+    ("zone_lock_acquisitions", Better::Less),
+    ("longest_hold_ns", Better::Less),
+    ("latency_p50_ns", Better::Less),
+    ("latency_p999_ns", Better::Less),
+    ("bystander_p999_ns", Better::Less),
+    ("fallbacks", Better::Less),
+    ("failed", Better::Less),
+    ("heavy_barriers", Better::Less),
+    ("free_blocks", Better::More),
+    ("mixed_blocks", Better::Less),
+    ("unusable_index", Better::Less),
+];
+
+const FRAGMENTATION: [Field; 12] = [
+    ("unusable.3", Better::Less),
+    ("unusable.4", Better::Less),
+    ("unusable.9", Better::Less),
+    ("zone_locks_per_1000", Better::Less),
+    ("order9_share", Better::More),
+    ("order9_failures", Better::Less),
+    ("mixed_blocks", Better::Less),
+    ("idle_share", Better::Less),
+    ("free_blocks", Better::More),
+    ("failures", Better::Less),
+    ("false_failures", Better::Less),
+    ("heavy_barriers", Better::Less),
+];
+
+impl Found {
+    /// In the documents of a result.
+    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, CompareError> {
+        let mut found = Self::default();
+        for source in sources {
+            let known = documents(source);
+            let known = known.map_err(|problem| CompareError::Unknown { name: source.name.clone(), problem })?;
+            for (kind, data) in known {
+                if !found.kinds.contains(&kind) {
+                    found.kinds.push(kind);
+                }
+                found.add(kind, &data);
+            }
+        }
+        let mut seen = HashSet::new();
+        for one in &found.figures {
+            if !seen.insert((&one.place, one.seed)) {
+                let Place { metric, engine, what, .. } = one.place.clone();
+                return Err(CompareError::Twice { name: name.to_owned(), metric, engine, place: what });
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, kind: Kind, data: &Value) {
+        match kind {
+            Kind::Replay => self.replay(data),
+            Kind::Bench => {
+                self.rmw_ns = data["yardstick"]["rmw_ns"].as_f64().or(self.rmw_ns);
+                self.figures.extend(list(data, "rows").iter().filter_map(bench));
+            }
+            Kind::Simulate => {
+                self.model = data.get("model").cloned().or_else(|| self.model.take());
+                for row in list(data, "rows") {
+                    self.counted(kind, simulated(row), row, &SIMULATE);
+                }
+            }
+            Kind::Fragmentation => {
+                for cell in list(data, "cells") {
+                    self.counted(kind, of_cell(cell), cell, &FRAGMENTATION);
+                    if !cell["order"].is_null() {
+                        // Of `fill` this is a result: how full memory was at the first failure.
+                        self.counted(kind, of_cell(cell), cell, &[("used_percent", Better::More)]);
+                    }
+                }
+            }
+            Kind::Comparison => {}
+        }
+    }
+
+    fn replay(&mut self, data: &Value) {
+        let what = of_trace(data);
+        for engine in list(data, "engines") {
+            self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
+        }
+    }
+
+    fn counted(&mut self, kind: Kind, what: String, object: &Value, fields: &[Field]) {
+        for &(metric, better) in fields {
+            let value = metric.split('.').fold(object, |value, part| &value[part]);
+            let Some(value) = value.as_f64() else { continue };
+            let engine = text(object, "engine");
+            let place = Place { command: kind.command(), what: what.clone(), engine, metric: metric.to_owned() };
+            let seed = object["seed"].as_u64();
+            self.figures.push(Figure { place, seed, better, unit: None, value, spread: None });
+        }
+    }
+}
+
+fn list<'a>(data: &'a Value, name: &str) -> &'a [Value] {
+    data.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text(object: &Value, name: &str) -> String {
+    object[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// The trace and the machine that it was replayed on.
+fn of_trace(data: &Value) -> String {
+    let machine = &data["machine"];
+    let mut what = text(&data["trace"], "name");
+    if let (Some(cpus), Some(frames)) = (machine["cpus"].as_u64(), machine["memory_frames"].as_u64()) {
+        what = format!("{what} ({} events) on {cpus} CPUs, {} MiB", data["replayed_events"], frames >> 8);
+    }
+    if let Some(origin) = machine["origin"].as_str() {
+        what = format!("{what}, {origin}");
+    }
+    if data.get("threads").is_some() { format!("{what}, on threads") } else { what }
+}
+
+fn simulated(row: &Value) -> String {
+    let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
+    format!("{} on {} CPUs, {} MiB, think {} ns", text(row, "workload"), row["cpus"], bytes >> 20, row["think_ns"])
+}
+
+fn of_cell(cell: &Value) -> String {
+    let place = format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
+    match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
+        (Some(order), _) => format!("{place}, order {order}"),
+        (None, Some(used)) => format!("{place}, {used} % used"),
+        (None, None) => place,
+    }
+}
+
+fn bench(row: &Value) -> Option<Figure> {
+    let unit = text(row, "unit");
+    let runs = row["runs"].as_u64().unwrap_or(1);
+    let value = row["median"].as_f64()?;
+    let better = match row["better"].as_str() {
+        Some("less") => Better::Less,
+        Some("more") => Better::More,
+        _ => Better::Neither,
+    };
+    let is_timed = matches!(unit.as_str(), "ns" | "us" | "ms" | "s") || unit.ends_with("/s");
+    let range = (row["min"].as_f64().unwrap_or(value), row["max"].as_f64().unwrap_or(value));
+    let values = list(row, "values").iter().filter_map(Value::as_f64).collect();
+    let place = Place {
+        command: Kind::Bench.command(),
+        what: text(row, "benchmark"),
+        engine: text(row, "engine"),
+        metric: text(row, "metric"),
+    };
+    // What was counted once is exact; a time of one run is not.
+    let spread = (runs > 1 || is_timed).then_some(Spread { runs, range, values });
+    Some(Figure { place, seed: None, better, unit: Some(unit), value, spread })
+}

@@ -1,0 +1,85 @@
+//! How often each of an engine's ways was taken: what says where its calls go, beside what they cost.
+
+use serde::{Deserialize, Serialize};
+
+/// Freehold's ways, since [`Engine::start`](super::Engine::start).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Paths {
+    /// Allocations served from what the CPU had in hand: no lock, no look at anybody else's.
+    pub alloc_in_hand: u64,
+    /// Allocations for which the CPU needed more than that.
+    pub alloc_slow: u64,
+    /// Times it went to its group for the next block.
+    pub refills: u64,
+    /// Of these, answered by a partly free block of the group's own.
+    pub refill_own_group: u64,
+    /// By a wholly free block that was split.
+    pub refill_whole_block: u64,
+    /// By a partly free block of another group, or of none.
+    pub refill_other_group: u64,
+    /// By a block of another migratetype.
+    pub refill_other_type: u64,
+    /// Times all CPUs were asked for what they had in hand.
+    pub recalls: u64,
+    /// Frees into the CPU's hand or its own group's blocks.
+    pub free_own_group: u64,
+    /// Frees into other blocks.
+    pub free_other_group: u64,
+    /// Frees that found the CPU's own state in use, as in an interrupt.
+    pub free_state_in_use: u64,
+    /// Times a CPU's periodic work gave whole blocks to the zone.
+    pub drains: u64,
+    /// Times a group's lock was taken.
+    pub group_locks: u64,
+    /// Times the zone lock was taken.
+    pub zone_locks: u64,
+    /// Times every CPU was made to pass a memory barrier because somebody reached into a CPU's state; 0 where CPUs are not
+    /// owned, because then nobody needs it.
+    pub heavy_barriers: u64,
+}
+
+impl Paths {
+    /// All of them as text and count, in the order in which a call may take them.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 15] {
+        [
+            ("allocations from the CPU's hand", self.alloc_in_hand),
+            ("allocations that needed more", self.alloc_slow),
+            ("looks for the next block", self.refills),
+            ("  the group's own, partly free", self.refill_own_group),
+            ("  a wholly free block, split", self.refill_whole_block),
+            ("  another group's, or nobody's", self.refill_other_group),
+            ("  of another migratetype", self.refill_other_type),
+            ("all CPUs asked for what they hold", self.recalls),
+            ("frees to the hand or own group", self.free_own_group),
+            ("frees to other blocks", self.free_other_group),
+            ("frees while the state was in use", self.free_state_in_use),
+            ("ticks that gave blocks back", self.drains),
+            ("group locks", self.group_locks),
+            ("zone locks", self.zone_locks),
+            ("heavy barriers", self.heavy_barriers),
+        ]
+    }
+
+    /// What has been added since `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            alloc_in_hand: self.alloc_in_hand - before.alloc_in_hand,
+            alloc_slow: self.alloc_slow - before.alloc_slow,
+            refills: self.refills - before.refills,
+            refill_own_group: self.refill_own_group - before.refill_own_group,
+            refill_whole_block: self.refill_whole_block - before.refill_whole_block,
+            refill_other_group: self.refill_other_group - before.refill_other_group,
+            refill_other_type: self.refill_other_type - before.refill_other_type,
+            recalls: self.recalls - before.recalls,
+            free_own_group: self.free_own_group - before.free_own_group,
+            free_other_group: self.free_other_group - before.free_other_group,
+            free_state_in_use: self.free_state_in_use - before.free_state_in_use,
+            drains: self.drains - before.drains,
+            group_locks: self.group_locks - before.group_locks,
+            zone_locks: self.zone_locks - before.zone_locks,
+            heavy_barriers: self.heavy_barriers - before.heavy_barriers,
+        }
+    }
+}
