@@ -46,6 +46,22 @@ fn c_programs(compiler: &str, name: &str) {
     }
 }
 
+/// The example of the project's front page.
+#[test]
+fn the_front_page_in_c() {
+    let Some(installed) = installed("gcc", "front-page") else { return };
+    let page = std::fs::read_to_string(root().join("../../README.md")).expect("README.md");
+    let (_, code) = page.split_once("```c\n").expect("an example in C");
+    let (code, _) = code.split_once("```").expect("its end");
+    let source = installed.prefix.join("front_page.c");
+    let whole =
+        format!("#include <freehold.h>\n#include <string.h>\nint main(void)\n{{\n{code}return arena != NULL;\n}}\n");
+    std::fs::write(&source, whole).expect("a file");
+    let flags = ["-std=c11", "-Wall", "-Werror"];
+    let program = installed.compile("gcc", &flags, source.to_str().expect("UTF-8"), Link::Shared, "front-page");
+    run(&mut installed.command(program));
+}
+
 #[test]
 fn c_with_gcc() {
     c_programs("gcc", "gcc");

@@ -152,3 +152,8 @@ pub use vm::HostVm;
 
 pub use freehold;
 pub use freehold_vm;
+
+/// The project's front page; here so that its code is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct FrontPage;
