@@ -12,7 +12,7 @@ use super::tools::{output, run};
 const RELEASE: &str = "trixie";
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// For the build; the headers bring the compiler.
-const INCLUDED: &str = "make,libelf1t64";
+const INCLUDED: &str = "make,binutils,libelf1t64";
 const HEADERS: &str = "linux-headers-cloud-amd64";
 
 /// A command within that system, with its own view of mounts: `/proc` is there for it alone.
