@@ -1,8 +1,10 @@
 //! Jobs of this workspace that cargo has no command for. `cargo xtask help` lists them.
 
 mod build;
+mod ci;
 mod docs;
 mod linux;
+mod msrv;
 mod qemu;
 mod run;
 
@@ -30,6 +32,10 @@ enum Job {
     Linux(linux::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
+    /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
+    Ci(ci::Arguments),
+    /// Check that each crate builds with the oldest Rust that it says it needs.
+    Msrv,
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,8 @@ fn main() -> ExitCode {
         }),
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
+        Job::Ci(arguments) => ci::run(&arguments),
+        Job::Msrv => msrv::run(),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

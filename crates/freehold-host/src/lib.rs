@@ -109,48 +109,88 @@
 #![warn(missing_docs)]
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("freehold-host is for Linux: it is made of its memory and thread calls");
+compile_error!("freehold-host is for Linux only: it is made of its memory and thread calls");
 
+// Elsewhere the line above is the only error, not the first of hundreds.
+#[cfg(target_os = "linux")]
 mod areas;
+#[cfg(target_os = "linux")]
 mod arena;
+#[cfg(target_os = "linux")]
 mod background;
+#[cfg(target_os = "linux")]
 mod builder;
+#[cfg(target_os = "linux")]
 mod core;
+#[cfg(target_os = "linux")]
 mod error;
+#[cfg(target_os = "linux")]
 mod faults;
+#[cfg(target_os = "linux")]
 mod frame_allocator;
+#[cfg(target_os = "linux")]
 mod frames;
+#[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
 mod mmu;
+#[cfg(target_os = "linux")]
 mod notes;
+#[cfg(target_os = "linux")]
 mod numa;
+#[cfg(target_os = "linux")]
 mod release;
+#[cfg(target_os = "linux")]
 mod request;
+#[cfg(target_os = "linux")]
 mod seal;
+#[cfg(target_os = "linux")]
 mod slots;
+#[cfg(target_os = "linux")]
 mod stamp;
+#[cfg(target_os = "linux")]
 mod stats;
+#[cfg(target_os = "linux")]
 mod sys;
+#[cfg(target_os = "linux")]
 mod thread;
+#[cfg(target_os = "linux")]
 mod userfault;
+#[cfg(target_os = "linux")]
 mod vm;
 
+#[cfg(target_os = "linux")]
 pub use areas::{AreaStats, HostAreas};
+#[cfg(target_os = "linux")]
 pub use arena::{Arena, Handle};
+#[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
+#[cfg(target_os = "linux")]
 pub use error::Error;
+#[cfg(target_os = "linux")]
 pub use frame_allocator::ArenaFrames;
+#[cfg(target_os = "linux")]
 pub use frames::Frames;
+#[cfg(target_os = "linux")]
 pub use memory::{Backing, OnFork};
+#[cfg(target_os = "linux")]
 pub use mmu::{HostMmu, HostStats, Stored};
+#[cfg(target_os = "linux")]
 pub use numa::{Numa, Topology};
+#[cfg(target_os = "linux")]
 pub use release::Released;
+#[cfg(target_os = "linux")]
 pub use request::FrameRequest;
+#[cfg(target_os = "linux")]
 pub use stats::Stats;
+#[cfg(target_os = "linux")]
 pub use vm::HostVm;
 
+#[cfg(target_os = "linux")]
 pub use freehold;
+#[cfg(target_os = "linux")]
 pub use freehold_vm;
 
 /// The project's front page; here so that its code is compiled and run.

@@ -39,8 +39,9 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `bench fragmentation --json`, `simulate --json` or `compare --json`
-    /// wrote, in any number and order; '-' is standard input. A file may hold several documents one after the other. Without any, standard input.
+    /// What `freehold replay --json`, `bench --json`, `compare --json`, `simulate --json` or `bench fragmentation --json`
+    /// wrote, in any number and order; '-' is standard input. A file may hold several documents one after the other.
+    /// Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
 
