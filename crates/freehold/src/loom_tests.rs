@@ -22,8 +22,13 @@ use crate::{
 const PREEMPTIONS: usize = 3;
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    model_within(usize::MAX, f);
+}
+
+/// The same with at most so many preemptions, whatever was asked for: for calls so long that more would take hours.
+fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
     builder.max_branches = 200_000;
     // Not loom's: it counts executions, which are what an exhaustive search consists of.
     let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -89,8 +94,13 @@ fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
 
 /// Everything but `used` frames is free, and all is where it belongs.
 fn settled(fh: Small, used: u64) {
+    settled_of(fh, FRAMES, used);
+}
+
+/// The same where there are so many frames.
+fn settled_of(fh: Small, frames: u64, used: u64) {
     fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES - used);
+    assert_eq!(fh.zone_stats(0).unwrap().free, frames - used);
     assert_eq!(fh.totals().late_double_frees, 0);
 }
 
@@ -403,5 +413,24 @@ fn two_announcements_and_a_look() {
         ]);
         settled(fh, 512 - 129);
         assert_eq!(fh.on(cpu(0)).alloc(request(7)).map(|pfn| pfn.get() % 512), Ok(0));
+    });
+}
+
+/// A frame that is taken past the leases, by a hint, while its memory goes: it is handed out, or it is gone.
+#[test]
+fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
+    model_within(2, || {
+        let fh = small(false);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        let block = FrameRange::new(frame.pageblock(), 512).unwrap();
+        let got = together::<Option<Pfn>>(roles![
+            move || Some(take(fh, 1, 0)),
+            move || fh.remove_memory(block).is_ok().then_some(frame)
+        ]);
+        let (taken, gone) = (got[0].unwrap(), got[1].is_some());
+        assert!(!gone || !block.contains(taken), "a frame was handed out of memory that is gone");
+        settled_of(fh, if gone { FRAMES - 512 } else { FRAMES }, 1);
     });
 }

@@ -229,6 +229,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::NoRoom);
         }
         let isolated = self.isolate_range(range).map_err(busy)?;
+        // A hint, and whatever else takes frames past the leases, looks at the tag and then takes the frame: who looked before
+        // this was isolated is out of its CPU's state when every CPU has been entered once.
+        self.recall_where(None, |_| true);
         self.empty_range(range, &mut |_| false).map_err(busy)?;
         self.map.change_ranges(|| self.forget_range(range));
         for number in Self::blocks_of(range) {
