@@ -425,10 +425,10 @@ fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
         fh.on(cpu(0)).flush().unwrap();
         fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
         let block = FrameRange::new(frame.pageblock(), 512).unwrap();
-        let got = together::<Option<Pfn>>(roles![
-            move || Some(take(fh, 1, 0)),
-            move || fh.remove_memory(block).is_ok().then_some(frame)
-        ]);
+        let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 1, 0)), move || fh
+            .remove_memory(block)
+            .is_ok()
+            .then_some(frame)]);
         let (taken, gone) = (got[0].unwrap(), got[1].is_some());
         assert!(!gone || !block.contains(taken), "a frame was handed out of memory that is gone");
         settled_of(fh, if gone { FRAMES - 512 } else { FRAMES }, 1);

@@ -1,0 +1,93 @@
+//! The search finds nothing wrong with the protocol as it is, and each defect that is planted in it.
+//!
+//! `docs/model.md` says what the settings mean, and what the long searches came to.
+
+use freehold_model::search::DEFECTS;
+use freehold_model::{Defect, Settings};
+
+/// Runs a search that must find nothing.
+fn sound(name: &str, settings: &Settings) {
+    let found = settings.search(threads());
+    println!(
+        "{name}: {} worlds, {} different, {} steps deep, {:.1} s",
+        found.states, found.unique, found.depth, found.seconds
+    );
+    if let Some((what, steps)) = found.wrong {
+        panic!("{what}\n  {}", steps.join("\n  "));
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Two CPUs and a block: calls one after the other in every order, to the end of what there is.
+#[test]
+fn every_order_of_calls() {
+    let plain = Settings { hints: false, budget: [0; 4], ..Settings::small() };
+    sound("allocations and frees", &Settings { hints: true, ..plain.clone() });
+    sound("with wrong frees", &Settings { hints: true, budget: [1, 0, 0, 0], ..plain.clone() });
+    sound("with a CPU that goes", &Settings { budget: [0, 1, 0, 0], ..plain.clone() });
+    sound("with memory that goes", &Settings { hints: true, budget: [0, 0, 1, 0], ..plain.clone() });
+    sound("with whole blocks", &Settings { whole: true, ..plain.clone() });
+    sound("three CPUs in two groups", &Settings { cpus: 3, ..plain });
+}
+
+/// Everything that the model has, every interleaving, as deep as a few seconds go.
+#[test]
+fn every_interleaving_of_everything_for_a_while() {
+    let budget = [1, 1, 1, 255];
+    let settings = Settings { cpus: 3, blocks: 2, budget, whole: true, depth: 9, ..Settings::small() };
+    sound("three CPUs, two groups, two blocks", &settings);
+    sound("two CPUs, a block", &Settings { budget, whole: true, depth: 16, ..Settings::small() });
+}
+
+/// One call may be interrupted anywhere, once, by any number of calls of the other CPU; some minutes.
+#[test]
+#[ignore = "takes minutes"]
+fn every_order_of_calls_with_a_preemption() {
+    sound("allocations and frees", &Settings { hints: false, budget: [0, 0, 0, 1], ..Settings::small() });
+}
+
+/// `FREEHOLD_MODEL`: CPUs, blocks, wrong frees, hotplugs, isolations, preemptions, hints, whole blocks, depth; all numbers.
+#[test]
+#[ignore = "for long searches by hand"]
+fn as_asked() {
+    let asked = std::env::var("FREEHOLD_MODEL").expect("FREEHOLD_MODEL says what to search");
+    let n: Vec<usize> = asked.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let &[cpus, blocks, wrong, hotplugs, isolations, preemptions, hints, whole, depth] = n.as_slice() else {
+        panic!("nine numbers")
+    };
+    let budget = [wrong, hotplugs, isolations, preemptions].map(|n| n as u8);
+    let (cpus, blocks, hints, whole) = (cpus as u8, blocks as u8, hints != 0, whole != 0);
+    let mut settings = Settings { cpus, blocks, budget, leases: 1, hints, whole, depth, defect: None };
+    if let Ok(defect) = std::env::var("FREEHOLD_DEFECT") {
+        settings.defect = DEFECTS.into_iter().find(|d| format!("{d:?}") == defect);
+        assert!(settings.defect.is_some(), "there is no defect of that name");
+    }
+    sound(&asked, &settings);
+}
+
+#[test]
+fn each_planted_defect_is_found() {
+    for defect in DEFECTS {
+        let found = smallest_that_shows(defect).search(threads());
+        let Some((what, steps)) = found.wrong else { panic!("{defect:?} is not found in {} worlds", found.unique) };
+        println!("{defect:?}: {what}, after {} steps, {} worlds, {:.1} s", steps.len(), found.unique, found.seconds);
+    }
+}
+
+/// Settings small enough to be quick and large enough to show it.
+fn smallest_that_shows(defect: Defect) -> Settings {
+    let plain = Settings { hints: false, defect: Some(defect), ..Settings::small() };
+    match defect {
+        Defect::OfflineWithoutLook => Settings { budget: [0, 1, 0, 2], ..plain },
+        Defect::LookAfterPut => Settings { budget: [1, 0, 0, 2], ..plain },
+        Defect::NoLookAtTheWord => Settings { budget: [1, 0, 0, 2], ..plain },
+        Defect::HintWithoutLook => Settings { hints: true, ..plain },
+        Defect::OthersKeepWholeBlocks => Settings { cpus: 3, budget: [0; 4], whole: true, ..plain },
+        Defect::NoPassThroughTheDoors => Settings { budget: [0, 0, 1, 2], hints: true, ..plain },
+        Defect::AnnounceBeforePut | Defect::ClassAfterWords => Settings { budget: [0, 0, 0, 1], ..plain },
+        _ => plain,
+    }
+}
