@@ -121,7 +121,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.hinted(cpu, migratetype, order, |index, w, offset| {
             let line = self.map.line(index);
             let run = bits::mask(offset % 64, 1 << order);
-            let buddy = bits::mask(offset % 64 ^ 1 << order, 1 << order);
+            let buddy = bits::mask((offset % 64) ^ (1 << order), 1 << order);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.links(index).count.get() <= most && line.take_bits(w, run)
         })
