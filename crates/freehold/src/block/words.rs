@@ -285,10 +285,12 @@ impl Line {
         self.0[w % WORDS].fetch_and(!bits, Ordering::Acquire) & bits
     }
 
-    /// Makes every frame free: for a block that only this CPU can reach.
-    pub(crate) fn fill(&self) {
-        // Release: who takes a word of it sees that the block's tag had changed before. Plain stores on x86.
-        self.0.iter().for_each(|word| word.store(!0, Ordering::Release));
+    /// Makes all frames of a word free, for who has just split the block. Returns what was there: frees that went wrong
+    /// unseen.
+    pub(crate) fn fill_word(&self, w: usize) -> u64 {
+        // Release: who takes frames of it sees that the block's tag had changed before. An exchange, since somebody who looked
+        // at the block when it was another one may put frames there at this moment.
+        self.0[w % WORDS].swap(!0, Ordering::SeqCst)
     }
 
     /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees that went wrong unseen.

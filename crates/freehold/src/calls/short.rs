@@ -141,6 +141,10 @@ impl<P: Platform> Freehold<'_, P> {
             let head = self.map.head(index);
             let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
             if fits && take(index, w, offset) {
+                if !self.is_open(index, w) {
+                    self.put_back(index, w, bits::mask(offset % 64, 1 << order));
+                    continue;
+                }
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }

@@ -2,11 +2,21 @@
 //! single frames near the watermarks, and CPUs that may lease nothing because there is too little memory.
 
 use crate::block::layout::Index;
+use crate::block::tag::SPLIT;
 use crate::block::words::find_run;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::{Freehold, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
+    /// Whether frames just taken out of a word may be handed out: the block is a split one and nobody leases the word. Who
+    /// looked before taking them may have been away for long: the hand of a lease that ends shows its frames for some steps
+    /// after they are in the word again, and a free of them would be refused.
+    #[inline(always)]
+    pub(crate) fn is_open(&self, index: Index, w: usize) -> bool {
+        let head = self.map.head(index);
+        head.tag.get().state() == SPLIT && !head.is_leased(w)
+    }
+
     /// The words of a block that nobody leases, by a glance.
     pub(crate) fn open_words(&self, index: Index) -> [u64; WORDS] {
         let (head, line) = (self.map.head(index), self.map.line(index));
@@ -43,8 +53,11 @@ impl<P: Platform> Freehold<'_, P> {
         for first in (0..WORDS).step_by(LEN) {
             let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
             if all == !0 && !(first..first + LEN).any(|w| head.is_leased(w)) {
-                let Some(lost) = (first..first + LEN).find(|&w| !line.take_whole(w)) else { return Some(first * 64) };
-                (first..lost).for_each(|w| self.put_back(index, w, !0));
+                let lost = (first..first + LEN).find(|&w| !line.take_whole(w));
+                if lost.is_none() && (first..first + LEN).all(|w| self.is_open(index, w)) {
+                    return Some(first * 64);
+                }
+                (first..lost.unwrap_or(first + LEN)).for_each(|w| self.put_back(index, w, !0));
             }
         }
         None
@@ -66,14 +79,12 @@ impl<P: Platform> Freehold<'_, P> {
     /// Takes exactly these frames; all or none.
     pub(crate) fn claim_at(&self, index: Index, offset: usize, len: usize) -> bool {
         let line = self.map.line(index);
-        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
-            if !line.take_bits(w, m) {
-                for (w, m) in bits::spans(offset, len).take(done) {
-                    self.put_back(index, w, m);
-                }
-                return false;
-            }
+        let words = || bits::spans(offset, len);
+        let taken = words().take_while(|&(w, m)| line.take_bits(w, m)).count();
+        let all = taken == words().count() && words().all(|(w, _)| self.is_open(index, w));
+        if !all {
+            words().take(taken).for_each(|(w, m)| self.put_back(index, w, m));
         }
-        true
+        all
     }
 }

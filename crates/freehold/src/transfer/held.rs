@@ -201,10 +201,12 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
     /// Makes a whole block that this holder has, on no list, a split one of that type, and lists it.
     pub(crate) fn split(&self, index: Index, migratetype: usize) {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        self.fh.report_strays(index);
-        line.fill();
         let tag = self.fh.retyped(index, migratetype).with_state(SPLIT).with_flag(FRESH, false);
+        // The tag first: whoever takes a frame, by whatever hint, can free it again at once.
         head.tag.set(tag.with_group(self.group));
+        for w in 0..WORDS {
+            self.fh.report_late(index, w, line.fill_word(w));
+        }
         self.file_split(index);
     }
 
