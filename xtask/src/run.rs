@@ -78,9 +78,9 @@ pub(crate) struct Arguments {
     /// Memory of the machine: a number and M or G.
     #[arg(long, default_value = "256M", value_parser = memory)]
     memory: String,
-    /// Seconds after which the machine is stopped.
-    #[arg(long, default_value_t = 90, value_name = "SECONDS")]
-    timeout: u64,
+    /// Seconds after which the machine is stopped. By default 90, and more for each CPU beyond four and each GiB of memory.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// Whether the hardware runs the CPUs.
     #[arg(long, value_enum, default_value_t = Kvm::Auto)]
     kvm: Kvm,
@@ -104,14 +104,22 @@ pub(crate) struct Arguments {
     verbose: bool,
 }
 
-fn memory(text: &str) -> Result<String, String> {
+/// How much that is, in MiB.
+fn mebibytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
-    let mib = match (number.parse::<u64>(), unit) {
-        (Ok(n), "M") => n,
-        (Ok(n), "G") => n.saturating_mul(1024),
-        _ => return Err("a number and M or G, as in 256M".to_owned()),
-    };
-    if mib < 64 { Err("the self-test needs 64M".to_owned()) } else { Ok(text.to_owned()) }
+    match (number.parse::<u64>(), unit) {
+        (Ok(n), "M") => Some(n),
+        (Ok(n), "G") => Some(n.saturating_mul(1024)),
+        _ => None,
+    }
+}
+
+fn memory(text: &str) -> Result<String, String> {
+    match mebibytes(text) {
+        None => Err("a number and M or G, as in 256M".to_owned()),
+        Some(..64) => Err("the self-test needs 64M".to_owned()),
+        Some(_) => Ok(text.to_owned()),
+    }
 }
 
 fn word(text: &str) -> Result<String, String> {
@@ -122,6 +130,13 @@ fn word(text: &str) -> Result<String, String> {
 }
 
 impl Arguments {
+    /// Seconds. The self-test goes through all memory several times, and translated CPUs share the machine's own.
+    fn limit(&self) -> u64 {
+        let gibibytes = mebibytes(&self.memory).unwrap_or(0) / 1024;
+        let more = 30 * u64::from(self.cpus.saturating_sub(4)) + gibibytes.saturating_mul(60);
+        self.timeout.unwrap_or(more.saturating_add(90))
+    }
+
     fn command_line(&self) -> String {
         let mut line = format!("cpus={}", self.cpus);
         if !self.only.is_empty() {
@@ -178,7 +193,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     eprintln!("{} CPUs, {}, {}", machine.cpus, machine.memory, machine.accelerator.describe());
     let started = Instant::now();
-    let end = machine.run(&kernel, &line, Duration::from_secs(arguments.timeout), true)?;
+    let end = machine.run(&kernel, &line, Duration::from_secs(arguments.limit()), true)?;
     let seconds = started.elapsed().as_secs_f64();
     match end {
         End::Passed => eprintln!("passed, after {seconds:.1} s"),
@@ -186,7 +201,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         End::TimedOut => eprintln!(
             "FAILED: the kernel had not ended after {} s and was stopped; the last line above tells how far it got. \
              On a slow machine: --timeout SECONDS",
-            arguments.timeout
+            arguments.limit()
         ),
         End::Died(Some(0)) => eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?"),
         End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything"),
@@ -216,6 +231,17 @@ mod tests {
         assert_eq!(parse(&[]).unwrap().command_line(), "cpus=4");
         let all = ["--cpus", "2", "--only", "order", "--bench", "--inject", "no-shootdown"];
         assert_eq!(parse(&all).unwrap().command_line(), "cpus=2 only=order bench inject=no-shootdown");
+    }
+
+    #[test]
+    fn more_cpus_and_more_memory_have_more_time() {
+        let limit = |words: &[&str]| parse(words).unwrap().limit();
+        assert_eq!(limit(&[]), 90);
+        assert_eq!(limit(&["--cpus", "1", "--memory", "512M"]), 90);
+        assert_eq!(limit(&["--cpus", "8"]), 210);
+        assert_eq!(limit(&["--cpus", "1", "--memory", "8G"]), 570);
+        assert_eq!(limit(&["--cpus", "8", "--memory", "8192M"]), 690);
+        assert_eq!(limit(&["--memory", "8G", "--timeout", "7"]), 7);
     }
 
     #[test]
