@@ -49,3 +49,8 @@ pub mod x86_64;
 #[cfg(all(doctest, feature = "host"))]
 #[doc = include_str!("../../../docs/embedding.md")]
 pub struct Embedding;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -192,3 +192,8 @@ pub use vm::HostVm;
 pub use freehold;
 #[cfg(target_os = "linux")]
 pub use freehold_vm;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
