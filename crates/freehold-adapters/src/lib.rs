@@ -47,5 +47,10 @@ pub mod x86_64;
 
 /// The page for whoever embeds the allocator; here so that its code is compiled and run.
 #[cfg(all(doctest, feature = "host"))]
-#[doc = include_str!("../../../docs/embedding.md")]
-pub struct Embedding;
+#[doc = include_str!("../../../docs/kernels.md")]
+pub struct Kernels;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -281,3 +281,8 @@ impl Classic {
         self.hotplug.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -25,7 +25,7 @@
 //!     freehold_frames_split(&frames, 2, &rest, NULL);  /* any part goes home on its own, */
 //!     freehold_arena_free_frames(arena, &rest, NULL);  /* from any thread */
 //!     freehold_arena_free_frames(arena, &frames, NULL);
-//!     freehold_arena_destroy(arena);
+//!     freehold_arena_destroy(&arena, NULL);
 //! }
 //! ```
 //!
@@ -88,3 +88,8 @@ pub mod request;
 pub mod stats;
 pub mod status;
 pub mod version;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -22,3 +22,8 @@ pub mod replay;
 pub mod report;
 pub mod simulate;
 pub mod trace;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

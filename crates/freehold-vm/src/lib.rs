@@ -153,3 +153,8 @@ pub use stats::VmStats;
 pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
 pub use vmalloc::{Area, Vmalloc};
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -7,12 +7,12 @@ use crate::replay::{Description, Events, SourceError, Trace};
 use crate::trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
-static SAMPLE: &[u8] = include_bytes!("../../../../data/page-cache-churn.parquet");
+static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
 /// What lay beside it when it was recorded.
 const SAMPLE_STATE: [(&str, &str); 3] = [
-    ("zoneinfo", include_str!("../../../../data/page-cache-churn.zoneinfo.before.txt")),
-    ("buddyinfo", include_str!("../../../../data/page-cache-churn.buddyinfo.before.txt")),
-    ("pagetypeinfo", include_str!("../../../../data/page-cache-churn.pagetypeinfo.before.txt")),
+    ("zoneinfo", include_str!("../../data/page-cache-churn.zoneinfo.before.txt")),
+    ("buddyinfo", include_str!("../../data/page-cache-churn.buddyinfo.before.txt")),
+    ("pagetypeinfo", include_str!("../../data/page-cache-churn.pagetypeinfo.before.txt")),
 ];
 const SAMPLE_NAME: &str = "page-cache-churn (built-in sample)";
 

@@ -77,8 +77,7 @@ mod tests {
 
     #[test]
     fn rates_have_no_decimals_that_say_nothing() {
-        for (rate, text) in [(1_365_802.7004, "1,365,803/s"), (12.3, "12/s"), (0.04, "0.0/s"), (f64::INFINITY, "0.0/s")]
-        {
+        for (rate, text) in [(1_365_802.7, "1,365,803/s"), (12.3, "12/s"), (0.04, "0.0/s"), (f64::INFINITY, "0.0/s")] {
             assert_eq!(per_second(rate), text);
         }
     }

@@ -302,7 +302,7 @@ fn no_page_scrolls_sideways_on_a_phone() {
     for cell in grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla") {
         cell["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
     }
-    let report = Report::of(&[long, bench(), grid, simulate()]);
+    let report = Report::of(&[long, bench(), grid, simulate(), comparison()]);
     for width in [320, 390, 820, 1280] {
         page.window(width, 844, width < 1000);
         for view in VIEWS {
@@ -315,6 +315,40 @@ fn no_page_scrolls_sideways_on_a_phone() {
     page.window(390, 844, true);
     page.open(&report.file(), "");
     assert_eq!(page.eval("parseFloat(getComputedStyle(document.body).fontSize) >= 16"), true);
+}
+
+#[test]
+fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
+    let _one = alone();
+    let Some(mut page) = browser::start("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else { return };
+    let report = Report::all();
+    for (width, phone) in [(1280, false), (390, true)] {
+        page.window(width, 844, phone);
+        page.open(&report.file(), "view=replay");
+        let said = page.eval("document.querySelector('#panel-replay .verdict').innerText");
+        let said = said.as_str().unwrap();
+        // Found again from the JSON: who takes the lock least often, and who leaves the most blocks free.
+        let engines = replay()["engines"].as_array().unwrap();
+        let least = engines.iter().min_by_key(|engine| engine["zone_lock_acquisitions"].as_u64()).unwrap();
+        let expected = format!("On this trace {} takes the zone lock least often", least["engine"].as_str().unwrap());
+        assert!(said.starts_with(&expected) && said.ends_with("beside 5.17."), "{said}");
+        let above = page.eval("document.querySelector('#panel-replay .verdict').getBoundingClientRect().bottom");
+        assert!(above.as_f64().unwrap() < 844.0, "the verdict is seen without scrolling: {above}");
+        let panel = page.eval("document.querySelector('#panel-replay').innerText");
+        assert!(panel.as_str().unwrap().contains("Events replayed are the allocations and frees"));
+
+        page.open(&report.file(), "view=comparison");
+        let said = page.eval("document.querySelector('#panel-comparison').innerText");
+        let said = said.as_str().unwrap();
+        for expected in
+            ["1 is worse, 1 better", "before.json", "zone lock work", "refills", "Worse", "Better", "figures equal"]
+        {
+            assert!(said.contains(expected), "{expected} in {said}");
+        }
+        assert_eq!(page.complaints(), [] as [String; 0]);
+    }
+    page.open(&report.file(), "view=bench");
+    assert_eq!(page.eval("document.querySelectorAll('#panel-bench .verdict').length"), 0, "no row says its baseline");
 }
 
 #[test]

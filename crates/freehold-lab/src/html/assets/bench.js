@@ -73,6 +73,19 @@ function benchPanels(rows, engines, rmw, log) {
   return panels;
 }
 
+/** How each engine does beside the first, where runs tell them apart: one sentence. */
+function benchVerdict(rows, engines) {
+  const compared = rows.filter((row) => row.significant !== undefined && row.baseline && row.baseline !== true && ["less", "more"].includes(row.better) && typeof row.percent === "number");
+  const texts = engines.map((engine) => {
+    const own = compared.filter((row) => row.engine === engine);
+    if (own.length === 0) return null;
+    const sure = own.filter((row) => row.significant);
+    const better = sure.filter((row) => (row.better === "less") === (row.percent < 0)).length;
+    return `${engine} is better in ${thousands(better)} and worse in ${thousands(sure.length - better)} of ${plural(own.length, "metric")}`;
+  }).filter(Boolean);
+  return texts.length > 0 && el("p", { class: "verdict" }, `Beside ${compared[0].baseline}: ${texts.join("; ")}. Only differences that are significant count.`);
+}
+
 function benchDocument(document) {
   const rows = (document.rows || []).filter((row) => typeof row.median === "number");
   const engines = unique(rows.map((row) => row.engine));
@@ -86,6 +99,7 @@ function benchDocument(document) {
   draw(scale);
   return [
     el("h2", {}, "Benchmarks"),
+    benchVerdict(rows, engines),
     facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, from the same run: compare machines by these, not by nanoseconds."), el("dl", { class: "facts" }, facts)],
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
       el("h3", { id: "comparison" }, "Comparison"),

@@ -93,6 +93,30 @@ function replayFacts(document) {
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
+/** Who does best in what matters most, beside the first engine: one sentence. */
+function replayVerdict(document) {
+  const whole = document.engines.filter((engine) => engine.whole !== false);
+  const first = document.engines[0];
+  if (whole.length < 2 || first.whole === false) return null;
+  const winner = (of, better) => whole.reduce((best, engine) => (better === "less" ? of(engine) < of(best) : of(engine) > of(best)) ? engine : best);
+  const parts = [
+    ["takes the zone lock least often", (e) => e.zone_lock_acquisitions, "less"],
+    ["does the least work under it", (e) => e.zone_lock_work, "less"],
+    ["leaves the most pageblocks wholly free", (e) => e.free_blocks_end, "more"],
+  ].filter(([, of]) => whole.every((engine) => typeof of(engine) === "number") && whole.some((engine) => of(engine) !== of(first))).map(([what, of, better]) => {
+    const best = winner(of, better);
+    const by = best === first ? null : change(of(first), of(best));
+    return { engine: best.engine, text: by ? `${what} (${by})` : what };
+  });
+  if (parts.length === 0) return el("p", { class: "verdict" }, "In what matters most these engines do not differ on this trace.");
+  const texts = parts.map((part, i) => (i > 0 && parts[i - 1].engine === part.engine ? part.text : `${part.engine} ${part.text}`));
+  const list = texts.length > 1 ? `${texts.slice(0, -1).join(", ")} and ${texts[texts.length - 1]}` : texts[0];
+  return el("p", { class: "verdict" }, `On this trace ${list}${parts.some((part) => part.engine !== first.engine) ? `, beside ${first.engine}` : ""}.`);
+}
+
+/** What the counts of events count. */
+const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means these.";
+
 function replayBars(document) {
   const panels = [
     ["Zone-lock acquisitions", "per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, document), decimal],
@@ -176,7 +200,9 @@ function replayDocument(document) {
     heading,
     el("p", { class: "quiet" }, [trace.format, trace.kernel && trace.kernel.split(/\s+/).slice(0, 2).join(" ")].filter(Boolean).join(", ")),
     broken.map((engine) => el("p", { class: "note" }, el("b", {}, `Engine ${engine.engine} did not end whole: `), (engine.errors || []).join("; "))),
+    replayVerdict(document),
     replayFacts(document),
+    el("p", { class: "quiet" }, EVENTS),
     el("h3", { id: "zone-lock" }, "The zone lock"),
     replayBars(document),
     el("h3", { id: "comparison" }, "Comparison"),
