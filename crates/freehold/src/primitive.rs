@@ -81,6 +81,15 @@ impl SharedCount for AtomicU64 {
 #[inline(always)]
 pub(crate) fn rarely() {}
 
+/// Makes what other threads did before the writes that this one has seen visible to it.
+#[inline(always)]
+pub(crate) fn acquire_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::Acquire);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::Acquire);
+}
+
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an earlier store. The
 /// other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier), makes this CPU's hardware do the same.
 ///

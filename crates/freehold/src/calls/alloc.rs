@@ -20,9 +20,9 @@ use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
 
-/// How often a request asks all CPUs for what they have in hand before it fails. A CPU that frees all the time has it in hand
-/// again between the asking and the look: of a pool of 64 frames a third of all allocations failed with one recall.
-const RECALLS: usize = 4;
+/// How often a request asks all CPUs for what they have in hand before it fails: what was on its way from one to another the
+/// first time is somewhere the second time.
+const RECALLS: usize = 2;
 
 /// How far a request has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

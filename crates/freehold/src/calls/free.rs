@@ -84,7 +84,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }
-            let again = inside.cpu.last_key.get() == key;
+            let left = inside.cpu.after_recall.get();
+            inside.cpu.after_recall.set(left.saturating_sub(1));
+            let again = left == 0 && inside.cpu.last_key.get() == key;
             if again && tag.is_plain_split() && inside.free_and_lease(index, w, tag, frames) {
                 self.count_frees(inside.cpu, tag, frees);
                 return Ok(());

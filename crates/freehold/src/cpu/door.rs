@@ -89,6 +89,13 @@ impl Door {
         taken.is_ok().then_some(free & OWNERLESS == 0)
     }
 
+    /// Whether somebody is inside, as far as can be seen without a barrier. What such a one has done to others' memory before
+    /// an acquire fence of the caller's is not missed: whoever did it was inside, or has left and shows what it has.
+    pub(crate) fn is_occupied(&self) -> bool {
+        // Acquire: pairs with `leave_owner` and `leave_intruder`.
+        self.busy.load(Ordering::Acquire) != 0 || self.intruder.load(Ordering::Acquire) & LOCKED != 0
+    }
+
     /// Waits until the owner has left; after the heavy barrier.
     pub(crate) fn await_owner(&self, relax: impl Fn()) {
         // Acquire: pairs with `leave_owner`.

@@ -31,6 +31,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) home: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
+    /// So many frees more lease nothing: somebody was short of memory and has asked for what was in hand here.
+    pub(crate) after_recall: AtomicU32,
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
     pub(crate) hints: Hints,
@@ -52,6 +54,7 @@ impl<'m> CpuState<'m> {
             home_zone: AtomicU32::new(0),
             home: AtomicU32::new(0),
             last_key: AtomicU64::new(super::lease::NO_KEY),
+            after_recall: AtomicU32::new(0),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
             hints: Hints::new(),

@@ -9,16 +9,26 @@
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::{Ordering, Plain};
+use crate::primitive::{Ordering, Plain, acquire_fence};
 use crate::transfer::refill::COLLECT;
 use crate::{CpuId, Freehold, Platform};
+
+/// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again what has just come back, before
+/// the asker has looked.
+const AFTER_RECALL: u32 = 64;
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as a glance shows that
     /// there are any; returns how many CPUs were asked. Costs one heavy barrier, or none. The caller is inside no CPU's
     /// state and holds no lock.
     pub(crate) fn recall(&self, but: Option<CpuId>) -> u32 {
-        self.recall_where(but, |cpu| cpu.leases.held() != 0 || cpu.kept.iter().any(|kept| kept.get() != NONE))
+        // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state then.
+        acquire_fence();
+        self.recall_where(but, |cpu| {
+            // Who is inside may have taken frames that are in no slot yet.
+            let moving = cpu.door.is_occupied();
+            moving || cpu.leases.held() != 0 || cpu.kept.iter().any(|kept| kept.get() != NONE)
+        })
     }
 
     /// The same for the CPUs that `wanted` picks.
@@ -53,6 +63,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let inside = Inside::already(self, cpu, CpuId::new(number as u16), false);
                 cpu.asked_by.set(0);
                 inside.give_back_all();
+                cpu.after_recall.set(AFTER_RECALL);
             }
         }
         asked
