@@ -53,6 +53,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one");
+
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
@@ -90,6 +93,11 @@ pub use types::migratetype::Migratetype;
 pub use types::order::Order;
 pub use types::pfn::{FrameRange, Pfn};
 pub use types::request::Request;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();
