@@ -98,7 +98,8 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
         frames.push(pfn);
     }
     // Something in an owner's hand, so that a recall needs a barrier.
-    (0..4).for_each(|n| owner.free(frame(n), Order::ZERO).unwrap());
+    fh.on(cpu(2)).free_range(range(its.get(), 4)).unwrap();
+    let again = owner.alloc(movable(0)).unwrap();
     assert!(fh.cpu_holdings(cpu(1)).unwrap().0 > 0, "the owner has something in hand");
     BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
     fh.platform().arm();
@@ -109,6 +110,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     fh.validate().unwrap();
     // What its owner frees goes where it belongs without waiting for anybody.
     (4..8).for_each(|n| owner.free(frame(n), Order::ZERO).unwrap());
+    owner.free(again, Order::ZERO).unwrap();
     frames.iter().for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
     blocks.iter().for_each(|&pfn| owner.free(pfn, Order::PAGEBLOCK).unwrap());
     assert_eq!(fh.platform().waits(), 0);
