@@ -345,7 +345,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
             let word = line.word(w);
-            // Full words first, since most of a new block's are: no word is a worse choice.
+            // No word is a worse choice than a full one, as most of a new block's are.
             if word == 0 || word == !0 && best.is_some() {
                 continue;
             }
@@ -379,18 +379,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(pfn) = cma(true) {
             return Some(pfn);
         }
-        let groups = zone.groups.len() as u16;
-        for step in 0..=groups {
-            // The own group, the zone, the others.
-            let from = if step == 1 { 0 } else { (mine - 1 + step.saturating_sub(1)) % groups + 1 };
-            if step > 1 && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
+        for from in [mine, ZONE_GROUP].into_iter().chain(zone.other_groups(mine)) {
+            let other = from != mine && from != ZONE_GROUP;
+            if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
                 continue;
             }
             let Some(held) = self.hold_collected(zone, from, request.flags) else { continue };
             let index = match from {
-                0 if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(own),
-                0 => None,
-                _ => held.stock().lists.whole(&self.fh.map).inspect(|&index| held.unlist(index)),
+                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(own),
+                ZONE_GROUP => None,
+                _ => held.take_kept_whole(),
             };
             if let Some(index) = index {
                 return Some(self.fh.take_block(index, own, mine));
@@ -406,12 +404,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let mine = zone.group_of(self.id.index());
-        let groups = zone.groups.len() as u16;
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for step in 0..=groups {
-                let from = if step == groups { 0 } else { (mine - 1 + step) % groups + 1 };
+            for from in zone.holders(mine) {
                 let Some(held) = self.hold_collected(zone, from, want.flags) else { continue };
-                if from == 0 && !zone.allows(1 << want.order, want.flags, false) {
+                if from == ZONE_GROUP && !zone.allows(1 << want.order, want.flags, false) {
                     continue;
                 }
                 if let Some(pfn) = held.take_listed(fallback as usize, want.order) {

@@ -92,11 +92,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mut done = 0;
         for w in (0..WORDS).filter(|_| fits) {
             let word = line.word(w);
-            if word != 0 && out.len() - done >= 64 && !head.is_leased(w) && line.take_bits(w, word) {
-                if !self.fh.is_open(index, w) {
-                    self.fh.put_back(index, w, word);
-                    continue;
-                }
+            let wanted = word != 0 && out.len() - done >= 64 && !head.is_leased(w);
+            if wanted && line.take_bits(w, word) && self.fh.still_open(index, w, word) {
                 done += write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
             }
         }

@@ -109,7 +109,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
     pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        self.hinted(cpu, migratetype, 0, |index, w, offset| self.map.line(index).take_frame(w, 1 << (offset % 64)))
+        self.hinted(cpu, migratetype, 0, |index, w, frame| self.map.line(index).take_frame(w, frame))
     }
 
     /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one: it fits exactly. What is
@@ -118,10 +118,9 @@ impl<P: Platform> Freehold<'_, P> {
     pub(crate) fn hinted_run(&self, cpu: &CpuState<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
         let zone = &self.zones[cpu.home_zone.get() as usize];
         let most = if zone.roomy.get() { u16::MAX } else { zone.nearly_full.get() };
-        self.hinted(cpu, migratetype, order, |index, w, offset| {
+        self.hinted(cpu, migratetype, order, |index, w, run| {
             let line = self.map.line(index);
-            let run = bits::mask(offset % 64, 1 << order);
-            let buddy = bits::mask((offset % 64) ^ (1 << order), 1 << order);
+            let buddy = bits::mask(run.trailing_zeros() ^ (1 << order), 1 << order);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.links(index).count.get() <= most && line.take_bits(w, run)
         })
@@ -133,18 +132,15 @@ impl<P: Platform> Freehold<'_, P> {
         cpu: &CpuState<'_>,
         migratetype: usize,
         order: u32,
-        take: impl Fn(Index, usize, u32) -> bool,
+        take: impl Fn(Index, usize, u64) -> bool,
     ) -> Option<Pfn> {
         while let Some((raw, offset)) = cpu.hints.pop(order) {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
             let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
-            if fits && take(index, w, offset) {
-                if !self.is_open(index, w) {
-                    self.put_back(index, w, bits::mask(offset % 64, 1 << order));
-                    continue;
-                }
+            let frames = bits::mask(offset % 64, 1 << order);
+            if fits && take(index, w, frames) && self.still_open(index, w, frames) {
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }

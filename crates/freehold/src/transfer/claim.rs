@@ -8,13 +8,24 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::{Freehold, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
-    /// Whether frames just taken out of a word may be handed out: the block is a split one and nobody leases the word. Who
-    /// looked before taking them may have been away for long: the hand of a lease that ends shows its frames for some steps
-    /// after they are in the word again, and a free of them would be refused.
+    /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They may where the block is
+    /// a split one and nobody leases the word. Who looked before taking them may have been away for long: the hand of a lease
+    /// that ends shows its frames for some steps after they are in the word again, and a free of them would be refused.
     #[inline(always)]
-    pub(crate) fn is_open(&self, index: Index, w: usize) -> bool {
+    pub(crate) fn still_open(&self, index: Index, w: usize, frames: u64) -> bool {
         let head = self.map.head(index);
-        head.tag.get().state() == SPLIT && !head.is_leased(w)
+        let open = head.tag.get().state() == SPLIT && !head.is_leased(w);
+        if !open {
+            self.put_back_after_all(index, w, frames);
+        }
+        open
+    }
+
+    /// Hardly ever: out of the way of those who may have their frames.
+    #[cold]
+    #[inline(never)]
+    fn put_back_after_all(&self, index: Index, w: usize, frames: u64) {
+        self.put_back(index, w, frames);
     }
 
     /// The words of a block that nobody leases, by a glance.
@@ -53,11 +64,9 @@ impl<P: Platform> Freehold<'_, P> {
         for first in (0..WORDS).step_by(LEN) {
             let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
             if all == !0 && !(first..first + LEN).any(|w| head.is_leased(w)) {
-                let lost = (first..first + LEN).find(|&w| !line.take_whole(w));
-                if lost.is_none() && (first..first + LEN).all(|w| self.is_open(index, w)) {
-                    return Some(first * 64);
-                }
-                (first..lost.unwrap_or(first + LEN)).for_each(|w| self.put_back(index, w, !0));
+                let lost = (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
+                let Some(lost) = lost else { return Some(first * 64) };
+                (first..lost).for_each(|w| self.put_back(index, w, !0));
             }
         }
         None
@@ -79,12 +88,14 @@ impl<P: Platform> Freehold<'_, P> {
     /// Takes exactly these frames; all or none.
     pub(crate) fn claim_at(&self, index: Index, offset: usize, len: usize) -> bool {
         let line = self.map.line(index);
-        let words = || bits::spans(offset, len);
-        let taken = words().take_while(|&(w, m)| line.take_bits(w, m)).count();
-        let all = taken == words().count() && words().all(|(w, _)| self.is_open(index, w));
-        if !all {
-            words().take(taken).for_each(|(w, m)| self.put_back(index, w, m));
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            if !(line.take_bits(w, m) && self.still_open(index, w, m)) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(index, w, m);
+                }
+                return false;
+            }
         }
-        all
+        true
     }
 }

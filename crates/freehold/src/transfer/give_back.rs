@@ -99,8 +99,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Groups before the zone: the order of locks everywhere.
             let zones_own = self.hold(zone, ZONE_GROUP);
             for _ in 0..above.min(BATCH) {
-                let Some(index) = held.stock().lists.whole(&self.map) else { break };
-                held.unlist(index);
+                let Some(index) = held.take_kept_whole() else { break };
                 held.hand_over(index, ZONE_GROUP);
                 zones_own.place_whole(index);
                 given += 1;

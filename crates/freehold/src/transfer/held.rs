@@ -166,6 +166,11 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
     }
 
+    /// Takes the newest of the whole blocks that this group keeps.
+    pub(crate) fn take_kept_whole(&self) -> Option<Index> {
+        self.stock().lists.whole(&self.fh.map).inspect(|&index| self.unlist(index))
+    }
+
     /// Makes a split block whole, if no word of it is leased and all are full. `false` where that is not so; nothing has
     /// changed then.
     fn retire(&self, index: Index) -> bool {

@@ -128,15 +128,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let groups = zone.groups.len() as u16;
-        let index = (1..groups).map(|step| (mine - 1 + step) % groups + 1).find_map(|from| {
+        let index = zone.other_groups(mine).find_map(|from| {
             // A glance first: most have none.
             if zone.stock(from).lists.wholes() == 0 {
                 return None;
             }
             let held = self.hold_for(zone, from, want.flags)?;
-            let index = held.stock().lists.whole(&self.fh.map)?;
-            held.unlist(index);
+            let index = held.take_kept_whole()?;
             // On its way it is in this CPU's hand, as in `split_whole`.
             held.hand_over(index, IN_HAND);
             Some(index)
@@ -149,9 +147,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// emptiest, so that the fullest may become full there. In the same order each time: one group's blocks after another's
     /// are used up.
     fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want, most: u16, least: u64) -> Option<Index> {
-        let groups = zone.groups.len() as u16;
-        (1..groups.min(most))
-            .map(|step| (mine - 1 + step) % groups + 1)
+        zone.other_groups(mine)
+            .take(usize::from(most) - 1)
             .filter(|&from| zone.stock(from).free_of(want.migratetype) >= least)
             .find_map(|from| self.adopt_partial(zone, from, mine, want))
     }
@@ -216,11 +213,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             held.hand_over(index, mine);
             held.place_whole(index);
         }
-        let index = index.or_else(|| {
-            let index = held.stock().lists.whole(&self.fh.map)?;
-            held.unlist(index);
-            Some(index)
-        })?;
+        let index = index.or_else(|| held.take_kept_whole())?;
         held.split(index, want.migratetype);
         Some(index)
     }
@@ -234,10 +227,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let zone = &self.fh.zones[z];
         let mine = zone.group_of(self.id.index());
         let smallest = if want.migratetype == Migratetype::Movable as usize { want.order.max(4) } else { want.order };
-        let groups = zone.groups.len() as u16;
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for step in 0..=groups {
-                let from = if step == groups { ZONE_GROUP } else { (mine - 1 + step) % groups + 1 };
+            for from in zone.holders(mine) {
                 let Some(held) = self.hold_for(zone, from, want.flags) else { continue };
                 let Some(index) = held.pick(fallback as usize, smallest, true) else { continue };
                 let count = u64::from(self.fh.map.links(index).count.get());

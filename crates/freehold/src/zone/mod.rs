@@ -12,6 +12,8 @@
 pub(crate) mod bitmap;
 pub(crate) mod watermarks;
 
+use core::iter::once;
+
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE, ZONE_GROUP};
 use crate::block::words::Head;
@@ -113,6 +115,17 @@ impl<'m> Zone<'m> {
             Some(number) => &self.groups[number].stock,
             None => &self.stock,
         }
+    }
+
+    /// All groups but `mine`, from the next one on and round.
+    pub(crate) fn other_groups(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
+        let groups = self.groups.len() as u16;
+        (1..groups).map(move |step| (mine - 1 + step) % groups + 1)
+    }
+
+    /// All who hold blocks: group `mine`, the other groups, the zone itself.
+    pub(crate) fn holders(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
+        once(mine).chain(self.other_groups(mine)).chain(once(ZONE_GROUP))
     }
 
     /// The group of a CPU.
