@@ -17,6 +17,7 @@ pub mod engine;
 pub mod engines;
 pub mod fragmentation;
 pub mod html;
+mod nearest;
 pub mod record;
 pub mod replay;
 pub mod report;

@@ -10,6 +10,7 @@ use super::runner::FRAMES;
 use super::workloads::{
     cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up, steady, tails, trunc,
 };
+use crate::nearest::nearest;
 
 /// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -402,10 +403,8 @@ pub struct UnknownBenchmark {
 impl fmt::Display for UnknownBenchmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "there is no benchmark '{}'", self.name)?;
-        let similarity = |kind: &Kind| strsim::jaro_winkler(&self.name, kind.name());
-        match Kind::ALL.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
-            Some(kind) if similarity(&kind) > 0.7 => write!(f, "; did you mean '{kind}'?")?,
-            _ => {}
+        if let Some(near) = nearest(&self.name, Kind::ALL.iter().map(|kind| kind.name())) {
+            write!(f, "; did you mean '{near}'?")?;
         }
         f.write_str(" ('freehold bench --list' lists them all)")
     }

@@ -12,7 +12,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
+use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 
 use super::catalogue::{About, Better};
 use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
@@ -21,7 +21,7 @@ use super::significance;
 use super::targets::verdicts;
 use super::{Kind, memory};
 use crate::report::number::thousands;
-use crate::report::table::{Style, new_table, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines};
 
 /// The header and the table.
 #[must_use]
@@ -189,7 +189,6 @@ fn changed(percent: f64) -> String {
 
 /// Some of the engines.
 fn block(report: &Report, lines: &[Line<'_>], shown: &[&Column], with_rmw: bool, style: Style) -> String {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut table = new_table(style);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut names = vec![Cell::new("median; ns or a count")];

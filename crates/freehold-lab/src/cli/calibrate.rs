@@ -4,13 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 
 use super::error::CliError;
 use super::simulate::bar;
 use super::{Outcome, output};
 use crate::bench::clock::Cpus;
-use crate::report::table::{new_table, trim_lines};
+use crate::report::table::{new_table, right, trim_lines};
 use crate::simulate::Model;
 use crate::simulate::calibrate::{STEPS, calibrate};
 
@@ -82,7 +82,7 @@ fn table(model: &Model) -> String {
     let mut table = new_table(output::style());
     table.set_header(["constant", "value"]);
     for (name, value, _) in model.constants() {
-        table.add_row([Cell::new(name), Cell::new(format!("{value:.2}")).set_alignment(CellAlignment::Right)]);
+        table.add_row([Cell::new(name), right(format!("{value:.2}"))]);
     }
     format!("{}\n\nmachine: {}, {} CPUs\n", trim_lines(&table.to_string()), model.machine, model.measured_cpus)
 }

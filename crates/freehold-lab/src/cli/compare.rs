@@ -10,6 +10,7 @@ use super::{Outcome, output};
 use crate::compare::output::{Document, table};
 use crate::compare::{CompareError, Comparison, Verdict, Wanted, compare};
 use crate::html::Source;
+use crate::nearest::nearest;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,14 +121,10 @@ fn failed(error: &CompareError) -> CliError {
             shown.hint("run the same command with the same arguments twice, once before a change and once after it")
         }
         CompareError::DifferentModels { .. } => shown.hint("simulate both with the same --model"),
-        CompareError::NoSuch { name, known, .. } => {
-            let similarity = |known: &String| strsim::jaro_winkler(name, known);
-            let near = known.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-            match near.filter(|near| similarity(near) > 0.7) {
-                Some(near) => shown.hint(format!("did you mean '{near}'?")),
-                None => shown.hint(format!("there are: {}", known.join(", "))),
-            }
-        }
+        CompareError::NoSuch { name, known, .. } => match nearest(name, known.iter().map(String::as_str)) {
+            Some(near) => shown.hint(format!("did you mean '{near}'?")),
+            None => shown.hint(format!("there are: {}", known.join(", "))),
+        },
         _ => shown.hint("run the command with --json and give what it prints"),
     }
 }

@@ -40,20 +40,18 @@ pub(super) fn read_or_report(path: &Path) -> Result<Vec<Source>, CliError> {
 
 fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     let shown = if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
-    let mut bytes = Vec::new();
-    let read =
-        if is_dash(path) { io::stdin().lock().read_to_end(&mut bytes).map(drop) } else { slurp(path, &mut bytes) };
-    read.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
+    let read = if is_dash(path) {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(path)
+    };
+    let bytes = read.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(CliError::new(format!("{shown} is empty"))
             .hint("a command that fails prints no JSON; what was wrong it said on standard error"));
     }
     Ok((shown, bytes))
-}
-
-fn slurp(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
-    *bytes = fs::read(path)?;
-    Ok(())
 }
 
 fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliError> {

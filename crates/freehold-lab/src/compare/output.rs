@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color};
+use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 
 use super::{Compared, Comparison, Place, Verdict};
 use crate::report::number::decimal;
 use crate::report::percent;
-use crate::report::table::{Style, new_table, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::thousands;
 
 /// What `--json` prints.
@@ -129,7 +129,6 @@ fn few(names: &[String]) -> String {
 fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(["", "engine", &comparison.before, &comparison.after, "change", "p", "verdict"]);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut place = "";
     for figure in shown {
         if figure.place.what != place {

@@ -39,25 +39,29 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// All of them as text and count, in the order in which a call may take them.
+    /// All of them as text, count, and the count that this one is a part of where there is one, in the order in which a call
+    /// may take them.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 15] {
+    pub const fn named(&self) -> [(&'static str, u64, Option<u64>); 15] {
+        let allocs = Some(self.alloc_in_hand + self.alloc_slow);
+        let refills = Some(self.refills);
+        let frees = Some(self.free_own_group + self.free_other_group + self.free_state_in_use);
         [
-            ("allocations from the CPU's hand", self.alloc_in_hand),
-            ("allocations that needed more", self.alloc_slow),
-            ("looks for the next block", self.refills),
-            ("  the group's own, partly free", self.refill_own_group),
-            ("  a wholly free block, split", self.refill_whole_block),
-            ("  another group's, or nobody's", self.refill_other_group),
-            ("  of another migratetype", self.refill_other_type),
-            ("all CPUs asked for what they hold", self.recalls),
-            ("frees to the hand or own group", self.free_own_group),
-            ("frees to other blocks", self.free_other_group),
-            ("frees while the state was in use", self.free_state_in_use),
-            ("ticks that gave blocks back", self.drains),
-            ("group locks", self.group_locks),
-            ("zone locks", self.zone_locks),
-            ("heavy barriers", self.heavy_barriers),
+            ("allocations from the CPU's hand", self.alloc_in_hand, allocs),
+            ("allocations that needed more", self.alloc_slow, allocs),
+            ("looks for the next block", self.refills, None),
+            ("  the group's own, partly free", self.refill_own_group, refills),
+            ("  a wholly free block, split", self.refill_whole_block, refills),
+            ("  another group's, or nobody's", self.refill_other_group, refills),
+            ("  of another migratetype", self.refill_other_type, refills),
+            ("all CPUs asked for what they hold", self.recalls, None),
+            ("frees to the hand or own group", self.free_own_group, frees),
+            ("frees to other blocks", self.free_other_group, frees),
+            ("frees while the state was in use", self.free_state_in_use, frees),
+            ("ticks that gave blocks back", self.drains, None),
+            ("group locks", self.group_locks, None),
+            ("zone locks", self.zone_locks, None),
+            ("heavy barriers", self.heavy_barriers, None),
         ]
     }
 

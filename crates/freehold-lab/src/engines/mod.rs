@@ -17,6 +17,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::engine::Engine;
+use crate::nearest::nearest;
 use crate::simulate::engine::Simulated;
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.
@@ -155,13 +156,13 @@ impl FromStr for EngineSpec {
         if !known.presets.iter().any(|preset| preset.name == name) {
             return Err(EngineError::UnknownEngine {
                 name: name.to_owned(),
-                suggestion: nearest(name, &known.presets),
+                suggestion: similar(name, &known.presets),
             });
         }
         for part in parts {
             let switch = part.strip_prefix(['+', '-']).unwrap_or(part);
             if !known.switches.iter().any(|known| known.name == switch) {
-                let suggestion = nearest(switch, &known.switches);
+                let suggestion = similar(switch, &known.switches);
                 return Err(EngineError::UnknownSwitch { name: switch.to_owned(), suggestion });
             }
             if switch == part {
@@ -222,12 +223,7 @@ pub fn with_simulated<R>(
     ran.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
 }
 
-/// The name most like `name`, unless none is much like it.
-fn nearest(name: &str, entries: &[Entry]) -> Option<String> {
-    entries
-        .iter()
-        .map(|entry| (strsim::jaro_winkler(name, &entry.name), entry))
-        .filter(|(similarity, _)| *similarity > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, entry)| entry.name.clone())
+/// The name of an entry that is most like `name`, unless none is much like it.
+fn similar(name: &str, entries: &[Entry]) -> Option<String> {
+    nearest(name, entries.iter().map(|entry| entry.name.as_str())).map(str::to_owned)
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell as TableCell, CellAlignment};
+use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
 use super::cell::{Cell, Workload};
-use crate::report::table::{Style, new_table, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::thousands;
 
 /// What `--json` prints.
@@ -126,7 +126,6 @@ fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> S
     let mut table = new_table(style);
     let head = ["CPUs", "memory", "", "engine"].into_iter().chain(figures.iter().map(|figure| figure.name));
     table.set_header(head.collect::<Vec<_>>());
-    let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
     let mut rest = cells;
     while let Some(first) = rest.first() {
         let (place, more) = rest.split_at(rest.iter().take_while(|cell| same_place(cell, first)).count());

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 
 use super::number::thousands;
-use super::table::{Style, header_lines, new_table, trim_lines};
+use super::table::{Style, header_lines, new_table, right, trim_lines};
 use crate::replay::Replay;
 use crate::replay::against_kernel::{AgainstKernel, Comparison};
 
@@ -50,7 +50,6 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
 }
 
 fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let difference = comparison.difference_percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
     vec![
         Cell::new(name[0]),

@@ -1,8 +1,8 @@
 //! How often each of an engine's ways was taken, engines side by side.
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 
-use super::table::{Style, new_table, trim_lines};
+use super::table::{Style, new_table, right, trim_lines};
 use super::thousands;
 use crate::engine::Paths;
 
@@ -13,27 +13,16 @@ pub fn render(columns: &[(String, Paths)], style: Style) -> String {
         return "None of these engines says which ways its calls took; freehold does.\n".to_owned();
     }
     let mut table = new_table(style);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut header = vec![Cell::new("times")];
     header.extend(columns.iter().map(|(name, _)| right(name.clone())));
     table.set_header(header);
-    let counts: Vec<_> = columns.iter().map(|(_, paths)| (paths.named(), paths)).collect();
-    for (row, (name, _)) in Paths::default().named().into_iter().enumerate() {
+    let ways: Vec<_> = columns.iter().map(|(_, paths)| paths.named()).collect();
+    for (row, (name, ..)) in Paths::default().named().into_iter().enumerate() {
         let mut cells = vec![Cell::new(name)];
-        cells.extend(counts.iter().map(|(named, paths)| right(with_share(named[row].1, of(row, paths)))));
+        cells.extend(ways.iter().map(|ways| right(with_share(ways[row].1, ways[row].2))));
         table.add_row(cells);
     }
     format!("{}\n", trim_lines(&table.to_string()))
-}
-
-/// What a row is a share of: its first rows are allocations, then looks for a block, then frees.
-fn of(row: usize, paths: &Paths) -> Option<u64> {
-    match row {
-        0 | 1 => Some(paths.alloc_in_hand + paths.alloc_slow),
-        3..=6 => Some(paths.refills),
-        8..=10 => Some(paths.free_own_group + paths.free_other_group + paths.free_state_in_use),
-        _ => None,
-    }
 }
 
 fn with_share(count: u64, of: Option<u64>) -> String {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 
-use super::table::{Style, new_table, trim_lines};
+use super::table::{Style, new_table, right, trim_lines};
 use crate::replay::against_kernel::{AgainstKernel, EngineComparison};
 
 /// One line a kernel, one column a recording: the farthest difference, and whether that tells it from the recording
@@ -31,7 +31,7 @@ pub fn render<'a>(comparisons: impl Iterator<Item = (&'a str, &'a AgainstKernel)
         let mut row = vec![Cell::new(engine)];
         row.extend((0..comparisons.len()).map(|column| cell(of(column))));
         let told = (0..comparisons.len()).filter_map(of).filter(|comparison| !comparison.within).count();
-        row.push(Cell::new(format!("{told} of {}", comparisons.len())).set_alignment(CellAlignment::Right));
+        row.push(right(format!("{told} of {}", comparisons.len())));
         table.add_row(row);
     }
     format!(
@@ -48,5 +48,5 @@ fn cell(comparison: Option<&EngineComparison>) -> Cell {
         Some(comparison) if comparison.largest_difference().is_infinite() => "from 0".to_owned(),
         Some(comparison) => format!("{:+.0}%", comparison.largest_difference()),
     };
-    Cell::new(text).set_alignment(CellAlignment::Right)
+    right(text)
 }

@@ -148,10 +148,15 @@ pub fn render(replay: &Replay, style: Style) -> String {
 pub(super) fn engine_names(replay: &Replay, style: Style) -> Vec<Cell> {
     let mut header = vec![Cell::new("")];
     header.extend(replay.engines.iter().map(|engine| {
-        let cell = Cell::new(&engine.engine).set_alignment(CellAlignment::Right);
+        let cell = right(&engine.engine);
         if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
     }));
     header
+}
+
+/// A cell with a figure: at the right of its column.
+pub(crate) fn right(text: impl ToString) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// A table without frames, as wide as the terminal at most.
@@ -181,7 +186,7 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     if let Some(percent) = change.and_then(|(base, value)| percent(base, value)) {
         let _ = write!(text, " ({percent})");
     }
-    let cell = Cell::new(text).set_alignment(CellAlignment::Right);
+    let cell = right(text);
     let Some((base, value)) = change.filter(|(base, value)| style.color && (value - base).abs() > base.abs() / 100.0)
     else {
         return cell;

@@ -1,9 +1,9 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use comfy_table::{Cell, CellAlignment, ColumnConstraint};
+use comfy_table::{Cell, ColumnConstraint};
 
 use super::number::{decimal, thousands};
-use super::table::{Style, engine_names, header_lines, new_table, rate, trim_lines};
+use super::table::{Style, engine_names, header_lines, new_table, rate, right, trim_lines};
 use crate::replay::threads::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -57,7 +57,7 @@ pub fn render(replay: &Replay, style: Style) -> String {
             row.extend(replay.engines.iter().map(|engine| {
                 // Of an engine that panicked nothing is known.
                 let text = engine.met.map_or_else(|| "-".to_owned(), |met| value(replay, engine, &met));
-                Cell::new(text).set_alignment(CellAlignment::Right)
+                right(text)
             }));
             table.add_row(row);
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 use parquet::basic::{Compression, ConvertedType, Repetition, Type as PhysicalType, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
-use crate::report::table::{Style, new_table, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::thousands;
 
 /// What `--json` prints.
@@ -132,7 +132,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
     for row in rows {
         let cpus = if before == Some(row.cpus) { String::new() } else { row.cpus.to_string() };
         before = Some(row.cpus);
-        let mut cells = vec![Cell::new(cpus).set_alignment(CellAlignment::Right), Cell::new(&row.engine)];
+        let mut cells = vec![right(cpus), Cell::new(&row.engine)];
         let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
             format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
@@ -147,7 +147,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
             thousands(row.free_blocks),
             format!("{:.4}", row.unusable_index),
         ];
-        cells.extend(numbers.into_iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+        cells.extend(numbers.into_iter().map(right));
         table.add_row(cells);
     }
     table.to_string()
@@ -187,10 +187,10 @@ pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
         table.add_row([
             Cell::new(&row.workload),
             Cell::new(&row.engine),
-            Cell::new(row.cpus).set_alignment(CellAlignment::Right),
-            Cell::new(rate(row.measured)).set_alignment(CellAlignment::Right),
-            Cell::new(rate(row.simulated)).set_alignment(CellAlignment::Right),
-            Cell::new(format!("{:+.1} %", off * 100.0)).set_alignment(CellAlignment::Right),
+            right(row.cpus),
+            right(rate(row.measured)),
+            right(rate(row.simulated)),
+            right(format!("{:+.1} %", off * 100.0)),
             Cell::new(if row.agrees() { "yes" } else { "no" }),
         ]);
     }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ColumnConstraint};
+use comfy_table::{Cell, ColumnConstraint};
 
 use super::is_here;
 use crate::bench::catalogue::Kind;
 use crate::bench::result::{Report, Row};
-use crate::report::table::{Style, new_table, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines};
 
 /// The tables of what was measured, or nothing.
 pub(in crate::bench) fn render(report: &Report, style: Style) -> String {
@@ -28,16 +28,15 @@ fn table(kind: Kind, rows: &[&Row], style: Style) -> String {
             engines.push(&row.engine);
         }
     });
-    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut table = new_table(style);
     let name = format!("{}: median, least-greatest", kind.name().to_uppercase());
-    table.set_header([Cell::new(name)].into_iter().chain(engines.iter().map(|engine| right(engine))));
+    table.set_header([Cell::new(name)].into_iter().chain(engines.iter().map(right)));
     for metric in kind.about().metrics {
         let of = |engine: &&str| rows.iter().find(|row| row.metric == metric.name && row.engine == *engine);
         if engines.iter().all(|engine| of(engine).is_none()) {
             continue;
         }
-        let figures = engines.iter().map(|engine| of(engine).map_or_else(|| right("-"), |row| right(&figure(row))));
+        let figures = engines.iter().map(|engine| of(engine).map_or_else(|| right("-"), |row| right(figure(row))));
         table.add_row([Cell::new(format!("  {}", metric.name))].into_iter().chain(figures));
     }
     if let Some(names) = table.column_mut(0) {

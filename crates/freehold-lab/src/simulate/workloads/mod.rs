@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::bench::loops::Random;
 use crate::engine::Request;
+use crate::nearest::nearest;
 
 pub use trace::TraceOps;
 
@@ -202,10 +203,8 @@ pub struct UnknownWorkload(String);
 impl fmt::Display for UnknownWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "there is no workload '{}'", self.0)?;
-        let similarity = |kind: &Kind| strsim::jaro_winkler(&self.0, kind.name());
-        match Kind::ALL.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
-            Some(kind) if similarity(&kind) > 0.7 => write!(f, "; did you mean '{kind}'?")?,
-            _ => {}
+        if let Some(near) = nearest(&self.0, Kind::ALL.iter().map(|kind| kind.name())) {
+            write!(f, "; did you mean '{near}'?")?;
         }
         f.write_str(" ('freehold simulate --list' lists them all)")
     }
