@@ -44,24 +44,24 @@ struct opened {
 static DEFINE_PER_CPU(u64, faults);
 static DEFINE_PER_CPU(u64, huge_faults);
 
-u64 fh_faults(void)
+static u64 of_all_cpus(u64 __percpu *counter)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu(faults, cpu);
+		sum += *per_cpu_ptr(counter, cpu);
 	return sum;
+}
+
+u64 fh_faults(void)
+{
+	return of_all_cpus(&faults);
 }
 
 u64 fh_huge_faults(void)
 {
-	u64 sum = 0;
-	int cpu;
-
-	for_each_possible_cpu(cpu)
-		sum += per_cpu(huge_faults, cpu);
-	return sum;
+	return of_all_cpus(&huge_faults);
 }
 
 static void clear_frames(u64 pfn, unsigned long count)
