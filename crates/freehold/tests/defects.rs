@@ -421,3 +421,18 @@ fn a_right_free_is_no_hole_while_memory_comes_and_goes_beside_it() {
     fh.on(cpu(0)).free_range(holey).unwrap();
     assert_all_free(&fh);
 }
+
+/// A section keeps its metadata when all of its memory goes, and has it still when that comes back.
+#[test]
+fn all_memory_of_a_section_goes_and_comes_back() {
+    let fh = machine(1, 256);
+    let section = 128 << 8;
+    for part in [range(512, section - 512), range(section, section + 512)] {
+        // Used, so that its metadata is set up.
+        let all: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
+        all.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+        fh.remove_memory(part).unwrap();
+        fh.add_memory(part).unwrap();
+    }
+    assert_all_free(&fh);
+}

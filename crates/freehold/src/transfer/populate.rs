@@ -19,7 +19,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let sections = || (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
         // Room for every section, whether it is set up now or when it is used.
         let planned = self.planned_sections();
-        let missing = sections().filter(|&s| !self.has_memory(s)).count() as u64;
+        let has_room = |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
+        let missing = sections().filter(|&s| !has_room(s)).count() as u64;
         let room = u64::from(self.map.blocks.len()) / SECTION_BLOCKS;
         if planned + missing > room || !self.note_range(zone, range) {
             return false;
