@@ -69,6 +69,8 @@ mod inspect;
 mod loom_tests;
 mod platform;
 mod primitive;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 #[cfg(feature = "std")]
 mod threads;
 mod transfer;

@@ -77,7 +77,7 @@ impl<P: Platform> Freehold<'static, P> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

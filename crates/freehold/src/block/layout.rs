@@ -232,7 +232,7 @@ impl<'m> Blocks<'m> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     extern crate std;

@@ -17,7 +17,7 @@ use super::{FRAMES, NONE, WORDS};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain};
 
 /// Log2 of the blocks in a section. Small under loom, which looks at every one.
-const SECTION_BLOCKS_LOG: u32 = if cfg!(loom) { 1 } else { 6 };
+const SECTION_BLOCKS_LOG: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 6 };
 /// Blocks in a section.
 pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
 /// Log2 of the frames in a section.

@@ -344,4 +344,4 @@ pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
     words.iter().map(|word| word.count_ones()).sum()
 }
 
-const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(loom));
+const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(any(loom, shuttle)));

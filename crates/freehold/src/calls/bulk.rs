@@ -199,7 +199,7 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
     (mask, run)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     extern crate std;
 

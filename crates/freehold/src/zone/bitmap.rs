@@ -183,7 +183,7 @@ impl<'m> WholeBitmap<'m> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     extern crate std;

@@ -259,7 +259,7 @@ impl<P: Platform> Held<'_, '_, P> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     extern crate std;
 
