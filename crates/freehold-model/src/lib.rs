@@ -2,12 +2,16 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`protocol`] | the state, and what must be true of it |
+//! | [`protocol`] | the state: blocks, words, leases, CPUs and what each has still to do |
 //! | `steps` | the calls, one atomic step at a time |
-//! | [`search`] | which calls may begin when; what is the same but for names; the way home from every quiet state |
+//! | `check` | what must be true of the state |
+//! | `names` | what is the same but for names |
+//! | [`search`] | which calls may begin when; the way home from every quiet state |
 //!
 //! What is modelled, what is left out, and what was found: `docs/model.md`.
 
+mod check;
+mod names;
 pub mod protocol;
 pub mod search;
 mod steps;

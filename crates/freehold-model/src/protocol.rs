@@ -158,6 +158,19 @@ impl Do {
     pub const fn then(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
+    /// About each word of its block.
+    pub fn words(self) -> impl DoubleEndedIterator<Item = Self> {
+        (0..WORDS as u8).map(move |w| Self { w, ..self })
+    }
+    /// Frames of that word that this step has on their way: in no place that shows them.
+    pub fn transit(&self, b: u8, w: u8) -> u8 {
+        match self.kind {
+            Look | LeaseBack | PutBack | HintLook if (self.b, self.w) == (b, w) => self.bits,
+            RetireLease | RetireTake if self.b == b && w < self.w => FULL,
+            RetireEnd if self.b == b => FULL,
+            _ => 0,
+        }
+    }
 }
 
 /// The class of these words.
@@ -173,16 +186,6 @@ pub fn class_of(words: [u8; WORDS]) -> u8 {
 /// Whether somebody may have frames of that word in hand.
 pub fn leased(lease: u8) -> bool {
     lease != NONE && lease & EMPTY == 0
-}
-
-/// What of a word is still to be put back although its hand shows it no more, and the like: see [`World::check`].
-fn transit(d: &Do, b: u8, w: u8) -> u8 {
-    match d.kind {
-        Look | LeaseBack | PutBack | HintLook if (d.b, d.w) == (b, w) => d.bits,
-        RetireLease | RetireTake if d.b == b && w < d.w => FULL,
-        RetireEnd if d.b == b => FULL,
-        _ => 0,
-    }
 }
 
 impl World {
@@ -224,19 +227,35 @@ impl World {
     pub fn b(&mut self, b: u8) -> &mut Block {
         &mut self.blocks[usize::from(b)]
     }
-    /// What a CPU has in hand of a word.
-    pub fn hand(&mut self, c: u8, b: u8, w: u8) -> &mut u8 {
-        &mut self.cpus[usize::from(c)].hand[usize::from(b)][usize::from(w)]
+    /// A CPU.
+    pub fn cpu(&mut self, c: u8) -> &mut Cpu {
+        &mut self.cpus[usize::from(c)]
+    }
+    /// The word that a step is about.
+    pub fn word(&mut self, d: Do) -> &mut u8 {
+        &mut self.b(d.b).words[usize::from(d.w)]
+    }
+    /// Its lease.
+    pub fn lease(&mut self, d: Do) -> &mut u8 {
+        &mut self.b(d.b).leases[usize::from(d.w)]
+    }
+    /// What the step's CPU has in hand of it.
+    pub fn hand(&mut self, d: Do) -> &mut u8 {
+        &mut self.cpu(d.c).hand[usize::from(d.b)][usize::from(d.w)]
+    }
+    /// Words that a CPU has a slot for, as the step that ends their lease.
+    pub fn slots(&self, c: u8) -> Vec<Do> {
+        let hand = &self.cpus[usize::from(c)].hand;
+        let words = (0..hand.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
+        words.filter(|d| hand[usize::from(d.b)][usize::from(d.w)] != NONE).collect()
+    }
+    /// All steps that are still to be made.
+    pub fn todo(&self) -> impl Iterator<Item = &Do> {
+        self.cpus.iter().flat_map(|cpu| &cpu.todo)
     }
     /// No call runs.
     pub fn quiet(&self) -> bool {
-        self.cpus.iter().all(|cpu| cpu.todo.is_empty())
-    }
-    /// Words that a CPU has a slot for.
-    pub fn slots(&self, c: u8) -> Vec<(u8, u8)> {
-        let hand = &self.cpus[usize::from(c)].hand;
-        let words = (0..hand.len() as u8).flat_map(|b| (0..WORDS as u8).map(move |w| (b, w)));
-        words.filter(|&(b, w)| hand[usize::from(b)][usize::from(w)] != NONE).collect()
+        self.todo().next().is_none()
     }
 
     /// Notes the first thing that must not be.
@@ -246,118 +265,46 @@ impl World {
         }
     }
 
-    /// These frames are their caller's.
-    pub fn hand_out(&mut self, b: u8, w: u8, bits: u8) {
-        let being_freed =
-            self.cpus.iter().flat_map(|cpu| &cpu.todo).any(|d| (d.b, d.w) == (b, w) && d.freed & bits != 0);
+    /// These frames of a word are their caller's.
+    pub fn hand_out(&mut self, d: Do, bits: u8) {
+        let being_freed = self.todo().any(|other| (other.b, other.w) == (d.b, d.w) && other.freed & bits != 0);
         self.beyond |= being_freed;
-        let block = *self.b(b);
-        let w = usize::from(w);
+        let (block, w) = (*self.b(d.b), usize::from(d.w));
         self.must(block.used[w] & bits == 0 || being_freed, "a frame is handed out twice");
         self.must(block.owed[w] & bits == 0 || being_freed, "a frame is handed out that is free in another place too");
         self.must(block.tag.0 != State::Absent, "a frame is handed out of memory that is gone");
-        self.b(b).used[w] |= bits;
+        self.b(d.b).used[w] |= bits;
     }
 
     /// A free of these frames was accepted.
-    pub fn accept(&mut self, b: u8, w: u8, bits: u8) {
+    pub fn accept(&mut self, d: Do, bits: u8) {
         // Nobody can see that a frame is free which is on its way from its word into a whole block; and one that is on its way
         // to a caller is as good as handed out.
-        let unseen = [HintLook, RetireLease, RetireTake, RetireEnd];
-        let on_its_way = |d: &Do| unseen.contains(&d.kind) && transit(d, b, w) & bits != 0;
-        self.beyond |= self.cpus.iter().flat_map(|cpu| &cpu.todo).any(on_its_way);
-        let block = self.b(b);
-        let w = usize::from(w);
+        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd];
+        let on_its_way = |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
+        let unseen = self.todo().any(on_its_way);
+        self.beyond |= unseen;
+        let (wronged, w) = (self.wronged, usize::from(d.w));
+        let block = self.b(d.b);
         let twice = bits & !block.used[w];
         let thrice = twice & block.owed[w];
         block.used[w] &= !bits;
         block.owed[w] |= twice;
-        let wronged = self.wronged;
         self.must(twice == 0 || wronged, "a right free counts as a double one");
         self.must(thrice == 0, "a frame is freed three times unseen");
     }
 
     /// A free of these frames was refused.
-    pub fn refuse(&mut self, b: u8, w: u8, bits: u8) {
-        let used = self.b(b).used[usize::from(w)];
+    pub fn refuse(&mut self, d: Do, bits: u8) {
+        let used = self.b(d.b).used[usize::from(d.w)];
         self.must(used & bits != bits, "a right free is refused");
     }
 
     /// These frames were freed twice, the host hears of it, and one of the two goes.
-    pub fn late(&mut self, b: u8, w: u8, bits: u8) {
-        let owed = &mut self.b(b).owed[usize::from(w)];
+    pub fn late(&mut self, d: Do, bits: u8) {
+        let owed = &mut self.b(d.b).owed[usize::from(d.w)];
         let wrong = bits & !*owed;
         *owed &= !bits;
         self.must(wrong == 0, "a frame is called freed twice that was not");
-    }
-
-    /// Every frame is in exactly one place; whoever has frames in hand has the lease; what is listed is its holder's.
-    pub fn check(&self) -> Result<(), &'static str> {
-        if !self.broken.is_empty() {
-            return Err(self.broken);
-        }
-        for (b, block) in self.blocks.iter().enumerate() {
-            let todo = || self.cpus.iter().flat_map(|cpu| &cpu.todo).filter(|d| usize::from(d.b) == b);
-            let filled = todo().any(|d| d.kind == SetSplit) && !todo().any(|d| d.kind == Fill);
-            for w in 0..WORDS {
-                let mut places = vec![block.used[w]];
-                match block.tag.0 {
-                    State::Whole if !filled => places.push(FULL),
-                    State::Absent => places.push(FULL & !block.used[w]),
-                    _ => places.push(block.words[w]),
-                }
-                if block.tag.0 == State::Whole && !filled || block.tag.0 == State::Absent {
-                    places.push(block.words[w] & block.owed[w]);
-                }
-                for (c, cpu) in self.cpus.iter().enumerate() {
-                    let hand = cpu.hand[b][w];
-                    let closing = todo().any(|d| d.kind == Close && usize::from(d.c) == c && usize::from(d.w) == w);
-                    if hand != NONE && !closing {
-                        places.push(hand);
-                        if hand != 0 && block.leases[w] != c as u8 {
-                            return Err("a CPU has frames in hand without the lease");
-                        }
-                        if !cpu.online && cpu.door == NONE {
-                            return Err("an offline CPU has a slot");
-                        }
-                    }
-                }
-                places.extend(todo().map(|d| transit(d, b as u8, w as u8)));
-                for bit in [1, 2] {
-                    let found = places.iter().filter(|&&place| place & bit != 0).count();
-                    let more = usize::from(block.owed[w] & bit != 0);
-                    if found < 1 + more {
-                        return Err("a frame is lost");
-                    }
-                    if found > 1 + more {
-                        return Err("a frame is in two places");
-                    }
-                }
-            }
-            if block.tag.0 == State::Taken && block.listed {
-                return Err("a block in use is listed");
-            }
-            if (block.inbox != NONE) != (block.class == QUEUED)
-                && !todo().any(|d| matches!(d.kind, Route | Push | Unqueue | Accept | Relist))
-            {
-                return Err("a block is announced and in no inbox, or the other way round");
-            }
-        }
-        Ok(())
-    }
-
-    /// While no call runs, whoever looks for frames finds them: the lists know of no smaller runs than there are.
-    pub fn check_places(&self) -> Result<(), &'static str> {
-        for block in self.blocks.iter().filter(|block| block.tag.0 == State::Split && !block.tag.2) {
-            let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
-            let class = class_of(open).min(CLASS_WHOLE - 1);
-            if class > block.class {
-                return Err("the class of a block is too low");
-            }
-            if class != 0 && block.class != QUEUED && !block.listed {
-                return Err("a block with free frames that nobody would find");
-            }
-        }
-        Ok(())
     }
 }
