@@ -11,15 +11,14 @@ impl World {
         }
         for (b, block) in self.blocks.iter().enumerate() {
             let todo = || self.todo().filter(|d| usize::from(d.b) == b);
-            let filled = todo().any(|d| d.kind == SetSplit) && !todo().any(|d| d.kind == Fill);
             for w in 0..WORDS {
                 let mut places = vec![block.used[w]];
                 match block.tag.0 {
-                    State::Whole if !filled => places.push(FULL),
+                    State::Whole => places.push(FULL),
                     State::Absent => places.push(FULL & !block.used[w]),
                     _ => places.push(block.words[w]),
                 }
-                if block.tag.0 == State::Whole && !filled || block.tag.0 == State::Absent {
+                if matches!(block.tag.0, State::Whole | State::Absent) {
                     places.push(block.words[w] & block.owed[w]);
                 }
                 for (c, cpu) in self.cpus.iter().enumerate() {

@@ -12,6 +12,7 @@
 
 mod check;
 mod names;
+#[allow(missing_docs)] // said at the end of each line
 pub mod protocol;
 pub mod search;
 mod steps;
@@ -30,7 +31,7 @@ pub enum Kind {
     EndLease, Close, Unname, EndTell, GiveBack, PutBack,
     // A holder is told, and looks.
     Tell, Queue, Route, Push, Unqueue, Again, Collect, Accept, Relist, Accept2,
-    File, FileWord, RetireLease, RetireTake, RetireEnd, FileEnd, FileIfOurs, Fill, SetSplit, List,
+    File, FileWord, RetireLease, RetireTake, RetireEnd, FileEnd, FileIfOurs, SetSplit, Fill, List,
     // Freeing.
     FreeEnter, FreeHand, FreeTag, FreeSplit, FreeEmpty, FreeOpen, FreeChoose, FreeLook, FreePut, FreeBlock, FreeEnd,
     // CPUs and memory come and go.

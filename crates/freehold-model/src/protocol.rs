@@ -13,116 +13,73 @@
 
 use crate::Kind::{self, *};
 
-/// Words of a block, and frames of a word.
-pub const WORDS: usize = 2;
-/// All frames of a word.
-pub const FULL: u8 = 0b11;
-/// The zone as a holder; groups are 1 and 2.
-pub const ZONE: u8 = 0;
-/// The holder of a whole block in a CPU's hand.
-pub const HAND: u8 = 9;
-/// No CPU, no block, no lease, no slot.
-pub const NONE: u8 = 0xff;
-/// In a lease: its CPU has nothing of the word in hand.
-pub const EMPTY: u8 = 0x80;
-/// The class of a block that is announced.
-pub const QUEUED: u8 = 0xee;
-/// The class of a block of which all is free.
-pub const CLASS_WHOLE: u8 = 3;
+pub const WORDS: usize = 2; // of a block, and frames of a word
+pub const FULL: u8 = 0b11; // all frames of a word
+pub const ZONE: u8 = 0; // as a holder; groups are 1 and 2
+pub const HAND: u8 = 9; // the holder of a whole block in a CPU's hand
+pub const NONE: u8 = 0xff; // no CPU, no block, no lease, no slot
+pub const EMPTY: u8 = 0x80; // in a lease: its CPU has nothing of the word in hand
+pub const QUEUED: u8 = 0xee; // the class of a block that is announced
+pub const CLASS_WHOLE: u8 = 3; // the class of a block of which all is free
+pub const HOTPLUG: u8 = 3; // that lock's place among the locks
 
 /// What a block's tag says of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// No memory.
-    Absent,
-    /// The words tell.
-    Split,
-    /// All free.
-    Whole,
-    /// All in use.
-    Taken,
+    Absent, // no memory
+    Split,  // the words tell
+    Whole,  // all free
+    Taken,  // all in use
 }
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The tag: state, holder, isolated.
-    pub tag: (State, u8, bool),
-    /// Bits of free frames.
-    pub words: [u8; WORDS],
-    /// Who leases each word.
-    pub leases: [u8; WORDS],
-    /// 0 nothing, 1 a frame, 2 a word, 3 all, [`QUEUED`].
-    pub class: u8,
-    /// It is on a list of its holder: partly free ones, whole ones, or the zone's bitmap.
-    pub listed: bool,
-    /// The holder in whose inbox it is.
-    pub inbox: u8,
-    /// Shadow: frames in use, and frames freed once too often.
-    pub used: [u8; WORDS],
-    /// See `used`.
-    pub owed: [u8; WORDS],
+    pub tag: (State, u8, bool), // state, holder, isolated
+    pub words: [u8; WORDS],     // bits of free frames
+    pub leases: [u8; WORDS],    // who leases each word
+    pub class: u8,              // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED
+    pub listed: bool,           // on a list of its holder: partly free ones, whole ones, or the zone's bitmap
+    pub inbox: u8,              // the holder in whose inbox it is
+    pub used: [u8; WORDS],      // shadow: frames in use
+    pub owed: [u8; WORDS],      // shadow: frames freed once too often
 }
 
 /// One CPU and the thread that runs on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpu {
-    /// It may lease words.
-    pub online: bool,
-    /// Who is inside its state.
-    pub door: u8,
-    /// Of each word: what is in hand, or [`NONE`] where there is no slot for it.
-    pub hand: Vec<[u8; WORDS]>,
-    /// A whole block that it keeps.
-    pub kept: u8,
-    /// What its thread has still to do; the last one is next.
-    pub todo: Vec<Do>,
+    pub online: bool,           // it may lease words
+    pub door: u8,               // who is inside its state
+    pub hand: Vec<[u8; WORDS]>, // of each word: what is in hand, or NONE where there is no slot for it
+    pub kept: u8,               // a whole block that it keeps
+    pub todo: Vec<Do>,          // what its thread has still to do; the last one is next
 }
 
 /// A step, and what it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Do {
-    /// What is done.
     pub kind: Kind,
-    /// The CPU whose state it is done to.
-    pub c: u8,
-    /// A holder.
-    pub h: u8,
-    /// A block.
-    pub b: u8,
-    /// A word of it.
-    pub w: u8,
-    /// Frames of that word that are on their way.
-    pub bits: u8,
-    /// Frames of that word that the call is to free.
-    pub freed: u8,
-    /// How far a call has got, or what it has learnt.
-    pub n: u8,
+    pub c: u8,     // the CPU whose state it is done to
+    pub h: u8,     // a holder
+    pub b: u8,     // a block
+    pub w: u8,     // a word of it
+    pub bits: u8,  // frames of that word that are on their way
+    pub freed: u8, // frames of that word that the call is to free
+    pub n: u8,     // how far a call has got, or what it has learnt
 }
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World {
-    /// The blocks.
     pub blocks: Vec<Block>,
-    /// The CPUs.
     pub cpus: Vec<Cpu>,
-    /// Who has the lock of the zone and of each group, and the hotplug lock.
-    pub locks: [u8; 4],
-    /// Wrong frees, hotplugs, isolations and preemptions that may still happen.
-    pub left: [u8; 4],
-    /// A wrong free has been made: a call may be refused.
-    pub wronged: bool,
-    /// Whose step was the last one, while its call is not over.
-    pub last: u8,
-    /// What must not be; empty while all is well.
-    pub broken: &'static str,
-    /// Beyond what the model judges: a frame was handed out while somebody was about to free it wrongly.
-    pub beyond: bool,
+    pub locks: [u8; 4],       // who has the lock of the zone and of each group, and the hotplug lock
+    pub left: [u8; 4],        // wrong frees, hotplugs, isolations and preemptions that may still happen
+    pub wronged: bool,        // a wrong free has been made: a call may be refused
+    pub last: u8,             // whose step was the last one, while its call is not over
+    pub broken: &'static str, // what must not be; empty while all is well
+    pub beyond: bool,         // not judged: see `hand_out` and `accept`
 }
-
-/// The hotplug lock's place among the locks.
-pub const HOTPLUG: u8 = 3;
 
 /// A step about nothing in particular.
 pub const fn just(kind: Kind) -> Do {
@@ -130,31 +87,24 @@ pub const fn just(kind: Kind) -> Do {
 }
 
 impl Do {
-    /// About a word.
     pub const fn at(kind: Kind, b: u8, w: u8) -> Self {
         Self { b, w, ..just(kind) }
     }
-    /// About a block.
     pub const fn block(kind: Kind, b: u8) -> Self {
         Self { b, ..just(kind) }
     }
-    /// About a CPU.
     pub const fn cpu(kind: Kind, c: u8) -> Self {
         Self { c, ..just(kind) }
     }
-    /// About a holder.
     pub const fn held(kind: Kind, h: u8) -> Self {
         Self { h, ..just(kind) }
     }
-    /// With frames on their way.
     pub const fn with(self, bits: u8) -> Self {
         Self { bits, ..self }
     }
-    /// With a number.
     pub const fn n(self, n: u8) -> Self {
         Self { n, ..self }
     }
-    /// The same with another kind.
     pub const fn then(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
@@ -167,7 +117,7 @@ impl Do {
         match self.kind {
             Look | LeaseBack | PutBack | HintLook if (self.b, self.w) == (b, w) => self.bits,
             RetireLease | RetireTake if self.b == b && w < self.w => FULL,
-            RetireEnd if self.b == b => FULL,
+            RetireEnd | Fill if self.b == b => FULL,
             _ => 0,
         }
     }
@@ -219,15 +169,12 @@ impl World {
     pub fn group(c: u8) -> u8 {
         c / 2 + 1
     }
-    /// Groups there are.
     pub fn groups(&self) -> u8 {
         Self::group(self.cpus.len() as u8 - 1)
     }
-    /// A block.
     pub fn b(&mut self, b: u8) -> &mut Block {
         &mut self.blocks[usize::from(b)]
     }
-    /// A CPU.
     pub fn cpu(&mut self, c: u8) -> &mut Cpu {
         &mut self.cpus[usize::from(c)]
     }
@@ -253,7 +200,6 @@ impl World {
     pub fn todo(&self) -> impl Iterator<Item = &Do> {
         self.cpus.iter().flat_map(|cpu| &cpu.todo)
     }
-    /// No call runs.
     pub fn quiet(&self) -> bool {
         self.todo().next().is_none()
     }
@@ -278,9 +224,9 @@ impl World {
 
     /// A free of these frames was accepted.
     pub fn accept(&mut self, d: Do, bits: u8) {
-        // Nobody can see that a frame is free which is on its way from its word into a whole block; and one that is on its way
-        // to a caller is as good as handed out.
-        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd];
+        // Nobody can see that a frame is free which is on its way from its word into a whole block, or back; and one that is
+        // on its way to a caller is as good as handed out.
+        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd, Fill];
         let on_its_way = |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
         let unseen = self.todo().any(on_its_way);
         self.beyond |= unseen;

@@ -72,14 +72,18 @@ impl Making<'_> {
 
     /// A whole block becomes a split one of holder `h`.
     pub(super) fn begin_split(&mut self, b: u8, h: u8) {
-        self.next(&[Fill, SetSplit, List].map(|kind| Do { h, ..Do::block(kind, b) }));
+        self.next(&[SetSplit, List].map(|kind| Do { h, ..Do::block(kind, b) }));
     }
 
     pub(super) fn split(&mut self, d: Do) {
         let block = self.s.b(d.b);
         match d.kind {
+            // The tag first: whoever takes a frame past the leases can free it again at once.
+            SetSplit => {
+                block.tag = (State::Split, d.h, false);
+                self.next(&[d.then(Fill)]);
+            }
             Fill => self.strays(d.b, FULL),
-            SetSplit => block.tag = (State::Split, d.h, false),
             _ => {
                 block.listed = true;
                 block.class = if block.class == QUEUED { QUEUED } else { 2 };
