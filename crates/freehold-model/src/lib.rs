@@ -2,12 +2,17 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`protocol`] | the state, and what must be true of it |
+//! | [`protocol`] | the state: blocks, words, leases, CPUs and what each has still to do |
 //! | `steps` | the calls, one atomic step at a time |
-//! | [`search`] | which calls may begin when; what is the same but for names; the way home from every quiet state |
+//! | `check` | what must be true of the state |
+//! | `names` | what is the same but for names |
+//! | [`search`] | which calls may begin when; the way home from every quiet state |
 //!
 //! What is modelled, what is left out, and what was found: `docs/model.md`.
 
+mod check;
+mod names;
+#[allow(missing_docs)] // said at the end of each line
 pub mod protocol;
 pub mod search;
 mod steps;
@@ -26,7 +31,7 @@ pub enum Kind {
     EndLease, Close, Unname, EndTell, GiveBack, PutBack,
     // A holder is told, and looks.
     Tell, Queue, Route, Push, Unqueue, Again, Collect, Accept, Relist, Accept2,
-    File, FileWord, RetireLease, RetireTake, RetireEnd, FileEnd, FileIfOurs, Fill, SetSplit, List,
+    File, FileWord, RetireLease, RetireTake, RetireEnd, FileEnd, FileIfOurs, SetSplit, Fill, List,
     // Freeing.
     FreeEnter, FreeHand, FreeTag, FreeSplit, FreeEmpty, FreeOpen, FreeChoose, FreeLook, FreePut, FreeBlock, FreeEnd,
     // CPUs and memory come and go.

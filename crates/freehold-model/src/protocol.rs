@@ -13,116 +13,73 @@
 
 use crate::Kind::{self, *};
 
-/// Words of a block, and frames of a word.
-pub const WORDS: usize = 2;
-/// All frames of a word.
-pub const FULL: u8 = 0b11;
-/// The zone as a holder; groups are 1 and 2.
-pub const ZONE: u8 = 0;
-/// The holder of a whole block in a CPU's hand.
-pub const HAND: u8 = 9;
-/// No CPU, no block, no lease, no slot.
-pub const NONE: u8 = 0xff;
-/// In a lease: its CPU has nothing of the word in hand.
-pub const EMPTY: u8 = 0x80;
-/// The class of a block that is announced.
-pub const QUEUED: u8 = 0xee;
-/// The class of a block of which all is free.
-pub const CLASS_WHOLE: u8 = 3;
+pub const WORDS: usize = 2; // of a block, and frames of a word
+pub const FULL: u8 = 0b11; // all frames of a word
+pub const ZONE: u8 = 0; // as a holder; groups are 1 and 2
+pub const HAND: u8 = 9; // the holder of a whole block in a CPU's hand
+pub const NONE: u8 = 0xff; // no CPU, no block, no lease, no slot
+pub const EMPTY: u8 = 0x80; // in a lease: its CPU has nothing of the word in hand
+pub const QUEUED: u8 = 0xee; // the class of a block that is announced
+pub const CLASS_WHOLE: u8 = 3; // the class of a block of which all is free
+pub const HOTPLUG: u8 = 3; // that lock's place among the locks
 
 /// What a block's tag says of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// No memory.
-    Absent,
-    /// The words tell.
-    Split,
-    /// All free.
-    Whole,
-    /// All in use.
-    Taken,
+    Absent, // no memory
+    Split,  // the words tell
+    Whole,  // all free
+    Taken,  // all in use
 }
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The tag: state, holder, isolated.
-    pub tag: (State, u8, bool),
-    /// Bits of free frames.
-    pub words: [u8; WORDS],
-    /// Who leases each word.
-    pub leases: [u8; WORDS],
-    /// 0 nothing, 1 a frame, 2 a word, 3 all, [`QUEUED`].
-    pub class: u8,
-    /// It is on a list of its holder: partly free ones, whole ones, or the zone's bitmap.
-    pub listed: bool,
-    /// The holder in whose inbox it is.
-    pub inbox: u8,
-    /// Shadow: frames in use, and frames freed once too often.
-    pub used: [u8; WORDS],
-    /// See `used`.
-    pub owed: [u8; WORDS],
+    pub tag: (State, u8, bool), // state, holder, isolated
+    pub words: [u8; WORDS],     // bits of free frames
+    pub leases: [u8; WORDS],    // who leases each word
+    pub class: u8,              // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED
+    pub listed: bool,           // on a list of its holder: partly free ones, whole ones, or the zone's bitmap
+    pub inbox: u8,              // the holder in whose inbox it is
+    pub used: [u8; WORDS],      // shadow: frames in use
+    pub owed: [u8; WORDS],      // shadow: frames freed once too often
 }
 
 /// One CPU and the thread that runs on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpu {
-    /// It may lease words.
-    pub online: bool,
-    /// Who is inside its state.
-    pub door: u8,
-    /// Of each word: what is in hand, or [`NONE`] where there is no slot for it.
-    pub hand: Vec<[u8; WORDS]>,
-    /// A whole block that it keeps.
-    pub kept: u8,
-    /// What its thread has still to do; the last one is next.
-    pub todo: Vec<Do>,
+    pub online: bool,           // it may lease words
+    pub door: u8,               // who is inside its state
+    pub hand: Vec<[u8; WORDS]>, // of each word: what is in hand, or NONE where there is no slot for it
+    pub kept: u8,               // a whole block that it keeps
+    pub todo: Vec<Do>,          // what its thread has still to do; the last one is next
 }
 
 /// A step, and what it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Do {
-    /// What is done.
     pub kind: Kind,
-    /// The CPU whose state it is done to.
-    pub c: u8,
-    /// A holder.
-    pub h: u8,
-    /// A block.
-    pub b: u8,
-    /// A word of it.
-    pub w: u8,
-    /// Frames of that word that are on their way.
-    pub bits: u8,
-    /// Frames of that word that the call is to free.
-    pub freed: u8,
-    /// How far a call has got, or what it has learnt.
-    pub n: u8,
+    pub c: u8,     // the CPU whose state it is done to
+    pub h: u8,     // a holder
+    pub b: u8,     // a block
+    pub w: u8,     // a word of it
+    pub bits: u8,  // frames of that word that are on their way
+    pub freed: u8, // frames of that word that the call is to free
+    pub n: u8,     // how far a call has got, or what it has learnt
 }
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World {
-    /// The blocks.
     pub blocks: Vec<Block>,
-    /// The CPUs.
     pub cpus: Vec<Cpu>,
-    /// Who has the lock of the zone and of each group, and the hotplug lock.
-    pub locks: [u8; 4],
-    /// Wrong frees, hotplugs, isolations and preemptions that may still happen.
-    pub left: [u8; 4],
-    /// A wrong free has been made: a call may be refused.
-    pub wronged: bool,
-    /// Whose step was the last one, while its call is not over.
-    pub last: u8,
-    /// What must not be; empty while all is well.
-    pub broken: &'static str,
-    /// Beyond what the model judges: a frame was handed out while somebody was about to free it wrongly.
-    pub beyond: bool,
+    pub locks: [u8; 4],       // who has the lock of the zone and of each group, and the hotplug lock
+    pub left: [u8; 4],        // wrong frees, hotplugs, isolations and preemptions that may still happen
+    pub wronged: bool,        // a wrong free has been made: a call may be refused
+    pub last: u8,             // whose step was the last one, while its call is not over
+    pub broken: &'static str, // what must not be; empty while all is well
+    pub beyond: bool,         // not judged: see `hand_out` and `accept`
 }
-
-/// The hotplug lock's place among the locks.
-pub const HOTPLUG: u8 = 3;
 
 /// A step about nothing in particular.
 pub const fn just(kind: Kind) -> Do {
@@ -130,33 +87,39 @@ pub const fn just(kind: Kind) -> Do {
 }
 
 impl Do {
-    /// About a word.
     pub const fn at(kind: Kind, b: u8, w: u8) -> Self {
         Self { b, w, ..just(kind) }
     }
-    /// About a block.
     pub const fn block(kind: Kind, b: u8) -> Self {
         Self { b, ..just(kind) }
     }
-    /// About a CPU.
     pub const fn cpu(kind: Kind, c: u8) -> Self {
         Self { c, ..just(kind) }
     }
-    /// About a holder.
     pub const fn held(kind: Kind, h: u8) -> Self {
         Self { h, ..just(kind) }
     }
-    /// With frames on their way.
     pub const fn with(self, bits: u8) -> Self {
         Self { bits, ..self }
     }
-    /// With a number.
     pub const fn n(self, n: u8) -> Self {
         Self { n, ..self }
     }
-    /// The same with another kind.
     pub const fn then(self, kind: Kind) -> Self {
         Self { kind, ..self }
+    }
+    /// About each word of its block.
+    pub fn words(self) -> impl DoubleEndedIterator<Item = Self> {
+        (0..WORDS as u8).map(move |w| Self { w, ..self })
+    }
+    /// Frames of that word that this step has on their way: in no place that shows them.
+    pub fn transit(&self, b: u8, w: u8) -> u8 {
+        match self.kind {
+            Look | LeaseBack | PutBack | HintLook if (self.b, self.w) == (b, w) => self.bits,
+            RetireLease | RetireTake if self.b == b && w < self.w => FULL,
+            RetireEnd | Fill if self.b == b => FULL,
+            _ => 0,
+        }
     }
 }
 
@@ -173,16 +136,6 @@ pub fn class_of(words: [u8; WORDS]) -> u8 {
 /// Whether somebody may have frames of that word in hand.
 pub fn leased(lease: u8) -> bool {
     lease != NONE && lease & EMPTY == 0
-}
-
-/// What of a word is still to be put back although its hand shows it no more, and the like: see [`World::check`].
-fn transit(d: &Do, b: u8, w: u8) -> u8 {
-    match d.kind {
-        Look | LeaseBack | PutBack | HintLook if (d.b, d.w) == (b, w) => d.bits,
-        RetireLease | RetireTake if d.b == b && w < d.w => FULL,
-        RetireEnd if d.b == b => FULL,
-        _ => 0,
-    }
 }
 
 impl World {
@@ -216,27 +169,39 @@ impl World {
     pub fn group(c: u8) -> u8 {
         c / 2 + 1
     }
-    /// Groups there are.
     pub fn groups(&self) -> u8 {
         Self::group(self.cpus.len() as u8 - 1)
     }
-    /// A block.
     pub fn b(&mut self, b: u8) -> &mut Block {
         &mut self.blocks[usize::from(b)]
     }
-    /// What a CPU has in hand of a word.
-    pub fn hand(&mut self, c: u8, b: u8, w: u8) -> &mut u8 {
-        &mut self.cpus[usize::from(c)].hand[usize::from(b)][usize::from(w)]
+    pub fn cpu(&mut self, c: u8) -> &mut Cpu {
+        &mut self.cpus[usize::from(c)]
     }
-    /// No call runs.
-    pub fn quiet(&self) -> bool {
-        self.cpus.iter().all(|cpu| cpu.todo.is_empty())
+    /// The word that a step is about.
+    pub fn word(&mut self, d: Do) -> &mut u8 {
+        &mut self.b(d.b).words[usize::from(d.w)]
     }
-    /// Words that a CPU has a slot for.
-    pub fn slots(&self, c: u8) -> Vec<(u8, u8)> {
+    /// Its lease.
+    pub fn lease(&mut self, d: Do) -> &mut u8 {
+        &mut self.b(d.b).leases[usize::from(d.w)]
+    }
+    /// What the step's CPU has in hand of it.
+    pub fn hand(&mut self, d: Do) -> &mut u8 {
+        &mut self.cpu(d.c).hand[usize::from(d.b)][usize::from(d.w)]
+    }
+    /// Words that a CPU has a slot for, as the step that ends their lease.
+    pub fn slots(&self, c: u8) -> Vec<Do> {
         let hand = &self.cpus[usize::from(c)].hand;
-        let words = (0..hand.len() as u8).flat_map(|b| (0..WORDS as u8).map(move |w| (b, w)));
-        words.filter(|&(b, w)| hand[usize::from(b)][usize::from(w)] != NONE).collect()
+        let words = (0..hand.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
+        words.filter(|d| hand[usize::from(d.b)][usize::from(d.w)] != NONE).collect()
+    }
+    /// All steps that are still to be made.
+    pub fn todo(&self) -> impl Iterator<Item = &Do> {
+        self.cpus.iter().flat_map(|cpu| &cpu.todo)
+    }
+    pub fn quiet(&self) -> bool {
+        self.todo().next().is_none()
     }
 
     /// Notes the first thing that must not be.
@@ -246,118 +211,46 @@ impl World {
         }
     }
 
-    /// These frames are their caller's.
-    pub fn hand_out(&mut self, b: u8, w: u8, bits: u8) {
-        let being_freed =
-            self.cpus.iter().flat_map(|cpu| &cpu.todo).any(|d| (d.b, d.w) == (b, w) && d.freed & bits != 0);
+    /// These frames of a word are their caller's.
+    pub fn hand_out(&mut self, d: Do, bits: u8) {
+        let being_freed = self.todo().any(|other| (other.b, other.w) == (d.b, d.w) && other.freed & bits != 0);
         self.beyond |= being_freed;
-        let block = *self.b(b);
-        let w = usize::from(w);
+        let (block, w) = (*self.b(d.b), usize::from(d.w));
         self.must(block.used[w] & bits == 0 || being_freed, "a frame is handed out twice");
         self.must(block.owed[w] & bits == 0 || being_freed, "a frame is handed out that is free in another place too");
         self.must(block.tag.0 != State::Absent, "a frame is handed out of memory that is gone");
-        self.b(b).used[w] |= bits;
+        self.b(d.b).used[w] |= bits;
     }
 
     /// A free of these frames was accepted.
-    pub fn accept(&mut self, b: u8, w: u8, bits: u8) {
-        // Nobody can see that a frame is free which is on its way from its word into a whole block; and one that is on its way
-        // to a caller is as good as handed out.
-        let unseen = [HintLook, RetireLease, RetireTake, RetireEnd];
-        let on_its_way = |d: &Do| unseen.contains(&d.kind) && transit(d, b, w) & bits != 0;
-        self.beyond |= self.cpus.iter().flat_map(|cpu| &cpu.todo).any(on_its_way);
-        let block = self.b(b);
-        let w = usize::from(w);
+    pub fn accept(&mut self, d: Do, bits: u8) {
+        // Nobody can see that a frame is free which is on its way from its word into a whole block, or back; and one that is
+        // on its way to a caller is as good as handed out.
+        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd, Fill];
+        let on_its_way = |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
+        let unseen = self.todo().any(on_its_way);
+        self.beyond |= unseen;
+        let (wronged, w) = (self.wronged, usize::from(d.w));
+        let block = self.b(d.b);
         let twice = bits & !block.used[w];
         let thrice = twice & block.owed[w];
         block.used[w] &= !bits;
         block.owed[w] |= twice;
-        let wronged = self.wronged;
         self.must(twice == 0 || wronged, "a right free counts as a double one");
         self.must(thrice == 0, "a frame is freed three times unseen");
     }
 
     /// A free of these frames was refused.
-    pub fn refuse(&mut self, b: u8, w: u8, bits: u8) {
-        let used = self.b(b).used[usize::from(w)];
+    pub fn refuse(&mut self, d: Do, bits: u8) {
+        let used = self.b(d.b).used[usize::from(d.w)];
         self.must(used & bits != bits, "a right free is refused");
     }
 
     /// These frames were freed twice, the host hears of it, and one of the two goes.
-    pub fn late(&mut self, b: u8, w: u8, bits: u8) {
-        let owed = &mut self.b(b).owed[usize::from(w)];
+    pub fn late(&mut self, d: Do, bits: u8) {
+        let owed = &mut self.b(d.b).owed[usize::from(d.w)];
         let wrong = bits & !*owed;
         *owed &= !bits;
         self.must(wrong == 0, "a frame is called freed twice that was not");
-    }
-
-    /// Every frame is in exactly one place; whoever has frames in hand has the lease; what is listed is its holder's.
-    pub fn check(&self) -> Result<(), &'static str> {
-        if !self.broken.is_empty() {
-            return Err(self.broken);
-        }
-        for (b, block) in self.blocks.iter().enumerate() {
-            let todo = || self.cpus.iter().flat_map(|cpu| &cpu.todo).filter(|d| usize::from(d.b) == b);
-            let filled = todo().any(|d| d.kind == SetSplit) && !todo().any(|d| d.kind == Fill);
-            for w in 0..WORDS {
-                let mut places = vec![block.used[w]];
-                match block.tag.0 {
-                    State::Whole if !filled => places.push(FULL),
-                    State::Absent => places.push(FULL & !block.used[w]),
-                    _ => places.push(block.words[w]),
-                }
-                if block.tag.0 == State::Whole && !filled || block.tag.0 == State::Absent {
-                    places.push(block.words[w] & block.owed[w]);
-                }
-                for (c, cpu) in self.cpus.iter().enumerate() {
-                    let hand = cpu.hand[b][w];
-                    let closing = todo().any(|d| d.kind == Close && usize::from(d.c) == c && usize::from(d.w) == w);
-                    if hand != NONE && !closing {
-                        places.push(hand);
-                        if hand != 0 && block.leases[w] != c as u8 {
-                            return Err("a CPU has frames in hand without the lease");
-                        }
-                        if !cpu.online && cpu.door == NONE {
-                            return Err("an offline CPU has a slot");
-                        }
-                    }
-                }
-                places.extend(todo().map(|d| transit(d, b as u8, w as u8)));
-                for bit in [1, 2] {
-                    let found = places.iter().filter(|&&place| place & bit != 0).count();
-                    let more = usize::from(block.owed[w] & bit != 0);
-                    if found < 1 + more {
-                        return Err("a frame is lost");
-                    }
-                    if found > 1 + more {
-                        return Err("a frame is in two places");
-                    }
-                }
-            }
-            if block.tag.0 == State::Taken && block.listed {
-                return Err("a block in use is listed");
-            }
-            if (block.inbox != NONE) != (block.class == QUEUED)
-                && !todo().any(|d| matches!(d.kind, Route | Push | Unqueue | Accept | Relist))
-            {
-                return Err("a block is announced and in no inbox, or the other way round");
-            }
-        }
-        Ok(())
-    }
-
-    /// While no call runs, whoever looks for frames finds them: the lists know of no smaller runs than there are.
-    pub fn check_places(&self) -> Result<(), &'static str> {
-        for block in self.blocks.iter().filter(|block| block.tag.0 == State::Split && !block.tag.2) {
-            let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
-            let class = class_of(open).min(CLASS_WHOLE - 1);
-            if class > block.class {
-                return Err("the class of a block is too low");
-            }
-            if class != 0 && block.class != QUEUED && !block.listed {
-                return Err("a block with free frames that nobody would find");
-            }
-        }
-        Ok(())
     }
 }
