@@ -5,6 +5,7 @@ mod ci;
 mod docs;
 mod linux;
 mod msrv;
+mod ostd;
 mod qemu;
 mod run;
 
@@ -30,6 +31,8 @@ enum Job {
     Clippy,
     /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and page faults.
     Linux(linux::Arguments),
+    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and a few of ours.
+    Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
     /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Job::Linux(arguments) => linux::run(&arguments),
+        Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Ci(arguments) => ci::run(&arguments),
         Job::Msrv => msrv::run(),

@@ -49,7 +49,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10 or 0x11.
+    /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10, or 0x11, for which OSTD has 0x20.
     pub(crate) fn of(status: ExitStatus) -> Self {
         Self::of_code(status.code())
     }
@@ -57,7 +57,7 @@ impl End {
     fn of_code(code: Option<i32>) -> Self {
         match code {
             Some(0x21) => Self::Passed,
-            Some(0x23) => Self::Failed,
+            Some(0x23 | 0x41) => Self::Failed,
             code => Self::Died(code),
         }
     }
@@ -201,6 +201,7 @@ mod tests {
     fn only_the_kernels_own_word_passes() {
         assert_eq!(End::of_code(Some(33)), End::Passed);
         assert_eq!(End::of_code(Some(35)), End::Failed);
+        assert_eq!(End::of_code(Some(65)), End::Failed);
         // QEMU's own success means that the kernel never said anything.
         assert_eq!(End::of_code(Some(0)), End::Died(Some(0)));
         assert_eq!(End::of_code(None), End::Died(None));

@@ -1,8 +1,9 @@
 //! The shape of Asterinas OSTD's `GlobalFrameAllocator`.
 //!
-//! OSTD is a kernel: its crate needs a nightly compiler, a bare-metal target and its own build tool, so the trait is written
-//! down here again, with the same signatures, and the adapter is tested against that. In a kernel over OSTD, implement the
-//! real trait for a type that holds [`GlobalFrames`] and calls these methods by the same names.
+//! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait is written down here again, with
+//! the same signatures, and the adapter is tested against that. In a kernel over OSTD, implement the real trait for a type
+//! that holds [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `ostd/` in the repository is
+//! one: OSTD's own tests run on it.
 //!
 //! ```
 //! use freehold::{Threads, Watermarks};
@@ -87,6 +88,7 @@ pub struct GlobalFrames<P: Platform + 'static> {
     settings: Settings,
     platform: fn() -> P,
     engine: Once<Freehold<'static, P>>,
+    metadata: Once<FrameRange>,
     waiting: Mutex<Waiting>,
     unused: AtomicU64,
 }
@@ -104,7 +106,14 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
     #[must_use]
     pub const unsafe fn new(settings: Settings, platform: fn() -> P) -> Self {
         let waiting = Waiting { pieces: [FrameRange { start: Pfn::new(0), end: Pfn::new(0) }; 32], len: 0 };
-        Self { settings, platform, engine: Once::new(), waiting: Mutex::new(waiting), unused: AtomicU64::new(0) }
+        Self {
+            settings,
+            platform,
+            engine: Once::new(),
+            metadata: Once::new(),
+            waiting: Mutex::new(waiting),
+            unused: AtomicU64::new(0),
+        }
     }
 
     /// Where memory ends at most, as a range of frames.
@@ -139,19 +148,41 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         Some((start.get() * FRAME_SIZE) as Paddr)
     }
 
-    /// Frees `size` bytes from `addr` on.
+    /// Frees `size` bytes from `addr` on. What was never added is added by it: OSTD takes some frames before there is an
+    /// allocator, for its first page tables, and does not add them; later it drops them as any others.
     ///
     /// # Panics
     ///
     /// Where the address or the size is no multiple of a frame's, and where some of the frames are free already, were never
-    /// handed out or do not exist; nothing has changed then.
+    /// handed out or have the metadata in them, or were added and others of them were not; nothing has changed then.
     pub fn dealloc(&self, addr: Paddr, size: usize) {
-        if let Err(error) = self.try_dealloc(addr, size) {
-            panic!("dealloc({addr:#x}, {size:#x}): {error}");
+        match self.try_dealloc(addr, size) {
+            Err(FreeError::Hole { .. }) if self.adopt(addr, size) => {}
+            Err(error) => panic!("dealloc({addr:#x}, {size:#x}): {error}"),
+            Ok(()) => {}
         }
     }
 
-    /// As [`Self::dealloc`], but says why not.
+    /// Adds frames that were used before there was an allocator. False where they cannot be such.
+    fn adopt(&self, addr: Paddr, size: usize) -> bool {
+        let Some(piece) = FrameRange::new(Pfn::new(addr as u64 / FRAME_SIZE), size as u64 / FRAME_SIZE) else {
+            return false;
+        };
+        let apart = |taken: &FrameRange| piece.end <= taken.start || taken.end <= piece.start;
+        if !self.metadata.get().is_some_and(apart) {
+            return false;
+        }
+        match self.engine.get().map(|engine| engine.add_memory(piece)) {
+            Some(Ok(())) => true,
+            Some(Err(HotplugError::NoRoom)) => {
+                self.leave(piece.len());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// As [`Self::dealloc`], but says why not, and adds nothing.
     ///
     /// # Errors
     ///
@@ -246,6 +277,7 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         // SAFETY: `new` demands that added memory is mapped there and nobody else's. These frames are not given to the
         // allocator, so nobody will get them.
         let metadata = unsafe { core::slice::from_raw_parts_mut(at, (needed * FRAME_SIZE) as usize) };
+        self.metadata.call_once(|| FrameRange { start: rest.end, end: piece.end });
         self.engine.call_once(|| match Freehold::new(&config, metadata, (self.platform)()) {
             Ok(engine) => engine,
             Err(error) => panic!("add_free_memory: these settings cannot be served: {error}"),

@@ -101,7 +101,7 @@ fn wrong_frees_and_memory_twice_are_refused() {
     let at = frames.alloc(layout(4, 4 * PAGE)).unwrap();
     let free = || frames.engine().unwrap().zone_stats(0).unwrap().free;
     let before = free();
-    for (address, size) in [(at + 1, PAGE), (at, PAGE + 1), (at, 0), (at, usize::MAX & !(PAGE - 1)), (0, PAGE)] {
+    for (address, size) in [(at + 1, PAGE), (at, PAGE + 1), (at, 0), (at, usize::MAX & !(PAGE - 1)), (8 << 30, PAGE)] {
         assert!(frames.try_dealloc(address, size).is_err(), "{address:#x}, {size:#x}");
         assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(address, size))).is_err());
     }
@@ -110,7 +110,31 @@ fn wrong_frees_and_memory_twice_are_refused() {
     assert_eq!(free(), before + 1);
     let twice = catch_unwind(AssertUnwindSafe(|| frames.add_free_memory(BASE + (40 << 20), PAGE))).unwrap_err();
     assert!(twice.downcast::<String>().unwrap().contains("is there already"));
-    // The metadata is nobody's memory: it cannot be freed.
+    // The metadata is nobody's memory: it cannot be freed, nor can it become memory.
     assert!(frames.try_dealloc(BASE + (48 << 20) - PAGE, PAGE).is_err());
+    for (address, size) in [(BASE + (48 << 20) - PAGE, PAGE), (BASE + (48 << 20) - PAGE, 2 * PAGE)] {
+        assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(address, size))).is_err());
+    }
+    assert_eq!(free(), before + 1);
+    frames.engine().unwrap().validate().unwrap();
+}
+
+#[test]
+fn what_was_used_before_there_was_an_allocator_comes_by_a_free() {
+    let frames = new(Watermarks::None);
+    let at = BASE + (48 << 20);
+    frames.add_free_memory(at + 16 * PAGE, 8 << 20);
+    let free = || frames.engine().unwrap().zone_stats(0).unwrap().free;
+    let before = free();
+    assert!(frames.try_dealloc(at, PAGE).is_err());
+    frames.dealloc(at + 3 * PAGE, PAGE);
+    frames.dealloc(at + 4 * PAGE, 12 * PAGE);
+    assert_eq!((free(), frames.unused_frames()), (before + 13, 0));
+    // Memory like any other from then on.
+    assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(at + 3 * PAGE, PAGE))).is_err());
+    // Not where a part of it is there already.
+    assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(at + 2 * PAGE, 2 * PAGE))).is_err());
+    let all: Vec<Paddr> = std::iter::from_fn(|| frames.alloc(layout(1, PAGE))).collect();
+    assert!(all.contains(&(at + 3 * PAGE)) && all.contains(&(at + 15 * PAGE)) && !all.contains(&(at + 2 * PAGE)));
     frames.engine().unwrap().validate().unwrap();
 }
