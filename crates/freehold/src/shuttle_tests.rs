@@ -18,11 +18,12 @@ use std::vec::Vec;
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config as Schedules, Runner, thread};
+use shuttle::thread::{self, ThreadId};
+use shuttle::{Config as Schedules, Runner};
 
 use crate::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, HotplugError, Migratetype, Order, Pfn, Platform,
-    Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, CpuId, FrameRange, FreeError, Freehold, HotplugError, Migratetype, Order, Pfn,
+    Platform, Request, Watermarks, ZoneConfig,
 };
 
 const CPUS: u16 = 4;
@@ -36,7 +37,11 @@ const DEPTH: usize = 6;
 const ORDERS: [u8; 12] = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 8, 9];
 
 /// A host with heavy barriers, which shuttle has no need of.
-struct Host;
+#[derive(Default)]
+struct Host {
+    /// Who must not wait.
+    hasty: Mutex<Option<ThreadId>>,
+}
 
 impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
@@ -46,6 +51,8 @@ impl Platform for Host {
         thread::yield_now();
     }
     fn relax(&self) {
+        let hasty = *self.hasty.lock().unwrap();
+        assert_ne!(hasty, Some(thread::current().id()), "it waits");
         thread::yield_now();
     }
 }
@@ -63,7 +70,7 @@ struct World<'m> {
 impl<'m> World<'m> {
     fn new(metadata: &'m mut [MaybeUninit<u8>]) -> Self {
         with_config(|config| Self {
-            fh: Freehold::new(config, metadata, Host).unwrap(),
+            fh: Freehold::new(config, metadata, Host::default()).unwrap(),
             taken: (0..BLOCKS * 512).map(|_| AtomicBool::new(false)).collect(),
             passed_on: Mutex::new(Vec::new()),
         })
@@ -87,26 +94,26 @@ impl<'m> World<'m> {
         }
     }
 
-    fn alloc(&self, door: &impl Door) -> Option<Chunk> {
+    fn alloc(&self, door: &impl Door, flags: AllocFlags) -> Option<Chunk> {
         let mut rng = thread_rng();
         let order = Order::new(ORDERS[rng.gen_range(0..ORDERS.len())]).unwrap();
         let kind = if rng.gen_bool(0.2) { Migratetype::Unmovable } else { Migratetype::Movable };
-        match door.alloc(Request::new(order, kind)) {
+        match door.alloc(Request::new(order, kind).flags(flags)) {
             Ok(pfn) => {
                 self.note(pfn, order.frames(), true);
                 Some((pfn, order))
             }
-            Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. }) => None,
+            Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. } | AllocError::WouldBlock) => None,
             Err(error) => panic!("{error}"),
         }
     }
 
     /// One CPU's calls.
-    fn work(&self, door: &impl Door) {
+    fn work(&self, door: &impl Door, flags: AllocFlags) {
         let mut held: Vec<Chunk> = Vec::new();
         for _ in 0..STEPS {
             match thread_rng().gen_range(0..10) {
-                0..5 => held.extend(self.alloc(door)),
+                0..5 => held.extend(self.alloc(door, flags)),
                 5..7 if !held.is_empty() => {
                     let at = thread_rng().gen_range(0..held.len());
                     self.free(door, held.swap_remove(at));
@@ -116,7 +123,8 @@ impl<'m> World<'m> {
                     let chunk = self.passed_on.lock().unwrap().pop();
                     chunk.into_iter().for_each(|chunk| self.free(door, chunk));
                 }
-                _ => door.rest(),
+                _ if flags.is_empty() => door.rest(),
+                _ => {}
             }
         }
         self.passed_on.lock().unwrap().append(&mut held);
@@ -208,13 +216,23 @@ fn with_config<T>(f: impl FnOnce(&Config<'_>) -> T) -> T {
     f(&Config { extra_ranges: 4, group: Some(2), ..Config::new(CPUS, &zones) })
 }
 
-/// One schedule: all CPUs at work, the last one by the door that hotplug can close, the others by theirs if `owned`. So many
-/// blocks are taken at first, and wait for somebody to free them.
-fn run(owned: bool, taken: u64) {
+/// What is tried.
+#[derive(Clone, Copy, Default)]
+struct Plan {
+    /// All CPUs but the last one, which hotplug takes away, have owners.
+    owned: bool,
+    /// CPU 1 may not wait, whatever the others do.
+    hasty: bool,
+    /// So many blocks are taken at first, and wait for somebody to free them.
+    taken: u64,
+}
+
+/// One schedule: all CPUs at work.
+fn run(plan: Plan) {
     let size = with_config(|config| Freehold::<Host>::metadata_size(config).unwrap());
     let mut metadata = std::vec![MaybeUninit::uninit(); size];
     let world = &World::new(&mut metadata);
-    for _ in 0..taken {
+    for _ in 0..plan.taken {
         let pfn = world.fh.on(CpuId::new(0)).alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
         world.note(pfn, 512, true);
         world.passed_on.lock().unwrap().push((pfn, Order::PAGEBLOCK));
@@ -223,10 +241,13 @@ fn run(owned: bool, taken: u64) {
         for number in 0..CPUS {
             scope.spawn(move || {
                 let cpu = CpuId::new(number);
-                if owned && number < CPUS - 1 {
-                    world.work(&world.fh.own(cpu).unwrap());
+                if plan.hasty && number == 1 {
+                    *world.fh.platform().hasty.lock().unwrap() = Some(thread::current().id());
+                    world.work(&world.fh.on(cpu), AllocFlags::NO_LOCK);
+                } else if plan.owned && number < CPUS - 1 {
+                    world.work(&world.fh.own(cpu).unwrap(), AllocFlags::empty());
                 } else {
-                    world.work(&world.fh.on(cpu));
+                    world.work(&world.fh.on(cpu), AllocFlags::empty());
                 }
             });
         }
@@ -235,41 +256,47 @@ fn run(owned: bool, taken: u64) {
     world.settle();
 }
 
-fn check(owned: bool, taken: u64) {
+fn check(plan: Plan) {
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
-        return shuttle::replay(move || run(owned, taken), &schedule);
+        return shuttle::replay(move || run(plan), &schedule);
     }
     let wanted = std::env::var("SHUTTLE_SCHEDULES").map_or(500, |n| n.parse().expect("SHUTTLE_SCHEDULES is a number"));
-    check_with(PctScheduler::new(DEPTH, wanted / 2), owned, taken);
-    check_with(RandomScheduler::new(wanted / 2), owned, taken);
+    check_with(PctScheduler::new(DEPTH, wanted / 2), plan);
+    check_with(RandomScheduler::new(wanted / 2), plan);
 }
 
-fn check_with(scheduler: impl Scheduler + 'static, owned: bool, taken: u64) {
+fn check_with(scheduler: impl Scheduler + 'static, plan: Plan) {
     let mut schedules = Schedules::new();
     schedules.stack_size = 1 << 18;
     schedules.max_steps = shuttle::MaxSteps::FailAfter(20_000_000);
     // It says on every run that it shows all accesses in one order: see above.
     schedules.silence_warnings = true;
-    let run = Runner::new(scheduler, schedules).run(move || run(owned, taken));
+    let run = Runner::new(scheduler, schedules).run(move || run(plan));
     std::eprintln!("{run} schedules");
 }
 
 #[test]
 fn cpus_by_the_door_that_anybody_may_take() {
-    check(false, 0);
+    check(Plan::default());
 }
 
 #[test]
 fn cpus_with_owners() {
-    check(true, 0);
+    check(Plan { owned: true, ..Plan::default() });
 }
 
 #[test]
 fn cpus_where_memory_is_short() {
-    check(false, BLOCKS - 1);
+    check(Plan { taken: BLOCKS - 1, ..Plan::default() });
 }
 
 #[test]
 fn cpus_with_owners_where_memory_is_short() {
-    check(true, BLOCKS - 1);
+    check(Plan { owned: true, taken: BLOCKS - 1, ..Plan::default() });
+}
+
+#[test]
+fn who_may_not_wait_never_does() {
+    check(Plan { owned: true, hasty: true, ..Plan::default() });
+    check(Plan { hasty: true, taken: 1, ..Plan::default() });
 }

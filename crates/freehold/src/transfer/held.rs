@@ -86,6 +86,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+impl<P: Platform> Freehold<'_, P> {
+    /// A whole block that nobody else can reach is a split one of that type and group, and its frames can be had.
+    pub(crate) fn fill(&self, index: Index, migratetype: usize, group: u16) {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let tag = self.retyped(index, migratetype).with_state(SPLIT).with_flag(FRESH, false);
+        // The tag first: whoever takes a frame, by whatever hint, can free it again at once.
+        head.tag.set(tag.with_group(group));
+        for w in 0..WORDS {
+            self.report_late(index, w, line.fill_word(w));
+        }
+    }
+}
+
 impl<'m, P: Platform> Held<'_, 'm, P> {
     pub(crate) fn stock(&self) -> &'m Stock {
         match usize::from(self.group).checked_sub(1) {
@@ -205,13 +218,7 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
 
     /// Makes a whole block that this holder has, on no list, a split one of that type, and lists it.
     pub(crate) fn split(&self, index: Index, migratetype: usize) {
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let tag = self.fh.retyped(index, migratetype).with_state(SPLIT).with_flag(FRESH, false);
-        // The tag first: whoever takes a frame, by whatever hint, can free it again at once.
-        head.tag.set(tag.with_group(self.group));
-        for w in 0..WORDS {
-            self.fh.report_late(index, w, line.fill_word(w));
-        }
+        self.fh.fill(index, migratetype, self.group);
         self.file_split(index);
     }
 

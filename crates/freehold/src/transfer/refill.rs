@@ -139,7 +139,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             held.hand_over(index, IN_HAND);
             Some(index)
         })?;
-        self.fh.hold(zone, mine).split(index, want.migratetype);
+        match self.hold_for(zone, mine, want.flags) {
+            Some(held) => held.split(index, want.migratetype),
+            None => self.split_unlisted(index, want.migratetype, mine),
+        }
         Some(index)
     }
 
@@ -180,8 +183,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Frees announce them to this group from now on. Nobody else can reach them by a list.
         let first = taken[0]?;
-        let held = self.fh.hold(zone, mine);
-        taken.into_iter().flatten().for_each(|index| held.file_if_ours(index));
+        self.arrive(zone, mine, taken, want.flags);
         (self.fh.map.head(first).tag.get().state() == SPLIT).then_some(first)
     }
 
@@ -208,7 +210,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
         }
-        let held = self.fh.hold(zone, mine);
+        let Some(held) = self.hold_for(zone, mine, want.flags) else {
+            more.into_iter().flatten().for_each(|index| self.send(index, mine));
+            return index.inspect(|&index| self.split_unlisted(index, want.migratetype, mine));
+        };
         for index in more.into_iter().flatten() {
             held.hand_over(index, mine);
             held.place_whole(index);
@@ -216,6 +221,35 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let index = index.or_else(|| held.take_kept_whole())?;
         held.split(index, want.migratetype);
         Some(index)
+    }
+
+    /// Partly free blocks that were given to group `mine` are listed there, or, if its lock is not to be waited for, announced:
+    /// whoever has the lock lists them.
+    fn arrive(
+        &self,
+        zone: &'m Zone<'m>,
+        mine: u16,
+        blocks: impl IntoIterator<Item = Option<Index>>,
+        flags: AllocFlags,
+    ) {
+        let held = self.hold_for(zone, mine, flags);
+        blocks.into_iter().flatten().for_each(|index| match &held {
+            Some(held) => held.file_if_ours(index),
+            None => self.fh.announce(index),
+        });
+    }
+
+    /// A whole block in this CPU's hand goes to a group without its lock.
+    fn send(&self, index: Index, group: u16) {
+        let tag = &self.fh.map.head(index).tag;
+        tag.set(tag.get().with_group(group));
+        self.fh.announce(index);
+    }
+
+    /// The same, split.
+    fn split_unlisted(&self, index: Index, migratetype: usize, group: u16) {
+        self.fh.fill(index, migratetype, group);
+        self.fh.announce(index);
     }
 
     /// A block of another type that is at least half free becomes one of the wanted type (Linux 6.12 and later). Movable
@@ -241,7 +275,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.fh.map.head(index).tag.set(tag.with_group(mine));
                 drop(held);
                 zone.counters.fallbacks.add_shared(1);
-                self.fh.hold(zone, mine).file_if_ours(index);
+                self.arrive(zone, mine, [Some(index)], want.flags);
                 self.cursors(z).set(want.purpose(), want.migratetype, index.get());
                 return Some(index);
             }
