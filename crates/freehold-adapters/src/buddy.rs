@@ -29,7 +29,9 @@
 //! - **A wrong free panics**, with the frame and the reason, where it is a silent corruption there (or a panic on the
 //!   statistics' overflow). [`FrameAllocator::try_dealloc`] says why instead.
 //! - **Memory added twice panics.** There it is handed out twice.
-//! - Which of the free frames is handed out is another one.
+//! - Which of the free frames is handed out is another one. Between the ends of memory it is the lowest that is aligned, not one
+//!   of the smallest free piece: free frames are bits here, not lists by size. So a free frame by itself may stay while a
+//!   pair is cut.
 //! - Memory added in pieces while nothing is allocated becomes one allocator. A piece added later is served on its own:
 //!   no run of frames goes across its edge.
 

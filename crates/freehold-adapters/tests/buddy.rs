@@ -15,6 +15,18 @@ mod ours {
     include!("buddy/program.rs");
 }
 
+mod what_users_expect {
+    mod theirs {
+        use buddy_system_allocator::FrameAllocator;
+        include!("buddy/expectations.rs");
+    }
+
+    mod ours {
+        use freehold_adapters::buddy::FrameAllocator;
+        include!("buddy/expectations.rs");
+    }
+}
+
 #[test]
 fn random_programs_come_out_the_same() {
     for seed in 0..40 {

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::memory::Backing;
+use crate::spare::Spare;
 use crate::sys::{self, Mapping};
 use crate::{Arena, Error};
 
@@ -55,6 +56,7 @@ struct Counters {
 pub struct HostAreas {
     arena: Arc<Arena>,
     reserved: Mapping,
+    spare: Spare,
     counters: Counters,
 }
 
@@ -74,7 +76,7 @@ impl HostAreas {
         // Aligned, so that huge entries can be used.
         let align = (PAGEBLOCK_FRAMES * FRAME_SIZE) as usize;
         let reserved = Mapping::aligned(bytes.max(1), align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-        Ok(Self { arena, reserved, counters: Counters::default() })
+        Ok(Self { arena, reserved, spare: Spare::new()?, counters: Counters::default() })
     }
 
     /// The reserved pages: the range for [`Vmalloc::new`](freehold_vm::Vmalloc::new).
@@ -117,25 +119,40 @@ impl HostAreas {
 
     /// No access to a range from its return on, in one call.
     ///
-    /// A process that has as many mappings as it may have is refused new ones, also in place of others; then the access is
-    /// taken from the old one, which is refused only where one would have to be cut in two; then its pages are made guard
-    /// pages (Linux 6.15), for which nothing is cut.
+    /// A process that has as many mappings as it may have is refused new ones, also in place of others: see `at_the_limit`.
     fn take_away(&self, range: VpnRange) -> Result<(), Errno> {
         let Ok((start, len)) = self.bytes(range) else { return Err(Errno::INVAL) };
         let (start, flags) = (start.as_ptr().cast(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         count(&self.counters.unmaps, 1);
         // SAFETY: within the reserved range; who has unmapped these pages does not use them any more.
-        unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }
-            .map(drop)
-            // SAFETY: as above.
-            .or_else(|_| unsafe { rustix::mm::mprotect(start, len, MprotectFlags::empty()) })
-            // SAFETY: as above. The frames are the file's, and stay.
-            .or_else(|_| unsafe { sys::install_guards((start.cast(), len)) })
+        let replace = || unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }.map(drop);
+        let done = replace().or_else(|_| self.at_the_limit(start.cast(), len, replace));
+        self.spare.keep();
+        done
+    }
+
+    /// Takes pages away without a mapping to spare.
+    ///
+    /// Of whole mappings the access can be taken, and then there is room to put one in their place, which makes them fewer. A
+    /// part of one is made guard pages, for which nothing is cut; where the kernel has none for files (before Linux 6.15), it is
+    /// cut with what room there is.
+    fn at_the_limit(&self, start: *mut u8, len: usize, replace: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        // SAFETY: as in `take_away`.
+        if unsafe { rustix::mm::mprotect(start.cast(), len, MprotectFlags::empty()) }.is_ok() {
+            if self.spare.give_up() {
+                // Else they are as many as before, and out of reach.
+                let _ = replace();
+            }
+            return Ok(());
+        }
+        // SAFETY: as in `take_away`. The frames are the file's, and stay.
+        let guarded = unsafe { sys::install_guards((start, len)) };
+        guarded.or_else(|errno| if self.spare.give_up() { replace() } else { Err(errno) })
     }
 }
 
 /// The kernel says "no memory" also where a process has too many mappings, which is nearly always what it means.
-fn refused(errno: Errno) -> MapError {
+pub(crate) fn refused(errno: Errno) -> MapError {
     match errno {
         Errno::NOMEM => {
             MapError::Limit { limit: "vm.max_map_count (mappings of this process), or memory for page tables" }

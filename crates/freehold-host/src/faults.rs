@@ -24,6 +24,9 @@ use crate::Error;
 use crate::mmu::{DROPPING, Pages, TAKEN, count};
 use crate::userfault::Fault;
 
+/// How often the thread is told to end.
+const RETRIES: u32 = 100;
+
 /// The thread, ended by dropping this.
 pub(crate) struct Handler {
     stop: Arc<OwnedFd>,
@@ -35,7 +38,7 @@ pub(crate) struct Handler {
 
 impl Handler {
     pub(crate) fn start(pages: Arc<Pages>) -> Result<Self, Error> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
         let stop = Arc::new(stop);
         let theirs = (Arc::clone(&pages), Arc::clone(&stop));
@@ -52,8 +55,9 @@ impl Handler {
 impl Drop for Handler {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take().filter(|_| !self.pages.userfault.is_forked()) else { return };
-        // It cannot fail: the counter is far from full.
-        if rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_ok() {
+        // The counter is far from full, so it fails only where somebody has forbidden it; then the thread stays.
+        let told = || rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_ok();
+        if (0..RETRIES).any(|_| told()) {
             let _ = thread.join();
         }
     }
@@ -63,12 +67,15 @@ fn run(pages: &Pages, stop: &OwnedFd) {
     loop {
         let mut fds =
             [PollFd::new(&pages.userfault, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            // Nothing that could be waited for any more.
-            Err(_) => return,
-        }
-        if !fds[1].revents().is_empty() {
+        let stopped = match poll(&mut fds, None) {
+            Ok(_) => !fds[1].revents().is_empty(),
+            // No memory for a moment, or forbidden; but who waits for this thread would wait for ever. So it looks itself.
+            Err(_) => {
+                std::thread::yield_now();
+                rustix::io::read(stop, &mut [0; 8]).is_ok()
+            }
+        };
+        if stopped {
             return;
         }
         while let Ok(Some(fault)) = pages.userfault.next() {

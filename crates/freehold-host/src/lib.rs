@@ -149,6 +149,8 @@ mod seal;
 #[cfg(target_os = "linux")]
 mod slots;
 #[cfg(target_os = "linux")]
+mod spare;
+#[cfg(target_os = "linux")]
 mod stamp;
 #[cfg(target_os = "linux")]
 mod stats;

@@ -19,7 +19,7 @@ use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::Error;
 use crate::numa::Topology;
@@ -61,7 +61,7 @@ pub enum OnFork {
 /// instead (`SIGXFSZ`).
 fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
     let refused = |errno| Error::os("ftruncate of the memfd", errno, len, "raise RLIMIT_FSIZE (ulimit -f)");
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len) {
+    if sys::file_size_limit().is_some_and(|limit| limit < len) {
         return Err(refused(Errno::FBIG));
     }
     rustix::fs::ftruncate(file, len).map_err(refused)
@@ -204,9 +204,10 @@ impl Memory {
     /// Advice that destroys nothing.
     fn advise(&self, range: FrameRange, advice: Advice, call: &'static str, hint: &'static str) -> Result<(), Error> {
         let (base, len) = self.bytes(range);
+        let room = |errno| if advice == Advice::LinuxPopulateWrite { hint } else { sys::no_room_or(hint, errno) };
         // SAFETY: the range is ours, and none of the callers' advice changes what is in it.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
-            .map_err(|errno| Error::os(call, errno, len as u64, hint))
+            .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
     }
 
     /// Keeps the kernel from using huge pages here, where it has any.

@@ -10,14 +10,18 @@
 //! and the call waits for the page; and a thread that blocks the signal would wait for ever.
 //!
 //! The price is a mapping of its own for each run of such pages, until they are mapped anew, may be written to, or go
-//! away. It is paid for mistakes only.
+//! away. It is paid for mistakes only. A process at `vm.max_map_count` has none to spare, so room for one is kept from the
+//! start. Where that is used up, another page is opened again: it is still write-protected, so the next write there comes
+//! back here.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 
+use crate::Error;
 use crate::mmu::{Pages, count};
+use crate::spare::Spare;
 
 /// How often a page is tried to be sealed before its writer is sent a signal instead.
 const RETRIES: u32 = 100;
@@ -26,15 +30,30 @@ const RETRIES: u32 = 100;
 pub(crate) struct Seals {
     bits: Box<[AtomicU64]>,
     count: AtomicUsize,
+    spare: Spare,
 }
 
 impl Seals {
-    /// For so many pages; `None` where there is no memory for it.
-    pub(crate) fn new(pages: usize) -> Option<Self> {
-        let mut bits = Vec::new();
-        bits.try_reserve_exact(pages.div_ceil(64)).ok()?;
-        bits.resize_with(pages.div_ceil(64), AtomicU64::default);
-        Some(Self { bits: bits.into_boxed_slice(), count: AtomicUsize::new(0) })
+    /// For so many pages.
+    pub(crate) fn new(pages: usize) -> Result<Self, Error> {
+        let (mut bits, words) = (Vec::new(), pages.div_ceil(64));
+        let no_memory = |_| Error::os("malloc", Errno::NOMEM, words as u64 * 8, "fewer pages, or raise RLIMIT_AS");
+        bits.try_reserve_exact(words).map_err(no_memory)?;
+        bits.resize_with(words, AtomicU64::default);
+        Ok(Self { bits: bits.into_boxed_slice(), count: AtomicUsize::new(0), spare: Spare::new()? })
+    }
+
+    /// The first sealed page, and how many follow without a gap.
+    fn first_run(&self) -> Option<(usize, usize)> {
+        // Relaxed: read and written under the lock.
+        let (word, bits) =
+            self.bits.iter().map(|bits| bits.load(Ordering::Relaxed)).enumerate().find(|&(_, w)| w != 0)?;
+        let first = word * 64 + bits.trailing_zeros() as usize;
+        Some((first, self.run(first)))
+    }
+
+    fn run(&self, first: usize) -> usize {
+        (first..self.bits.len() * 64).take_while(|&page| self.is_sealed(page)).count()
     }
 
     fn is_sealed(&self, page: usize) -> bool {
@@ -69,8 +88,17 @@ impl Pages {
         let unchanged = self.entries[page].load(Ordering::SeqCst) == bits;
         let sealed = unchanged.then(|| {
             let tried = || self.set_protection(page, 1, MprotectFlags::READ);
-            // The kernel may lack the memory for a moment.
-            (1..RETRIES).fold(tried(), |sealed, _| sealed.or_else(|_| tried()))
+            // Too many mappings, or the kernel lacks the memory for a moment.
+            (1..RETRIES).fold(tried(), |sealed, _| {
+                sealed.or_else(|_| {
+                    if !self.seals.spare.give_up()
+                        && let Some((first, pages)) = self.seals.first_run()
+                    {
+                        self.open(first, pages)?;
+                    }
+                    tried()
+                })
+            })
         });
         if sealed == Some(Ok(())) {
             self.seals.set(page, true);
@@ -101,14 +129,25 @@ impl Pages {
         };
         let mut page = first;
         while page < first + pages {
-            let run = (page..first + pages).take_while(|&page| self.seals.is_sealed(page)).count();
-            if run > 0 {
-                self.set_protection(page, run, MprotectFlags::READ | MprotectFlags::WRITE)?;
-                (page..page + run).for_each(|page| self.seals.set(page, false));
-                self.seals.count.fetch_sub(run, Ordering::SeqCst);
+            if self.seals.is_sealed(page) {
+                // Whole runs: a part would be another mapping, of which there may be too many. Who writes to the rest of it
+                // is heard of again.
+                let start = (0..page).rev().take_while(|&page| self.seals.is_sealed(page)).last().unwrap_or(page);
+                let run = self.seals.run(start);
+                self.open(start, run)?;
+                page = start + run;
             }
-            page += run.max(1);
+            page += 1;
         }
+        self.seals.spare.keep();
+        Ok(())
+    }
+
+    /// Takes the seal off a whole run.
+    fn open(&self, first: usize, pages: usize) -> Result<(), Errno> {
+        self.set_protection(first, pages, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        (first..first + pages).for_each(|page| self.seals.set(page, false));
+        self.seals.count.fetch_sub(pages, Ordering::SeqCst);
         Ok(())
     }
 

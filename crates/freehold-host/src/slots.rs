@@ -162,6 +162,6 @@ impl Slots {
         if self.nodes == 1 {
             return 0;
         }
-        self.machine.get(rustix::thread::sched_getcpu()).copied().unwrap_or(0)
+        self.machine.get(crate::sys::current_cpu()).copied().unwrap_or(0)
     }
 }

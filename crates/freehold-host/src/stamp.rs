@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::Advice;
 
 use crate::Error;
-use crate::sys::Mapping;
+use crate::sys::{Mapping, no_room_or};
 
 /// See the module's documentation.
 pub(crate) struct Stamp {
@@ -33,8 +33,12 @@ impl Stamp {
     pub(crate) fn new() -> Result<Self, Error> {
         let page = Mapping::zeroed(4096)?;
         // SAFETY: the page is ours and this advice changes nothing in this process.
-        unsafe { rustix::mm::madvise(page.base().as_ptr().cast(), page.len(), Advice::LinuxWipeOnFork) }
-            .map_err(|errno| Error::os("madvise(MADV_WIPEONFORK)", errno, 4096, "Linux 4.14 or later is needed"))?;
+        unsafe { rustix::mm::madvise(page.base().as_ptr().cast(), page.len(), Advice::LinuxWipeOnFork) }.map_err(
+            |errno| {
+                let hint = no_room_or("Linux 4.14 or later is needed", errno);
+                Error::os("madvise(MADV_WIPEONFORK)", errno, 4096, hint)
+            },
+        )?;
         let stamp = Self { page };
         // Relaxed, both: only uniqueness matters; whoever shares the arena with another thread orders the rest.
         stamp.word().store(NEXT.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);

@@ -14,8 +14,27 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::Error;
 
 /// What to try when there is no address space.
-const NO_ROOM: &str =
-    "ask for less, raise RLIMIT_AS and RLIMIT_DATA, or allow overcommit (vm.overcommit_memory 0 or 1)";
+pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count (mappings of a process), \
+                                  or allow overcommit (vm.overcommit_memory 0 or 1)";
+
+/// What to try when a call about a mapping fails: where it is not for want of room, `hint`.
+pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
+    if errno == Errno::NOMEM { NO_ROOM } else { hint }
+}
+
+/// Unmaps a range, or at least gives back what is in it: where it has become part of a larger mapping, which would have to
+/// be cut in two, and the process has as many as it may have. Then only addresses are lost.
+///
+/// # Safety
+///
+/// The range is a mapping that the caller owns and gives up.
+unsafe fn unmap(base: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    if unsafe { rustix::mm::munmap(base.cast(), len) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::madvise(base.cast(), len, rustix::mm::Advice::LinuxDontNeed) };
+    }
+}
 
 /// Anonymous memory of its own, unmapped when dropped.
 pub(crate) struct Mapping {
@@ -63,8 +82,7 @@ impl Mapping {
         for (from, bytes) in [(start, skip), (base.wrapping_add(len), whole.len - skip - len)] {
             if bytes > 0 {
                 // SAFETY: these pages were mapped just now, nobody knows of them, and the rest does not include them.
-                // A failure leaves address space unused, which does no harm.
-                let _ = unsafe { rustix::mm::munmap(from.cast(), bytes) };
+                unsafe { unmap(from, bytes) };
             }
         }
         let base = NonNull::new(base).ok_or(Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM))?;
@@ -145,7 +163,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is this value's own; whoever drops it has made sure that nothing points there any more.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { unmap(self.base.as_ptr(), self.len) };
     }
 }
 
@@ -217,6 +235,22 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
     // SAFETY: the mask outlives the call and has the bits named; the contents of memory do not change.
     let done = unsafe { libc::syscall(libc::SYS_mbind, range.0.as_ptr(), range.1, mode, mask.as_ptr(), most, 0) };
     if done == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// How long a file may be that this process writes; `None` where there is no limit, or the kernel does not say.
+///
+/// Not rustix's, which takes it for granted that the kernel does.
+pub(crate) fn file_size_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a place for the answer.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// The CPU that the calling thread runs on; 0 where the kernel does not say, for the same reason as above.
+pub(crate) fn current_cpu() -> usize {
+    // SAFETY: it takes nothing and changes nothing.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
 /// How many pages of a range the kernel has in memory.

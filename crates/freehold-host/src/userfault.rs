@@ -14,7 +14,7 @@ use rustix::mm::UserfaultfdFlags;
 
 use crate::Error;
 use crate::stamp::Stamp;
-use crate::sys::{Bytes, last_errno};
+use crate::sys::{Bytes, last_errno, no_room_or};
 
 const UFFD_API: u64 = 0xaa;
 /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`, and so on.
@@ -130,7 +130,7 @@ impl Userfault {
         let mut register = [start, len, REGISTER_MODE_WP, 0];
         // SAFETY: the structure is four words.
         unsafe { self.ioctl(UFFDIO_REGISTER, &mut register) }
-            .map_err(|errno| Error::os("UFFDIO_REGISTER", errno, len, HINT))
+            .map_err(|errno| Error::os("UFFDIO_REGISTER", errno, len, no_room_or(HINT, errno)))
     }
 
     /// Undoes [`Self::register`]; whoever waits goes on.

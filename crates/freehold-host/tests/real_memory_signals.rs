@@ -21,19 +21,6 @@ fn in_a_child(body: impl FnOnce(&Machine, &freehold::Freehold<'static, SingleCpu
     })
 }
 
-/// `read(2)` of eight bytes into a page; what it returns and the error number.
-fn read_into(vm: &Machine, page: u64) -> (isize, i32) {
-    let mut fds = [0; 2];
-    let at = vm.mmu().words(ID, vpn(page)).unwrap()[3].as_ptr();
-    // SAFETY: a pipe of our own; the kernel writes to a page of the machine or says that it may not.
-    unsafe {
-        assert_eq!(libc::pipe(fds.as_mut_ptr()), 0);
-        assert_eq!(libc::write(fds[1], 77u64.to_ne_bytes().as_ptr().cast(), 8), 8);
-        let read = libc::read(fds[0], at.cast(), 8);
-        (read, std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    }
-}
-
 #[test]
 fn a_system_call_that_writes_to_a_read_only_page_fails_with_efault() {
     let test = "a_system_call_that_writes_to_a_read_only_page_fails_with_efault";

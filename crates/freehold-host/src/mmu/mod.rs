@@ -57,8 +57,7 @@
 //! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
 //!   again.
 //! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system call. The page has a
-//!   mapping of its own from then on (see `seal.rs`); at `vm.max_map_count`, where it cannot have one, its thread is sent the
-//!   signal, which a system call does not notice.
+//!   mapping of its own from then on (see `seal.rs`); at `vm.max_map_count` one page at a time has one.
 //! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is reclaimed, none can be
 //!   mapped read-only, and rights that are taken away are so in the entries only.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
@@ -79,6 +78,7 @@ pub(crate) use self::pages::{DROPPING, Pages, TAKEN};
 use self::pages::{Home, RUNS, Runs};
 pub use self::stats::HostStats;
 pub(crate) use self::stats::{Counters, count};
+use crate::areas::refused;
 use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::seal::Seals;
@@ -148,10 +148,10 @@ impl HostMmu {
         let count = spaces * range.len();
         let mut entries = Vec::new();
         // An allocation that fails would end the process.
-        let no_memory_for = |count| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
-        entries.try_reserve_exact(count as usize).map_err(|_| no_memory_for(count))?;
+        let no_memory = |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
+        entries.try_reserve_exact(count as usize).map_err(no_memory)?;
         entries.resize_with(count as usize, AtomicU64::default);
-        let seals = Seals::new(count as usize).ok_or_else(|| no_memory_for(count))?;
+        let seals = Seals::new(count as usize)?;
         let pages = Arc::new(Pages {
             home,
             spaces,
@@ -349,7 +349,7 @@ impl Mmu for HostMmu {
             }
             // Until the entries are there: a write to a page that nothing is mapped at has its protection taken off.
             let _one = self.pages.lock();
-            self.pages.protect(index, slots.len(), true).map_err(|errno| MapError::Host(errno.raw_os_error()))?;
+            self.pages.protect(index, slots.len(), true).map_err(refused)?;
             #[cfg(test)]
             tests::protected();
             self.restore(slots, fresh);
@@ -360,7 +360,7 @@ impl Mmu for HostMmu {
         if let Err(errno) = unsealed {
             // Nobody has seen them. Release: as `AtomicEntry::store`.
             entries.iter().for_each(|entry| entry.store(0, Ordering::Release));
-            return Err(MapError::Host(errno.raw_os_error()));
+            return Err(refused(errno));
         }
         Ok(())
     }
@@ -405,7 +405,7 @@ impl Mmu for HostMmu {
         // AcqRel, Acquire: as `AtomicEntry::replace`.
         let replaced = entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
         if replaced.is_ok() && new.is_writable() && !old.is_writable() {
-            // Where it fails (too many mappings) the page stays as it is, and writes to it are refused.
+            // Where it fails (no memory for page tables) the page stays as it is, and writes to it are refused.
             let _ = self.pages.unseal(index, 1);
         }
         replaced.map(|_| ()).map_err(visible)

@@ -173,7 +173,7 @@ impl Pages {
         count(&self.counters.release_refused, u64::from(released.is_err()));
         let first = self.memory().first().get();
         for range in ranges {
-            // Where it fails (too many mappings) it is tried again when something is mapped there.
+            // Where it fails (no memory for page tables) it is tried again when something is mapped there.
             let _ = self.unseal((range.start.get() - first) as usize, range.len() as usize);
             for entry in &self.entries[(range.start.get() - first) as usize..(range.end.get() - first) as usize] {
                 // Release: pairs with the Acquire of whoever maps here next.

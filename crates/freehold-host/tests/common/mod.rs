@@ -184,6 +184,19 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
     Ok(value)
 }
 
+/// `read(2)` of eight bytes into a page; what it returns and the error number.
+pub fn read_into(vm: &Machine, page: u64) -> (isize, i32) {
+    let mut fds = [0; 2];
+    let at = vm.mmu().words(space(0), vpn(page)).unwrap()[3].as_ptr();
+    // SAFETY: a pipe of our own; the kernel writes to a page of the machine or says that it may not.
+    unsafe {
+        assert_eq!(libc::pipe(fds.as_mut_ptr()), 0);
+        assert_eq!(libc::write(fds[1], 77u64.to_ne_bytes().as_ptr().cast(), 8), 8);
+        let read = libc::read(fds[0], at.cast(), 8);
+        (read, std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+}
+
 /// Random numbers, the same for the same seed: Marsaglia's xorshift64.
 pub struct Random(u64);
 

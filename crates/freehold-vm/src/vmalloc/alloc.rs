@@ -7,7 +7,7 @@ use crate::area::{Layout, VmallocError};
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
-use crate::{Access, FrameAllocator, Mmu, Vpn, VpnRange};
+use crate::{Access, FrameAllocator, MapError, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// An area of fresh frames, mapped.
@@ -21,8 +21,13 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub fn vmalloc(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
         let mut result = self.vmalloc_once(frames, layout);
         for _ in 0..PURGES {
-            let wants =
-                matches!(result, Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes | VmallocError::Alloc(_)));
+            let wants = matches!(
+                result,
+                Err(VmallocError::NoSpace { .. }
+                    | VmallocError::NoNodes
+                    | VmallocError::Alloc(_)
+                    | VmallocError::Map(MapError::Limit { .. }))
+            );
             // What waits for a purge may be just what is missing.
             if !wants || !self.purge_for_want(frames) {
                 break;
