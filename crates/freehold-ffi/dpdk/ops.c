@@ -136,11 +136,14 @@ static inline size_t alloc_frames(struct pool *pool, const freehold_owned_cpu *c
 }
 
 /* The engine may find nothing where all that is free is on its way from one lcore to another. DPDK's programs expect of a pool that
- * what has been put back can be taken out: so, again, as long as there are enough. */
+ * what has been put back can be taken out: so, again, as long as there are enough. Hardly ever needed (README.md says how often),
+ * and once has always been enough; a few times more cost nothing. */
+enum { AGAIN = 4 };
+
 static __rte_cold __rte_noinline bool alloc_the_rest(struct pool *pool, const freehold_owned_cpu *cpu, uint64_t *frames, size_t got,
     size_t n)
 {
-	for (int attempt = 0; attempt < 64 && got < n; attempt++) {
+	for (int attempt = 0; attempt < AGAIN && got < n; attempt++) {
 		if (get_count(pool->mp) < n - got)
 			break;
 		got += alloc_frames(pool, cpu, frames + got, n - got);
