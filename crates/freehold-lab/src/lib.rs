@@ -1,9 +1,9 @@
-//! The library behind the `freehold` command: reading page-allocator traces, driving engines with them, and
-//! presenting what each engine did.
+//! The library behind the `freehold` command: driving engines with page-allocator traces and other work,
+//! and presenting what each engine did. Traces are read by [`freehold_trace`].
 //!
 //! ```text
-//!  trace file ──> trace::Reader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON, Parquet)
-//!                 (any format)      maps frames, orders events
+//!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON, Parquet)
+//!                 (any format)    maps frames, orders events
 //! ```
 
 // Allowed in five files only, which say why: memory behind frame numbers, peers that hand out addresses (twice), and memory
@@ -18,11 +18,9 @@ pub mod engines;
 pub mod fragmentation;
 pub mod html;
 mod nearest;
-pub mod record;
 pub mod replay;
 pub mod report;
 pub mod simulate;
-pub mod trace;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use freehold::Migratetype;
 use freehold_lab::replay::SurveyOptions;
 use support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run, zone_locked};
 
-fn calls(events: &[freehold_lab::trace::Event]) -> Vec<Call> {
+fn calls(events: &[freehold_trace::Event]) -> Vec<Call> {
     run(events, Setup::default()).0
 }
 

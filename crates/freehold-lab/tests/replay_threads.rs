@@ -8,7 +8,7 @@ use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::threads::replay_on_threads;
 use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, SurveyOptions, survey};
-use freehold_lab::trace::Event;
+use freehold_trace::Event;
 use serde_json::Value;
 use support::{Toy, alloc, batched, free, order};
 

@@ -4,7 +4,7 @@ mod support;
 
 use freehold_lab::engine::Engine;
 use freehold_lab::replay::{NamedEngine, Recorded, ReplayOptions, SurveyOptions, replay, survey};
-use freehold_lab::trace::Event;
+use freehold_trace::Event;
 use proptest::prelude::*;
 use support::{Setup, Toy, alloc, batched, drained, failed, free, order, run, zone_locked};
 

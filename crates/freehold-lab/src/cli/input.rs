@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
+
 use super::error::CliError;
 use crate::replay::{Description, Events, SourceError, Trace};
-use crate::trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
 static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use freehold::{CpuId, Migratetype, Order};
+use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::{StateError, zoneinfo};
 
 use super::error::CliError;
 use super::input::TraceFile;
@@ -12,8 +14,6 @@ use crate::engines::{MachineConfig, PagesetTuning, ZoneTuning};
 use crate::replay::against_kernel::{self, Zone};
 use crate::replay::fill::{Contents, Layout};
 use crate::replay::{Beginning, Origin, Survey, sizing};
-use crate::trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
-use crate::trace::{StateError, zoneinfo};
 
 /// What `--machine` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

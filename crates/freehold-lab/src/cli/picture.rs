@@ -6,10 +6,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use freehold_trace::Source;
+
 use super::error::CliError;
 use crate::replay::Replay;
 use crate::report::picture;
-use crate::trace::Source;
 
 /// A file that can be written to, waiting for its picture.
 pub(super) struct PictureFile {

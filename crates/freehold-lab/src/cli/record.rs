@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use freehold_trace::Source;
+use freehold_trace::record::{self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs};
 use serde_json::json;
 
 use super::progress::Progress;
 use super::{CliError, Outcome, output};
-use crate::record::{self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs};
 use crate::report::thousands as count;
-use crate::trace::Source;
 
 const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and

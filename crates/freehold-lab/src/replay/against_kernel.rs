@@ -8,6 +8,7 @@
 //! zone a later request could have used), so their share is reported.
 
 use freehold::{Order, Pfn};
+use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
 use super::source::{SourceError, Trace};
@@ -15,7 +16,6 @@ use super::{EngineOutcome, Replay, Survey};
 use crate::engine::ListFlow;
 use crate::engines::{MachineConfig, ZoneTuning};
 use crate::report::json::one_line;
-use crate::trace::{Event, EventKind};
 
 /// How far a faithful model may be off in all: 15 %.
 pub const TOLERANCE: f64 = 0.15;

@@ -1,8 +1,7 @@
 //! What a traced allocation asks an engine for.
 
 use freehold::{AllocFlags, Migratetype, Order};
-
-use crate::trace::gfp;
+use freehold_trace::gfp;
 
 /// The type and flags of a request, from the type the event names and its GFP flags.
 ///

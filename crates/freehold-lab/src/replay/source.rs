@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use crate::trace::{Checksums, Event};
+use freehold_trace::{Checksums, Event};
 
 /// Any error of a reader, already worded for the user.
 pub type SourceError = Box<dyn Error + Send + Sync>;

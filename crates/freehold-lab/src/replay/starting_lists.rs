@@ -20,11 +20,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_trace::{Event, EventKind};
 
 use super::against_kernel::Zone;
 use super::source::{SourceError, Trace};
 use crate::engines::{ListFill, PagesetTuning};
-use crate::trace::{Event, EventKind};
 
 /// A list: order and index of the type.
 type List = (u8, u8);

@@ -1,11 +1,11 @@
 //! The same as the table, for programs. Names are stable: fields may be added, none renamed or removed.
 
+use freehold_trace::Checksums;
 use serde::{Serialize, Serializer, ser::Error};
 
 use crate::replay::fill::Layout;
 use crate::replay::threads::ThreadsReport;
 use crate::replay::{EngineOutcome, Origin, Replay, Survey};
-use crate::trace::Checksums;
 
 /// What a trace is and holds.
 #[derive(Clone, Debug, Serialize)]

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
+use freehold_trace::Checksums;
 
 use super::number::{decimal, duration, memory, percent, thousands};
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
-use crate::trace::Checksums;
 
 /// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

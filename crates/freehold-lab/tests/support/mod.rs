@@ -11,7 +11,7 @@ use freehold_lab::engines::MachineConfig;
 use freehold_lab::replay::{
     NamedEngine, Recorded, Replay, ReplayOptions, Survey, SurveyOptions, replay, sizing, survey,
 };
-use freehold_lab::trace::{Event, EventKind};
+use freehold_trace::{Event, EventKind};
 
 /// A call that an engine got; frames are counted from the start of its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]

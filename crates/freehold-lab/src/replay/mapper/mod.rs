@@ -34,12 +34,12 @@ mod options;
 mod queue;
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
+use freehold_trace::{Event, EventKind};
 
 use super::facts::TraceFacts;
 use super::frames::{Found, FrameIndex};
 use super::op::{Op, SamplePoint};
 use super::request;
-use crate::trace::{Event, EventKind};
 use clock::first_tick_after;
 use queue::{CpuQueue, NO_SLOT, PendingFree};
 

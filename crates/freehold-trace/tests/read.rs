@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::trace::{Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader};
+use freehold_trace::{Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader};
 
 const TRACEFS: &[u8] = include_bytes!("data/kernel.tracefs.txt");
 const TRACE_CMD: &[u8] = include_bytes!("data/make.trace-cmd.txt");

@@ -36,10 +36,10 @@ impl ParquetReader {
         };
         let event = row.event()?;
         let cpu = self.values[Column::Cpu as usize][i];
-        if self.integrity.checks_rows()
-            && let Some((column, why)) = self.integrity.row(event.ts_ns, cpu)
-        {
-            return Err(BadValue::new(column, self.values[column as usize][i], why));
+        if self.integrity.checks_rows() {
+            if let Some((column, why)) = self.integrity.row(event.ts_ns, cpu) {
+                return Err(BadValue::new(column, self.values[column as usize][i], why));
+            }
         }
         self.integrity.event(self.values[Column::Event as usize][i]);
         Ok(event)

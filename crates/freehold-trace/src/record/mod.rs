@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::trace::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written};
+use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};

@@ -12,7 +12,9 @@
 //! counts them.
 //!
 //! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of `/proc/zoneinfo`,
-//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`].
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`]. [`record`] makes both.
+
+#![forbid(unsafe_code)]
 
 pub mod buddyinfo;
 mod error;
@@ -24,6 +26,7 @@ mod line;
 mod pages;
 mod parquet;
 mod reader;
+pub mod record;
 mod schema;
 mod source;
 mod text;
@@ -36,3 +39,8 @@ pub use integrity::Checksums;
 pub use reader::{Compression, Format, OpenOptions, TraceInfo, TraceReader};
 pub use source::{Source, Spooled};
 pub use write::{TraceMeta, TraceWriter, Written};
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -111,7 +111,7 @@ impl Tally {
 /// A trace being read, in batches of about 65,000 events; memory does not grow with its length.
 ///
 /// ```no_run
-/// use freehold_lab::trace::{OpenOptions, Source, TraceReader};
+/// use freehold_trace::{OpenOptions, Source, TraceReader};
 ///
 /// let source = Source::from_arg("thp.parquet");
 /// let mut reader = TraceReader::open(&source, OpenOptions::default())?;
@@ -119,7 +119,7 @@ impl Tally {
 /// while reader.next_batch(&mut events)? {
 ///     println!("{} events, first at {} ns", events.len(), events[0].ts_ns);
 /// }
-/// # Ok::<(), freehold_lab::trace::TraceError>(())
+/// # Ok::<(), freehold_trace::TraceError>(())
 /// ```
 pub struct TraceReader {
     info: TraceInfo,

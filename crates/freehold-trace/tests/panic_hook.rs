@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use freehold_lab::trace::{OpenOptions, Source, TraceReader};
+use freehold_trace::{OpenOptions, Source, TraceReader};
 
 static REPORTED: AtomicU32 = AtomicU32::new(0);
 
@@ -30,7 +30,7 @@ fn panics_over_damaged_files_are_silent_and_all_others_are_not() {
         std::fs::write(file.path(), damaged).unwrap();
         let source = Source::from_arg(file.path());
         let mut batch = Vec::new();
-        let read = || -> Result<(), freehold_lab::trace::TraceError> {
+        let read = || -> Result<(), freehold_trace::TraceError> {
             let mut reader = TraceReader::open(&source, OpenOptions::default())?;
             while reader.next_batch(&mut batch)? {}
             Ok(())

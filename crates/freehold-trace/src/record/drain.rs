@@ -18,7 +18,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::trace::zoneinfo;
+use crate::zoneinfo;
 
 /// The kernel's switch: high marks are managed / fraction / CPUs; 0 is the kernel's own choice.
 const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";

@@ -3,7 +3,7 @@
 use std::fs;
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::trace::{Event, EventKind, OpenOptions, Source, TraceReader};
+use freehold_trace::{Event, EventKind, OpenOptions, Source, TraceReader};
 
 const SCRIPT: &str = include_str!("../scripts/page-events.bt");
 const GUIDE: &str = include_str!("../../../docs/recording.md");

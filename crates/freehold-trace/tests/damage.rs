@@ -4,7 +4,7 @@ use std::io::Write;
 use std::panic::catch_unwind;
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::trace::{
+use freehold_trace::{
     Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
 };
 

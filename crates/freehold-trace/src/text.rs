@@ -236,9 +236,8 @@ pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compr
             // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.
             let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
             info.cpus = cpus.trim().parse().ok().or(info.cpus);
-            if let Some((kept, written)) = counts.split_once('/')
-                && let (Ok(kept), Ok(written)) = (kept.trim().parse::<u64>(), written.trim().parse::<u64>())
-            {
+            let counts = counts.split_once('/').map(|(kept, written)| (kept.trim().parse(), written.trim().parse()));
+            if let Some((Ok::<u64, _>(kept), Ok::<u64, _>(written))) = counts {
                 info.lost_events = Some(written.saturating_sub(kept));
             }
         } else if let Some((key, value)) = comment.split_once(" : ") {
