@@ -11,3 +11,14 @@ pub mod threads;
 pub mod timeline;
 
 pub use number::{percent, thousands};
+
+/// Each name once, in the order in which they come.
+pub(crate) fn unique<T: PartialEq>(names: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
