@@ -37,6 +37,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod engines;
 pub mod figures;
+pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod result;

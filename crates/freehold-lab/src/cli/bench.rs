@@ -15,7 +15,7 @@ use super::fragmentation::FragmentationArgs;
 use super::{Outcome, output};
 use crate::bench::catalogue::THREADS;
 use crate::bench::engines::Peer;
-use crate::bench::{self, BenchEngine, Kind, Plan, Row, Scale, table};
+use crate::bench::{self, BenchEngine, Kind, Plan, Row, Scale, listing, table};
 use crate::engines::EngineError;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
@@ -138,7 +138,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         return super::fragmentation::run(args);
     }
     if args.engines.contains(&Wanted::Help) {
-        output::print(&table::render_engines(output::style()))?;
+        output::print(&listing::engines(output::style()))?;
         return Ok(Outcome::Fine);
     }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
@@ -216,7 +216,7 @@ fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
     if json {
         output::print_json(&all)?;
     } else {
-        output::print(&table::render_catalogue(&all, output::style()))?;
+        output::print(&listing::catalogue(&all, output::style()))?;
     }
     Ok(Outcome::Fine)
 }
