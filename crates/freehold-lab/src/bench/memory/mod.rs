@@ -20,7 +20,6 @@
 //!
 //! Only on Linux: the memory is a Linux process's.
 
-pub mod targets;
 pub mod variants;
 pub mod vmalloc_tests;
 
