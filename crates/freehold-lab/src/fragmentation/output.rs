@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::cell::{Cell, Workload};
 use crate::report::table::{Style, new_table, right, trim_lines};
-use crate::report::thousands;
+use crate::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -91,13 +91,7 @@ pub(super) fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
 
 /// Engines in the order in which they come.
 pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
-    let mut engines: Vec<&str> = Vec::new();
-    for cell in cells {
-        if !engines.contains(&cell.engine.as_str()) {
-            engines.push(&cell.engine);
-        }
-    }
-    engines
+    unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
 /// A table for each workload; the mean of the seeds.

@@ -1,6 +1,7 @@
 //! Presenting what a replay found out: a table for people, JSON for programs, a picture for a glance, Parquet for plots over time.
 
 pub mod against_kernel;
+pub(crate) mod columns;
 pub mod json;
 pub(crate) mod number;
 pub mod paths;
