@@ -39,7 +39,7 @@ Examples:
   freehold bench fragmentation --json > grid.json; freehold report grid.json
                                                 the same as a page to point at
 
---json prints {\"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
+--json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
 \"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed.
@@ -153,7 +153,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         fs::write(path, svg).map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
     }
     if args.json {
-        output::print_json(&Document { cells })?;
+        output::print_json(&Document::new(cells))?;
     } else if !cells.is_empty() {
         output::print(&table(cells, output::style()))?;
     }

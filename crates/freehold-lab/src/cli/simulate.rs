@@ -42,7 +42,7 @@ Examples:
   freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
                                                 one share of sixteen, for a job array; read the files together
 
---json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
+--json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
 \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}, and with --validate \"validation\": [{\"workload\", \"engine\", \"cpus\", \"measured\", \
 \"simulated\"}].

@@ -10,6 +10,7 @@ pub mod power;
 pub mod table;
 pub mod threads;
 pub mod timeline;
+pub(crate) mod verdict;
 
 pub use number::{percent, thousands};
 

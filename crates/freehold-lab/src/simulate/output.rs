@@ -13,6 +13,7 @@ use super::run::Row;
 use super::validate::ValidationRow;
 use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
 
 /// What `--json` prints.
@@ -22,6 +23,9 @@ pub struct Document<'a> {
     pub command: &'static str,
     /// The seed, or the first of them.
     pub seed: u64,
+    /// Which engine does best: see [`verdict`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// The constants.
     pub model: &'a Model,
     /// The results.
@@ -35,7 +39,7 @@ impl<'a> Document<'a> {
     /// The document of a run.
     #[must_use]
     pub fn new(seed: u64, model: &'a Model, rows: &'a [Row], validation: Option<&'a [ValidationRow]>) -> Self {
-        Self { command: "simulate", seed, model, rows, validation }
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
     }
 }
 
@@ -81,10 +85,23 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// A table for each workload and size of memory.
+/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
+#[must_use]
+pub fn verdict(rows: &[Row]) -> Option<String> {
+    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", more_is_better: true };
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
+    let case = |group: &[Row]| {
+        let most = group.iter().map(|row| row.cpus).max();
+        let of = |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
+        (MOST, engines.iter().map(|engine| of(engine).map(|row| row.frames_per_second)).collect())
+    };
+    sentence(&engines, &groups(rows).map(case).collect::<Vec<_>>(), MOST.best)
+}
+
+/// The verdict, and a table for each workload and size of memory.
 #[must_use]
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
-    let mut text = String::new();
+    let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
     for part in groups(rows) {
         let first = &part[0];
         let think = if first.think_ns > 0.0 {
