@@ -208,6 +208,17 @@ fn clear_differences_are_significant() {
     assert!(row["percent"].as_f64().expect("a number") < -50.0, "{row}");
 }
 
+/// The expected time is said before the work, and what does not fit is left out: it is the number of runs that gives way.
+#[test]
+fn a_quick_run_says_what_it_will_take() {
+    let quick = ["--quick", "--json", "-e", "freehold", "pair"];
+    let done = bench().args(quick).assert().code(0).stderr(contains("--quick: about 2 s: 1 benchmark, 2.1 s each"));
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let row = &document["rows"][0];
+    assert!((1..=7).contains(&row["runs"].as_u64().expect("a number")), "{row}");
+    bench().args(quick).args(["--runs", "1"]).assert().code(0).stderr(contains("about").not());
+}
+
 /// A machine that a narrow terminal and a wide one are told of in lines that fit.
 #[test]
 fn tables_fit_the_terminal() {

@@ -294,7 +294,7 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
     let bytes = run("1");
     assert_eq!(bytes, run("3"), "on any number of threads");
     let document: Value = serde_json::from_slice(&bytes).expect("JSON");
-    assert_eq!(keys(&document), BTreeSet::from(["cells"]));
+    assert_eq!(keys(&document), BTreeSet::from(["cells", "verdict"]));
     let cells = document["cells"].as_array().expect("an array");
     // One level of kernel-build-like and idle, three of aging, four orders, on two machines; eight levels of the mix.
     assert_eq!(cells.len(), ((1 + 3 + 1 + 4) * 2 + 8) * 2 * 2);
@@ -342,6 +342,13 @@ fn the_table_and_the_picture_show_the_grid() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(std::fs::read_to_string(&picture).unwrap().contains("vanilla"));
+
+    // On top the verdict, counted over all machines: the JSON's.
+    let done = command(&SMALL).args(["-w", "aging,idle", "--used", "50", "--json"]).assert().success();
+    let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let said = document["verdict"].as_str().unwrap();
+    assert!(said.starts_with("Best by the first figure of each workload: ") && said.ends_with('.'), "{said}");
+    assert_eq!(text.lines().next(), Some(said));
 }
 
 #[test]

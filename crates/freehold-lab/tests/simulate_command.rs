@@ -56,6 +56,27 @@ fn the_table_names_the_machine_whose_constants_are_used() {
     simulate(&["--list"]).assert().success().stdout(contains("many-alloc-few-free"));
 }
 
+/// Of the figures that stand below it: whoever has the most frames/s with the most CPUs.
+#[test]
+fn the_verdict_is_that_of_the_rows() {
+    let args = ["-w", "kernel-build-like", "--cpus", "2,64", "-e", "vanilla", "-e", "freehold", "--memory", "4G"];
+    let document = json(&args);
+    let rows = document["rows"].as_array().unwrap();
+    let rate = |row: &Value| row["frames_per_second"].as_f64().unwrap();
+    let most: Vec<&Value> = rows.iter().filter(|row| row["cpus"] == 64).collect();
+    let [vanilla, freehold] = [rate(most[0]), rate(most[1])];
+    let expected = match freehold / vanilla {
+        more if more > 1.0 / 0.99 => "Most frames/s with the most CPUs: freehold (",
+        less if less < 0.99 => "Most frames/s with the most CPUs: vanilla.",
+        _ => "Most frames/s with the most CPUs: the engines do not differ.",
+    };
+    let said = document["verdict"].as_str().unwrap();
+    assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
+    let done = simulate(&args).assert().success();
+    assert_eq!(String::from_utf8_lossy(&done.get_output().stdout).lines().next(), Some(said));
+    assert!(json(&["-w", "pair", "--cpus", "1", "-e", "freehold"]).get("verdict").is_none(), "nobody to compare with");
+}
+
 #[test]
 fn mistakes_are_named_with_what_to_do() {
     let cases: [(&[&str], &str); 9] = [

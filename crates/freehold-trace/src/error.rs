@@ -191,7 +191,11 @@ pub enum StateError {
 
 impl StateError {
     /// Reads a file and parses it; errors name the file.
-    pub(crate) fn in_file<T>(
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, and those of `parse`.
+    pub fn in_file<T>(
         path: &std::path::Path,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<T, StateError> {

@@ -3,6 +3,7 @@
 //! ```text
 //!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  runner      in what order; scale: how much  engines/  the engines behind those calls
+//!  budget      for how long, with --quick
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
@@ -32,11 +33,13 @@
 // Writes to frames, as their users do.
 #[allow(unsafe_code)]
 pub mod backing;
+pub mod budget;
 pub mod calls;
 pub mod catalogue;
 pub mod clock;
 pub mod engines;
 pub mod figures;
+pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod result;
@@ -51,6 +54,7 @@ pub mod threads;
 pub mod workloads;
 pub mod yardstick;
 
+pub use budget::Budget;
 pub use catalogue::Kind;
 pub use engines::BenchEngine;
 pub use result::{Report, Row, Spread};

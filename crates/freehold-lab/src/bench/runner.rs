@@ -9,10 +9,12 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
 use super::backing::Backing;
+use super::budget::{Budget, Turns};
 use super::calls::{Machine, Refused};
 use super::catalogue::{THREADS, ZONE_LOCKS, ZONE_WORK};
 use super::clock::Cpus;
@@ -39,14 +41,16 @@ pub struct Plan {
     pub benchmarks: Vec<Kind>,
     /// Engines, in this order.
     pub engines: Vec<BenchEngine>,
-    /// Runs of each.
+    /// Runs of each, or the most of them where there is a budget.
     pub runs: usize,
+    /// The time that the runs may take.
+    pub budget: Option<Budget>,
     /// How much is done in a run.
     pub scale: Scale,
 }
 
 impl Plan {
-    /// How many times [`run`] will tell of progress if it is not stopped.
+    /// How many times [`run`] will tell of progress if it is not stopped and time does not run out.
     #[must_use]
     pub fn steps(&self) -> usize {
         let steps = |&kind: &Kind| match memory::is_here(kind) {
@@ -300,7 +304,9 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
     let _ = yardstick::rmw_ns(plan.scale.yardstick);
     // Filled once for all benchmarks that need so much.
     let mut backing: Option<Backing> = None;
-    for &kind in &plan.benchmarks {
+    let start = Instant::now();
+    for (at, &kind) in plan.benchmarks.iter().enumerate() {
+        let turns = Turns::new(plan.runs, plan.budget, at, start);
         if stopped() {
             break;
         }
@@ -315,7 +321,11 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
                 refused,
             })?;
             let progress = &mut |engine: &str| progress(kind, engine);
-            memory::run(kind, memory::Run { plan, cpus: &cpus, host, stopped: &stopped, progress }, &mut report)?;
+            memory::run(
+                kind,
+                memory::Run { plan, turns, cpus: &cpus, host, stopped: &stopped, progress },
+                &mut report,
+            )?;
             if stopped() {
                 break;
             }
@@ -329,7 +339,7 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
             backing = Some(made.map_err(failed)?);
         }
         let run = Run { cpus: &cpus, threads, scale: &plan.scale, frames, backing: backing.as_ref() };
-        benchmark(plan, kind, &run, host, &stopped, &mut progress, &mut report)?;
+        benchmark(plan, kind, (&run, turns), host, &stopped, &mut progress, &mut report)?;
     }
     report.interrupted = stopped();
     Ok(report)
@@ -361,7 +371,7 @@ impl Found {
 fn benchmark(
     plan: &Plan,
     kind: Kind,
-    run: &Run<'_>,
+    (run, turns): (&Run<'_>, Turns),
     host: HostThreads,
     stopped: &dyn Fn() -> bool,
     progress: &mut impl FnMut(Kind, &str),
@@ -392,7 +402,7 @@ fn benchmark(
         rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
         rigs.push((at, engine, rig, exact));
     }
-    for number in 0..plan.runs {
+    for number in turns {
         if stopped() {
             break;
         }

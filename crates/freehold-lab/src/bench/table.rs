@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 
-use super::catalogue::{About, Better};
-use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
+use super::catalogue::Better;
+use super::listing::wrap;
 use super::result::{Report, Row};
 use super::significance;
 use super::targets::verdicts;
@@ -239,12 +239,13 @@ fn legend(report: &Report, style: Style) -> String {
     if let [first, _, ..] = &report.engines[..] {
         // Of times: counts may have been made once.
         let timed = || report.rows.iter().filter(|row| row.unit == "ns").map(|row| row.runs);
-        let runs = timed().max().unwrap_or(0);
+        let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
+        let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
         let _ = write!(text, " Changes are from {first}: -25% is a quarter less, x25 25 times as much. ");
         if significance::can_tell(runs, runs) {
             let _ = write!(
                 text,
-                "* a significant one: {}, p < {} of {runs} runs each.",
+                "* a significant one: {}, p < {} of {each} runs each.",
                 significance::NAME,
                 significance::LEVEL,
             );
@@ -252,7 +253,7 @@ fn legend(report: &Report, style: Style) -> String {
             let enough = (runs..).find(|&n| significance::can_tell(n, n)).unwrap_or(runs);
             let _ = write!(
                 text,
-                "No stars: {} of {runs} runs each cannot be significant at {:.0} %, however large the difference; \
+                "No stars: {} of {each} runs each cannot be significant at {:.0} %, however large the difference; \
                  --runs {enough} can.",
                 significance::NAME,
                 significance::LEVEL * 100.0,
@@ -334,87 +335,6 @@ pub fn render_targets(report: &Report, style: Style) -> String {
         ]);
     }
     format!("{}\n", trim_lines(&table.to_string()))
-}
-
-/// What can be measured.
-#[must_use]
-pub fn render_catalogue(all: &[&About], style: Style) -> String {
-    let mut text = String::new();
-    for about in all {
-        let threads = match (about.threads, about.fewest_threads) {
-            (1, _) => "1 thread".to_owned(),
-            (most, fewest) if fewest < most => format!("{most} threads, or as many as there are CPUs"),
-            (most, _) => format!("{most} threads"),
-        };
-        let _ = writeln!(text, "{} ({threads})", about.name.to_uppercase());
-        let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
-        let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
-        for metric in about.metrics {
-            let _ = writeln!(text, "    {:width$}  {}", metric.name, metric.what);
-        }
-        text.push('\n');
-    }
-    text.push_str(&wrap(
-        "Timed loops touch the memory of frames only where it says that frames are written, and in vmalloc on real memory. Before the first run every \
-         engine is warmed up with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
-        style,
-        "",
-    ));
-    text.push_str("\n\n");
-    text.push_str(&render_engines(style));
-    text
-}
-
-/// What can be named after `--engine`.
-#[must_use]
-pub fn render_engines(style: Style) -> String {
-    let mut text = "ENGINES\n".to_owned();
-    let engines = engines();
-    let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    for (name, what) in engines {
-        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
-    }
-    text
-}
-
-/// The engines that are no designs of the kernel's, and what those are named by.
-fn engines() -> Vec<(&'static str, String)> {
-    let mut all = vec![
-        (FREEHOLD, "the flagship: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned()),
-        (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
-        (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
-    ];
-    all.extend(Peer::ALL.map(|peer| {
-        let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
-        (peer.name(), format!("{}{missing}", peer.summary()))
-    }));
-    all.push((
-        "KERNEL[,±SWITCH]...",
-        "a design of the kernel's, such as 5.17, vanilla (7.2) or pcp-buddy-fixed,-merge: \
-        'freehold engines' lists designs and switches"
-            .to_owned(),
-    ));
-    all
-}
-
-/// Lines that fit, each but the first indented.
-fn wrap(text: &str, style: Style, indent: &str) -> String {
-    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        if used > 0 && used + 1 + word.len() > most {
-            lines.push('\n');
-            lines.push_str(indent);
-            used = 0;
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += word.len();
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! `freehold bench`: what an allocation and a free cost.
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::error::CliError;
 use super::fragmentation::FragmentationArgs;
-use super::{Outcome, output};
+use super::{Outcome, given, output, progress};
 use crate::bench::catalogue::THREADS;
 use crate::bench::engines::Peer;
-use crate::bench::{self, BenchEngine, Kind, Plan, Row, Scale, table};
+use crate::bench::{self, BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
 use crate::engines::EngineError;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
@@ -60,8 +60,8 @@ Ctrl-C ends after the engine under way and prints what there is (exit code 130).
 const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
 /// Runs unless told otherwise.
 const RUNS: usize = 7;
-/// The same with `--quick`: the fewest that can be significant.
-const QUICK_RUNS: usize = 4;
+/// The fewest that can be significant.
+const SIGNIFICANT: usize = 4;
 
 /// Arguments of `freehold bench`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
@@ -81,11 +81,12 @@ pub(super) struct BenchArgs {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
-    /// Runs of each. Default: 7; 4 with --quick.
+    /// Runs of each. Default: 7; with --quick up to 7, as many as there is time for.
     #[arg(short, long, value_name = "N")]
     runs: Option<NonZeroUsize>,
 
-    /// Less of everything that repeats itself: all benchmarks in about a minute.
+    /// A minute for all benchmarks, or for each that is named its share of one: less of everything that repeats itself,
+    /// and runs until the share is spent, 7 at most. With --runs as many runs as it says, however long they take.
     #[arg(long)]
     quick: bool,
 
@@ -138,7 +139,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         return super::fragmentation::run(args);
     }
     if args.engines.contains(&Wanted::Help) {
-        output::print(&table::render_engines(output::style()))?;
+        output::print(&listing::engines(output::style()))?;
         return Ok(Outcome::Fine);
     }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
@@ -148,37 +149,30 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(&benchmarks, args.json);
     }
-    let (scale, runs) = if args.quick { (Scale::QUICK, QUICK_RUNS) } else { (Scale::FULL, RUNS) };
-    let plan = Plan { benchmarks, engines: engines(args)?, runs: args.runs.map_or(runs, NonZeroUsize::get), scale };
+    let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
+    let budget = (args.quick && args.runs.is_none()).then_some(Budget::QUICK);
+    let runs = args.runs.map_or(RUNS, NonZeroUsize::get);
+    let plan = Plan { benchmarks, engines: engines(args)?, runs, budget, scale };
 
     // Fail before the work, not after it.
     args.html.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
+    if let Some(budget) = plan.budget {
+        output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
+    }
     let stop = stop_on_ctrl_c();
-    let bar = bar(&plan, args.no_progress);
+    let (bar, start) = (bar(&plan, args.no_progress), Instant::now());
     let report = bench::run(&plan, &stop, |kind, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
         bar.set_message(format!("{kind}: {engine}"));
-        bar.inc(1);
+        match plan.budget {
+            Some(_) => bar.set_position(start.elapsed().as_secs()),
+            None => bar.inc(1),
+        }
     })
     .map_err(|error| CliError::new(error.to_string()))?;
     bar.finish_and_clear();
 
-    for kind in &report.left_out {
-        output::complain(&format!("warning: {kind} left out: it needs two CPUs and this process may use one"));
-    }
-    let mut fewer: Vec<&Row> = report.rows.iter().filter(|row| row.metric == THREADS && lacks_cpus(row)).collect();
-    fewer.dedup_by_key(|row| row.benchmark);
-    if let Some(row) = fewer.first() {
-        let names: Vec<_> = fewer.iter().map(|row| row.benchmark).collect();
-        output::complain(&format!(
-            "note: {} ran {:.0} threads: this process may use no more CPUs",
-            names.join(", "),
-            row.median
-        ));
-    }
-    for what in &report.unavailable {
-        output::complain(&format!("warning: {what}"));
-    }
+    notes(&report, &plan);
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }
@@ -199,6 +193,38 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
+/// Says on standard error what the figures lack.
+fn notes(report: &Report, plan: &Plan) {
+    for kind in &report.left_out {
+        output::complain(&format!("warning: {kind} left out: it needs two CPUs and this process may use one"));
+    }
+    let names_of = |is: &dyn Fn(&Row) -> bool| {
+        let mut names: Vec<_> = report.rows.iter().filter(|row| is(row)).map(|row| row.benchmark).collect();
+        names.dedup();
+        names.join(", ")
+    };
+    let lacks = |row: &Row| row.metric == THREADS && lacks_cpus(row);
+    if let Some(row) = report.rows.iter().find(|row| lacks(row)) {
+        output::complain(&format!(
+            "note: {} ran {:.0} threads: this process may use no more CPUs",
+            names_of(&lacks),
+            row.median
+        ));
+    }
+    // Of each benchmark: what is counted once is one run, and exact.
+    let runs_of = |name| report.rows.iter().filter(|row| row.benchmark == name).map(|row| row.runs).max().unwrap_or(0);
+    let short = names_of(&|row| runs_of(row.benchmark) < SIGNIFICANT);
+    if plan.budget.is_some() && !report.interrupted && !short.is_empty() {
+        output::complain(&format!(
+            "note: fewer than {SIGNIFICANT} runs fitted into the time of {short}: no difference there is called \
+             significant; --runs {SIGNIFICANT} has them take what they take"
+        ));
+    }
+    for what in &report.unavailable {
+        output::complain(&format!("warning: {what}"));
+    }
+}
+
 /// Whether a benchmark ran fewer threads than it is meant to.
 fn lacks_cpus(row: &Row) -> bool {
     let about = Kind::ALL.iter().map(|kind| kind.about()).find(|about| about.name == row.benchmark);
@@ -216,27 +242,20 @@ fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
     if json {
         output::print_json(&all)?;
     } else {
-        output::print(&table::render_catalogue(&all, output::style()))?;
+        output::print(&listing::catalogue(&all, output::style()))?;
     }
     Ok(Outcome::Fine)
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
-    let mut engines: Vec<BenchEngine> = Vec::new();
-    let default = || DEFAULT.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}"))));
     let named = args.engines.iter().filter_map(|wanted| match wanted {
-        Wanted::Engine(engine) => Some(Ok(engine.clone())),
+        Wanted::Engine(engine) => Some(engine.clone()),
         Wanted::Help => None,
     });
-    let wanted: Result<Vec<BenchEngine>, CliError> =
-        if args.engines.is_empty() { default().collect() } else { named.collect() };
-    for engine in wanted? {
-        if let BenchEngine::Peer(peer) = &engine {
+    let engines = given::engines(&named.collect::<Vec<_>>(), &DEFAULT)?;
+    for engine in &engines {
+        if let BenchEngine::Peer(peer) = engine {
             peer.needs().map_or(Ok(()), |missing| Err(CliError::new(missing).hint(Peer::BUILD)))?;
-        }
-        // Twice the same would be two rows of one name.
-        if !engines.contains(&engine) {
-            engines.push(engine);
         }
     }
     Ok(engines)
@@ -258,12 +277,10 @@ pub(super) fn stop_on_ctrl_c() -> Arc<AtomicBool> {
 }
 
 fn bar(plan: &Plan, quiet: bool) -> ProgressBar {
-    if quiet || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(plan.steps() as u64), ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template("measuring [{bar:30}] {pos}/{len}, {eta} left, {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.progress_chars("=> "));
-    bar
+    // Turns, or seconds where they are what is limited.
+    let (length, counted) = match plan.budget {
+        Some(budget) => (budget.of(plan.benchmarks.len()).as_secs(), "{pos} of {len} s"),
+        None => (plan.steps() as u64, progress::TURNS),
+    };
+    progress::steps("measuring", length, counted, quiet)
 }

@@ -7,8 +7,7 @@ use clap::Args;
 use comfy_table::Cell;
 
 use super::error::CliError;
-use super::simulate::bar;
-use super::{Outcome, output};
+use super::{Outcome, output, progress};
 use crate::bench::clock::Cpus;
 use crate::report::table::{new_table, right, trim_lines};
 use crate::simulate::Model;
@@ -55,7 +54,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }
-    let bar = bar("calibrating", STEPS, args.no_progress);
+    let bar = progress::steps("calibrating", STEPS as u64, progress::TURNS, args.no_progress);
     let model = calibrate(machine, &cpus, |what| {
         bar.set_message(what.to_owned());
         bar.inc(1);

@@ -8,9 +8,10 @@ use clap::Args;
 
 use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
-use super::simulate::{bar, parse_cpus};
+use super::given::{engines, jobs, or, svg};
+use super::simulate::parse_cpus;
 use super::size::{Memory, parse_frames, parse_memory};
-use super::{Outcome, output};
+use super::{Outcome, output, progress};
 use crate::engines::EngineSpec;
 use crate::fragmentation::output::{Document, table};
 use crate::fragmentation::{Grid, Workload, heat, run as run_grid};
@@ -38,7 +39,7 @@ Examples:
   freehold bench fragmentation --json > grid.json; freehold report grid.json
                                                 the same as a page to point at
 
---json prints {\"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
+--json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
 \"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed.
@@ -110,19 +111,7 @@ pub(super) struct FragmentationArgs {
     no_progress: bool,
 }
 
-fn or<T: Clone + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for one in if given.is_empty() { default } else { given } {
-        if !kept.contains(one) {
-            kept.push(one.clone());
-        }
-    }
-    kept
-}
-
 fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
-    let parse = |name: &&str| name.parse().map_err(|error| CliError::new(format!("{error}")));
-    let default: Vec<EngineSpec> = ENGINES.iter().map(parse).collect::<Result<_, _>>()?;
     let grid = Grid {
         workloads: or(&args.workloads, &Workload::ALL),
         cpus: or(&args.cpus, &CPUS),
@@ -130,7 +119,7 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
         frames: args.memory.iter().map(|memory| memory.frames).collect(),
         used_percent: or(&args.used, &[]),
         seeds: or(&args.seeds, &SEEDS),
-        engines: or(&args.engines, &default),
+        engines: engines(&args.engines, &ENGINES)?,
         allocations: args.allocations,
     };
     // The mix of two CPUs is not one of many machines.
@@ -142,17 +131,13 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
 }
 
 pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
-    if let Some(path) = args.picture.as_ref().filter(|path| path.extension().is_some_and(|ending| ending != "svg")) {
-        return Err(CliError::new(format!("--picture writes SVG, not {}", path.display()))
-            .hint(format!("name it {}", path.with_extension("svg").display())));
-    }
+    args.picture.as_deref().map_or(Ok(()), svg)?;
     // Fail before the work, not after it.
     args.picture.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
     let stop = stop_on_ctrl_c();
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let bar = bar("counting", scenarios.len(), args.no_progress);
-    let outcome = run_grid(&scenarios, jobs, &stop, |done, scenario| {
+    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.no_progress);
+    let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
         bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
@@ -168,7 +153,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         fs::write(path, svg).map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
     }
     if args.json {
-        output::print_json(&Document { cells })?;
+        output::print_json(&Document::new(cells))?;
     } else if !cells.is_empty() {
         output::print(&table(cells, output::style()))?;
     }

@@ -12,6 +12,7 @@ mod complete;
 mod engines;
 mod error;
 mod fragmentation;
+mod given;
 mod input;
 mod machine;
 mod output;

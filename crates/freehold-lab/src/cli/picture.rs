@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use freehold_trace::Source;
 
 use super::error::CliError;
+use super::given;
 use crate::replay::Replay;
 use crate::report::picture;
 
@@ -23,15 +24,7 @@ pub(super) struct PictureFile {
 /// Opens the files for the pictures of `traces`, in their order; none at all stands for the sample. Of several traces,
 /// each one's name goes into the file's: `p.svg` becomes `p-redis.svg`.
 pub(super) fn open(path: &Path, traces: &[PathBuf], timeline: Option<&Path>) -> Result<Vec<PictureFile>, CliError> {
-    if let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) {
-        let named = path.with_extension("svg");
-        return Err(CliError::new(format!(
-            "--picture writes SVG, not {}: {}",
-            ending.to_string_lossy(),
-            path.display()
-        ))
-        .hint(format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display())));
-    }
+    given::svg(path)?;
     let mut files: Vec<PictureFile> = Vec::new();
     for path in paths(path, traces) {
         let same = |other: &Path| {

@@ -7,6 +7,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::report::number::per_second;
 
+/// What [`steps`] says of turns that take about as long as each other.
+pub(super) const TURNS: &str = "{pos}/{len}, {eta} left";
+
+/// A bar for work of so many steps, `counted` as this template says; hidden if `quiet` or nobody watches.
+pub(super) fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
+    if quiet || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(&format!("{{prefix}} [{{bar:30}}] {counted}, {{msg}}"))
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
 /// Progress of one pass over one trace.
 pub(super) struct Progress {
     bar: ProgressBar,

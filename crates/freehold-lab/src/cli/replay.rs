@@ -13,7 +13,7 @@ use super::input::TraceFile;
 use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, against_kernel, output, picture, report};
+use super::{Outcome, against_kernel, given, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::html;
@@ -438,7 +438,7 @@ pub(super) fn drive(
     let options = ReplayOptions {
         cpus: machine.cpus,
         put_in,
-        jobs: jobs(args),
+        jobs: given::jobs(args.jobs),
         samples: SAMPLES,
         memory_maps: args.memory_maps(),
     };
@@ -465,10 +465,6 @@ fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
     }
     let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
     names.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}")))).collect()
-}
-
-fn jobs(args: &ReplayArgs) -> usize {
-    args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
 /// The ways of the engines that say them.

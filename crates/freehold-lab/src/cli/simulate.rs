@@ -1,25 +1,24 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use comfy_table::Cell;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::input::TraceFile;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, output, report};
+use super::{Outcome, given, output, progress, report};
 use crate::bench::clock::Cpus;
 use crate::engine::Paths;
 use crate::engines::EngineSpec;
-use crate::report::paths;
 use crate::report::table::{new_table, trim_lines};
+use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
 use crate::simulate::run::{CPUS_MAX, Row, Scenario, SimulateError, TICK_MS};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
@@ -43,7 +42,7 @@ Examples:
   freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
                                                 one share of sixteen, for a job array; read the files together
 
---json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
+--json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
 \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}, and with --validate \"validation\": [{\"workload\", \"engine\", \"cpus\", \"measured\", \
 \"simulated\"}].
@@ -174,30 +173,14 @@ fn parse_tick(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A progress bar on standard error, for people only.
-pub(super) fn bar(what: &str, steps: usize, quiet: bool) -> ProgressBar {
-    if quiet || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {eta} left, {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(what.to_owned());
-    bar
-}
-
 pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(args.json);
     }
     let model = model(args.model.as_deref())?;
-    let engines = engines(args)?;
+    let engines = given::engines(&args.engines, &DEFAULT)?;
     // Fail before the work, not after it.
-    if let Some(path) = args.picture.as_ref().filter(|path| path.extension().is_some_and(|ending| ending != "svg")) {
-        return Err(CliError::new(format!("--picture writes SVG, not {}", path.display()))
-            .hint(format!("name it {}", path.with_extension("svg").display())));
-    }
+    args.picture.as_deref().map_or(Ok(()), given::svg)?;
     for path in [&args.picture, &args.output].into_iter().flatten() {
         writable(path)?;
     }
@@ -262,8 +245,8 @@ fn simulated(
         }
         None => None,
     };
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let bar = bar("simulating", scenarios.len(), args.no_progress);
+    let jobs = given::jobs(args.jobs);
+    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.no_progress);
     let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
         bar.set_position(done as u64);
         bar.set_message(format!("{} on {} CPUs: {}", scenario.workload, scenario.cpus, scenario.engine));
@@ -326,40 +309,13 @@ fn model(path: Option<&Path>) -> Result<Model, CliError> {
     Model::parse(&text).map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
 }
 
-fn engines(args: &SimulateArgs) -> Result<Vec<EngineSpec>, CliError> {
-    let named: Vec<EngineSpec> = if args.engines.is_empty() {
-        let parse = |name: &&str| name.parse().map_err(|error| CliError::new(format!("{error}")));
-        DEFAULT.iter().map(parse).collect::<Result<_, _>>()?
-    } else {
-        args.engines.clone()
-    };
-    let mut engines: Vec<EngineSpec> = Vec::new();
-    for engine in named {
-        // Twice the same would be two rows of one name.
-        if !engines.contains(&engine) {
-            engines.push(engine);
-        }
-    }
-    Ok(engines)
-}
-
 fn seeds(args: &SimulateArgs) -> Vec<u64> {
-    if args.seed.is_empty() { vec![1] } else { distinct(&args.seed) }
-}
-
-fn distinct<T: PartialEq + Copy>(all: &[T]) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for &one in all {
-        if !kept.contains(&one) {
-            kept.push(one);
-        }
-    }
-    kept
+    given::or(&args.seed, &[1])
 }
 
 /// All combinations: workload, memory, CPUs, seed, engine; of these the shard's.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
-    let workloads = if args.workloads.is_empty() { vec![Kind::KernelBuildLike] } else { distinct(&args.workloads) };
+    let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
     let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
         (Some(path), true) => {
             let file = TraceFile::named(path, false)?;
@@ -375,13 +331,13 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
         }
         (None, false) => None,
     };
-    let cpus = if args.cpus.is_empty() { DEFAULT_CPUS.to_vec() } else { distinct(&args.cpus) };
+    let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
     // Those that were asked for by name must do; of the default ones as many as the workload can have.
     let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
     let memory = if args.memory.is_empty() {
         vec![DEFAULT_MEMORY]
     } else {
-        distinct(&args.memory.iter().map(|memory| memory.frames).collect::<Vec<_>>())
+        unique(args.memory.iter().map(|memory| memory.frames))
     };
     let mut all = Vec::new();
     for &workload in &workloads {
@@ -415,7 +371,8 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
 
 fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Result<Vec<ValidationRow>, CliError> {
     let cpus = Cpus::allowed();
-    let bar = bar("measuring", cases(&cpus).len() * engines.len() * RUNS, args.no_progress);
+    let steps = cases(&cpus).len() * engines.len() * RUNS;
+    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.no_progress);
     let rows = validate(engines, model, &cpus, RUNS, |kind, n, engine| {
         bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
         bar.inc(1);

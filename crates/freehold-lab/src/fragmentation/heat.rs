@@ -18,12 +18,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::cell::{Cell, Workload};
 use super::output::{self, Figure};
-use crate::report::picture::{INK, QUIET, RULE};
-
-/// Why a picture could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot draw the picture: {0}")]
-pub struct HeatError(String);
+use crate::report::picture::{INK, PictureError, QUIET, RULE};
+use crate::report::unique;
 
 const WHITE: RGBColor = RGBColor(255, 255, 255);
 /// The worst of a row of panels; Okabe and Ito's vermilion.
@@ -106,8 +102,8 @@ impl<'c> Strip<'c> {
 ///
 /// # Errors
 ///
-/// [`HeatError`] where the drawing library refuses.
-pub fn render(cells: &[Cell]) -> Result<String, HeatError> {
+/// [`PictureError`] where the drawing library refuses.
+pub fn render(cells: &[Cell]) -> Result<String, PictureError> {
     let engines = output::engines(cells);
     let strips = strips(cells);
     let width = strips.iter().map(Strip::width).max().unwrap_or(0) * engines.len() as i32 + 2 * MARGIN;
@@ -115,8 +111,8 @@ pub fn render(cells: &[Cell]) -> Result<String, HeatError> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (width.max(480) as u32, height as u32)).into_drawing_area();
-        draw(&area, &strips, &engines).map_err(|error| HeatError(error.to_string()))?;
-        area.present().map_err(|error| HeatError(error.to_string()))?;
+        draw(&area, &strips, &engines).map_err(PictureError::of)?;
+        area.present().map_err(PictureError::of)?;
     }
     Ok(svg)
 }
@@ -128,13 +124,7 @@ fn strips(cells: &[Cell]) -> Vec<Strip<'_>> {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         // A level is what the cell was given; of `fill` it is what was found.
         let key = |cell: &Cell| (cell.order, cell.order.is_none().then_some(cell.used_percent.map(f64::to_bits)));
-        let mut keys = Vec::new();
-        for cell in &of {
-            if !keys.contains(&key(cell)) {
-                keys.push(key(cell));
-            }
-        }
-        strips.extend(keys.into_iter().filter_map(|wanted| {
+        strips.extend(unique(of.iter().map(|cell| key(cell))).into_iter().filter_map(|wanted| {
             Strip::new(workload, of.iter().copied().filter(|cell| key(cell) == wanted).collect())
         }));
     }

@@ -7,13 +7,25 @@ use serde::Serialize;
 
 use super::cell::{Cell, Workload};
 use crate::report::table::{Style, new_table, right, trim_lines};
-use crate::report::thousands;
+use crate::report::verdict::{Question, sentence};
+use crate::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Serialize)]
 pub struct Document<'a> {
+    /// Which engine does best: see [`verdict`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// Every cell.
     pub cells: &'a [Cell],
+}
+
+impl<'a> Document<'a> {
+    /// The document of these cells.
+    #[must_use]
+    pub fn new(cells: &'a [Cell]) -> Self {
+        Self { verdict: verdict(cells), cells }
+    }
 }
 
 /// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.
@@ -91,19 +103,38 @@ pub(super) fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
 
 /// Engines in the order in which they come.
 pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
-    let mut engines: Vec<&str> = Vec::new();
-    for cell in cells {
-        if !engines.contains(&cell.engine.as_str()) {
-            engines.push(&cell.engine);
-        }
-    }
-    engines
+    unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
-/// A table for each workload; the mean of the seeds.
+/// Which engine does best, by the first figure of each workload, on each machine at each level: one sentence, the mean of
+/// the seeds. `None` for one engine.
+#[must_use]
+pub fn verdict(cells: &[Cell]) -> Option<String> {
+    let engines = engines(cells);
+    let cases: Vec<_> = cells
+        .chunk_by(same_place)
+        .filter_map(|place| {
+            let workload: Workload = place[0].workload.parse().ok()?;
+            let figure = figures(workload).first()?;
+            let best = match workload {
+                Workload::KernelBuildLike => "Least free memory unusable at order 9",
+                Workload::Aging => "Most free memory to be had as order 9",
+                Workload::Idle => "Least memory held by idle CPUs",
+                Workload::Fill => "Fullest at the first failure",
+                Workload::TwoCpuMix => "Most wholly free blocks",
+            };
+            let of =
+                |engine: &&str| mean(&place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(), figure);
+            Some((Question { best, more_is_better: figure.more_is_better }, engines.iter().map(of).collect()))
+        })
+        .collect();
+    sentence(&engines, &cases, "Best by the first figure of each workload")
+}
+
+/// The verdict, and a table for each workload; the mean of the seeds.
 #[must_use]
 pub fn table(cells: &[Cell], style: Style) -> String {
-    let mut text = String::new();
+    let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {

@@ -1,6 +1,7 @@
 //! Presenting what a replay found out: a table for people, JSON for programs, a picture for a glance, Parquet for plots over time.
 
 pub mod against_kernel;
+pub(crate) mod columns;
 pub mod json;
 pub(crate) mod number;
 pub mod paths;
@@ -9,5 +10,17 @@ pub mod power;
 pub mod table;
 pub mod threads;
 pub mod timeline;
+pub(crate) mod verdict;
 
 pub use number::{percent, thousands};
+
+/// Each name once, in the order in which they come.
+pub(crate) fn unique<T: PartialEq>(names: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}

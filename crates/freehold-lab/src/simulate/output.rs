@@ -2,23 +2,19 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::sync::Arc;
 
 use comfy_table::Cell;
-use parquet::basic::{Compression, ConvertedType, Repetition, Type as PhysicalType, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::Type;
 use serde::Serialize;
 
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
+use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
-use crate::report::thousands;
+use crate::report::verdict::{Question, sentence};
+use crate::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -27,6 +23,9 @@ pub struct Document<'a> {
     pub command: &'static str,
     /// The seed, or the first of them.
     pub seed: u64,
+    /// Which engine does best: see [`verdict`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// The constants.
     pub model: &'a Model,
     /// The results.
@@ -40,7 +39,7 @@ impl<'a> Document<'a> {
     /// The document of a run.
     #[must_use]
     pub fn new(seed: u64, model: &'a Model, rows: &'a [Row], validation: Option<&'a [ValidationRow]>) -> Self {
-        Self { command: "simulate", seed, model, rows, validation }
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
     }
 }
 
@@ -80,15 +79,31 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// A table for each workload and size of memory.
+/// Rows of one workload, size of memory and seed: what one table shows.
+fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
+    rows.chunk_by(move |a, b| group(a) == group(b))
+}
+
+/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
+#[must_use]
+pub fn verdict(rows: &[Row]) -> Option<String> {
+    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", more_is_better: true };
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
+    let case = |group: &[Row]| {
+        let most = group.iter().map(|row| row.cpus).max();
+        let of = |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
+        (MOST, engines.iter().map(|engine| of(engine).map(|row| row.frames_per_second)).collect())
+    };
+    sentence(&engines, &groups(rows).map(case).collect::<Vec<_>>(), MOST.best)
+}
+
+/// The verdict, and a table for each workload and size of memory.
 #[must_use]
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
-    let mut text = String::new();
-    let mut rest = rows;
-    while let Some(first) = rest.first() {
-        let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
-        let (part, more) = rest.split_at(rest.iter().take_while(|row| group(row) == group(first)).count());
-        rest = more;
+    let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    for part in groups(rows) {
+        let first = &part[0];
         let think = if first.think_ns > 0.0 {
             format!(", {} ns between", thousands(first.think_ns as u64))
         } else {
@@ -155,14 +170,11 @@ fn group_table(rows: &[Row], style: Style) -> String {
 
 /// How far the rows with a star were off where they were compared with real threads.
 fn validation_note(rows: &[Row]) -> String {
-    let mut said: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| row.is_off()) {
-        let off = row.validation_difference_percent.unwrap_or_default();
-        let one = format!("{} with {} {off:+.0} %", row.workload, row.engine);
-        if !said.contains(&one) {
-            said.push(one);
-        }
-    }
+    let off = |row: &Row| {
+        let percent = row.validation_difference_percent.unwrap_or_default();
+        format!("{} with {} {percent:+.0} %", row.workload, row.engine)
+    };
+    let said = unique(rows.iter().filter(|row| row.is_off()).map(off));
     if said.is_empty() {
         return String::new();
     }
@@ -246,59 +258,16 @@ const REALS: [Real; 11] = [
     ("unusable_index", |r| r.unusable_index),
 ];
 
-fn column(name: &str, physical: PhysicalType, logical: ConvertedType) -> Result<Arc<Type>, ParquetError> {
-    let column =
-        Type::primitive_type_builder(name, physical).with_converted_type(logical).with_repetition(Repetition::REQUIRED);
-    Ok(Arc::new(column.build()?))
-}
-
 /// Writes the rows, and the model as the file's metadata `model`.
 ///
 /// # Errors
 ///
 /// Whatever writing ran into.
 pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result<(), ParquetError> {
-    let mut fields = Vec::new();
-    for (name, _) in TEXTS {
-        fields.push(column(name, PhysicalType::BYTE_ARRAY, ConvertedType::UTF8)?);
-    }
-    for (name, _) in COUNTS {
-        fields.push(column(name, PhysicalType::INT64, ConvertedType::UINT_64)?);
-    }
-    for (name, _) in REALS {
-        fields.push(column(name, PhysicalType::DOUBLE, ConvertedType::NONE)?);
-    }
-    let schema = Arc::new(Type::group_type_builder("simulate").with_fields(fields).build()?);
+    let texts = TEXTS.iter().map(|(name, of)| (*name, Values::texts(rows.iter().map(of))));
+    let counts = COUNTS.iter().map(|(name, of)| (*name, Values::counts(rows.iter().map(of))));
+    let reals = REALS.iter().map(|(name, of)| (*name, Values::Reals(rows.iter().map(of).collect())));
+    let columns: Vec<_> = texts.chain(counts).chain(reals).map(|(name, values)| (name.to_owned(), values)).collect();
     let constants = serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_key_value_metadata(Some(vec![KeyValue::new("model".to_owned(), constants)]))
-        .build();
-    let mut writer = SerializedFileWriter::new(output, schema, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
-    for (_, value) in TEXTS {
-        let values: Vec<ByteArray> = rows.iter().map(|row| ByteArray::from(value(row))).collect();
-        next::<ByteArrayType>(&mut group, &values)?;
-    }
-    for (_, value) in COUNTS {
-        // Parquet stores unsigned numbers as the signed ones of the same bits.
-        let values: Vec<i64> = rows.iter().map(|row| value(row) as i64).collect();
-        next::<Int64Type>(&mut group, &values)?;
-    }
-    for (_, value) in REALS {
-        let values: Vec<f64> = rows.iter().map(value).collect();
-        next::<DoubleType>(&mut group, &values)?;
-    }
-    group.close()?;
-    writer.close()?;
-    Ok(())
-}
-
-fn next<T: parquet::data_type::DataType>(
-    group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
-    values: &[T::T],
-) -> Result<(), ParquetError> {
-    let mut column = group.next_column()?.ok_or_else(|| ParquetError::General("more columns than fields".into()))?;
-    column.typed::<T>().write_batch(values, None, None)?;
-    column.close()
+    columns::write(output, "simulate", Some(KeyValue::new("model".to_owned(), constants)), &columns)
 }

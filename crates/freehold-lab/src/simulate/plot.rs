@@ -21,28 +21,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::model::Model;
 use super::output::memory;
 use super::run::Row;
-use crate::report::picture::{INK, QUIET, RULE};
-
-/// Why a picture could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot draw the picture: {0}")]
-pub struct PlotError(String);
+use crate::report::picture::{INK, PictureError, QUIET, RULE, color};
+use crate::report::unique;
 
 const WIDTH: u32 = 1080;
 const ROW: u32 = 270;
 const HEAD: u32 = 44;
 const FOOT: u32 = 30;
-/// Okabe and Ito's, as in the pictures of replays.
-const PALETTE: [RGBColor; 7] = [
-    RGBColor(0x00, 0x00, 0x00),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xcc, 0x79, 0xa7),
-];
-
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 struct Chart {
@@ -89,14 +74,9 @@ const CHARTS: [Chart; 3] = [
 ///
 /// # Errors
 ///
-/// [`PlotError`] where the drawing library refuses.
-pub fn render(rows: &[Row], model: &Model) -> Result<String, PlotError> {
-    let mut engines: Vec<&str> = Vec::new();
-    for row in rows {
-        if !engines.contains(&row.engine.as_str()) {
-            engines.push(&row.engine);
-        }
-    }
+/// [`PictureError`] where the drawing library refuses.
+pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let by_memory = rows.iter().all(|row| row.cpus == rows[0].cpus)
         && rows.iter().any(|row| row.memory_bytes != rows[0].memory_bytes);
     let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
@@ -116,23 +96,22 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PlotError> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        let failed = |error: &dyn std::fmt::Display| PlotError(error.to_string());
-        area.fill(&RGBColor(255, 255, 255)).map_err(|error| failed(&error))?;
-        legend(&area, &engines).map_err(|error| failed(&error))?;
+        area.fill(&RGBColor(255, 255, 255)).map_err(PictureError::of)?;
+        legend(&area, &engines).map_err(PictureError::of)?;
         let (_, below) = area.split_vertically(HEAD);
         let (charts, _) = below.split_vertically(ROW * groups.len() as u32);
         for ((name, rows), strip) in groups.iter().zip(charts.split_evenly((groups.len(), 1))) {
             let text = TextStyle::from(("sans-serif", 16).into_font()).color(&INK);
-            strip.draw_text(name, &text, (12, 4)).map_err(|error| failed(&error))?;
+            strip.draw_text(name, &text, (12, 4)).map_err(PictureError::of)?;
             let (_, strip) = strip.split_vertically(24);
             for (chart, cell) in CHARTS.iter().zip(strip.split_evenly((1, CHARTS.len()))) {
-                draw(&cell, chart, rows, &engines, by_memory).map_err(|error| PlotError(error.to_string()))?;
+                draw(&cell, chart, rows, &engines, by_memory).map_err(PictureError::of)?;
             }
         }
         let foot = format!("simulated by the constants of: {}", model.machine);
         let text = TextStyle::from(("sans-serif", 12).into_font()).color(&QUIET);
-        area.draw_text(&foot, &text, (12, height as i32 - 20)).map_err(|error| failed(&error))?;
-        area.present().map_err(|error| failed(&error))?;
+        area.draw_text(&foot, &text, (12, height as i32 - 20)).map_err(PictureError::of)?;
+        area.present().map_err(PictureError::of)?;
     }
     Ok(svg)
 }
@@ -140,7 +119,7 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PlotError> {
 fn legend(area: &Area<'_>, engines: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     let mut x = 12;
     for (index, engine) in engines.iter().enumerate() {
-        let color = PALETTE[index % PALETTE.len()];
+        let color = color(index);
         area.draw(&plotters::prelude::Rectangle::new([(x, 18), (x + 22, 22)], ShapeStyle::from(color).filled()))?;
         let text = TextStyle::from(("sans-serif", 15).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw_text(engine, &text, (x + 28, 20))?;
@@ -192,7 +171,7 @@ fn draw(
                 .x_desc(x_desc)
                 .draw()?;
             for (index, engine) in engines.iter().enumerate() {
-                let color = PALETTE[index % PALETTE.len()];
+                let color = color(index);
                 // Several seeds: the mean of each place.
                 let mut points: Vec<(f64, f64, f64)> = Vec::new();
                 for row in rows.iter().filter(|row| row.engine == **engine) {

@@ -337,6 +337,12 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
         let panel = page.eval("document.querySelector('#panel-replay').innerText");
         assert!(panel.as_str().unwrap().contains("Events replayed are the allocations and frees"));
 
+        for (view, document) in [("simulate", simulate()), ("fragmentation", fragmentation().clone())] {
+            page.open(&report.file(), &format!("view={view}"));
+            let said = page.eval(&format!("document.querySelector('#panel-{view} .verdict').textContent"));
+            assert!(said.is_string() && said == document["verdict"], "{view}: {said}");
+        }
+
         page.open(&report.file(), "view=comparison");
         let said = page.eval("document.querySelector('#panel-comparison').innerText");
         let said = said.as_str().unwrap();

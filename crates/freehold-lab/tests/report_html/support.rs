@@ -80,6 +80,7 @@ pub(crate) fn simulate() -> Value {
     }
     json!({
         "command": "simulate", "seed": 20_240_917, "rows": rows,
+        "verdict": "Most frames/s with the most CPUs: freehold in 2 of 2 cases.",
         "model": {"local_cycles": 4.25, "line_transfer": {"core_cycles": 110, "socket_cycles": 320}},
         "validation": [
             {"workload": "pair", "engine": "vanilla", "cpus": 1, "measured": 15_300_000.0, "simulated": 14_900_000.0},

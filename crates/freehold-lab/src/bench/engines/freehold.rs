@@ -1,4 +1,4 @@
-//! The flagship: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
+//! Freehold: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;

@@ -34,7 +34,7 @@ use std::str::FromStr;
 
 use crate::engines::{EngineError, EngineSpec};
 
-/// The flagship's name.
+/// Freehold's name.
 pub const FREEHOLD: &str = "freehold";
 /// The peer's name.
 pub const BUDDY_SYSTEM: &str = "buddy_system_allocator";

@@ -50,7 +50,7 @@ fn trim(of: &LargeFromArena) {
 
 pub(super) fn steps(plan: &Plan) -> usize {
     // The system's malloc is always there.
-    super::runs(plan)
+    plan.runs
         * (1 + [is_ours(plan), has(plan, Peer::Mimalloc), has(plan, Peer::Jemalloc)]
             .map(usize::from)
             .iter()
@@ -71,7 +71,7 @@ fn amount(plan: &Plan) -> u64 {
 }
 
 pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
-    for _ in 0..super::runs(run.plan) {
+    for _ in run.turns.clone() {
         let mut turn = |engine: &str, work: &mut dyn FnMut(&mut Figures) -> Result<(), String>| {
             if (run.stopped)() {
                 return Ok(());

@@ -54,7 +54,7 @@ const MEMORIES: [Memory; 2] = [
 ];
 
 pub(super) fn steps(plan: &Plan) -> usize {
-    super::runs(plan) * MEMORIES.len() * 2
+    plan.runs * MEMORIES.len() * 2
 }
 
 struct Both {
@@ -105,7 +105,8 @@ impl Both {
 
 pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
     let ours = run.plan.engines.contains(&BenchEngine::Freehold);
-    for memory in &MEMORIES {
+    for (part, memory) in (0..).zip(&MEMORIES) {
+        let turns = run.turns.part(part, MEMORIES.len() as u32);
         let both = match build(memory.backing) {
             Ok(both) => both,
             Err(reason) => {
@@ -113,7 +114,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
                 continue;
             }
         };
-        for _ in 0..super::runs(run.plan) {
+        for _ in turns {
             for metrics in &memory.metrics {
                 if (run.stopped)() {
                     return Ok(());

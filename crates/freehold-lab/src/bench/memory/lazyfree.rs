@@ -14,7 +14,7 @@ fn is_wanted(plan: &Plan) -> bool {
 }
 
 pub(super) fn steps(plan: &Plan) -> usize {
-    super::runs(plan) * (KERNEL.len() + if is_wanted(plan) { VARIANTS.len() } else { 0 })
+    plan.runs * (KERNEL.len() + if is_wanted(plan) { VARIANTS.len() } else { 0 })
 }
 
 fn needs_two(variant: Variant) -> bool {
@@ -31,7 +31,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
     } else {
         None
     };
-    for turn in 0..super::runs(run.plan) {
+    for turn in run.turns.clone() {
         for metrics in VARIANTS.iter().filter(|metrics| two || !needs_two(metrics.variant)) {
             if (run.stopped)() {
                 return Ok(());

@@ -20,7 +20,6 @@
 //!
 //! Only on Linux: the memory is a Linux process's.
 
-pub mod targets;
 pub mod variants;
 pub mod vmalloc_tests;
 
@@ -62,12 +61,11 @@ mod vmalloc;
 pub(super) mod about;
 pub(super) mod table;
 
+use super::budget::Turns;
 use super::catalogue::Kind;
 use super::clock::Cpus;
 use super::engines::HostThreads;
 use super::result::Report;
-#[cfg(target_os = "linux")]
-use super::runner::Scale;
 use super::runner::{BenchError, Plan};
 
 /// Reclaim and giving back by this project's own code, on the memory of this process; vmalloc on page work alone.
@@ -85,6 +83,7 @@ pub const LINUX: &str = "linux";
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "nothing is measured there"))]
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
+    pub(super) turns: Turns,
     pub(super) cpus: &'a Cpus,
     pub(super) host: HostThreads,
     /// Whether the user has had enough.
@@ -96,12 +95,6 @@ pub(super) struct Run<'a> {
 /// Whether a benchmark is one of these.
 pub(super) fn is_here(kind: Kind) -> bool {
     matches!(kind, Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack | Kind::Arena)
-}
-
-/// Runs of what takes seconds each: with `--quick` half as many as of the rest, so that all of it takes a minute.
-#[cfg(target_os = "linux")]
-fn runs(plan: &Plan) -> usize {
-    if plan.scale == Scale::FULL { plan.runs } else { plan.runs.div_ceil(2) }
 }
 
 /// How often [`run`] will tell of progress.

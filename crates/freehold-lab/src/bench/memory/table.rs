@@ -8,6 +8,7 @@ use super::is_here;
 use crate::bench::catalogue::Kind;
 use crate::bench::result::{Report, Row};
 use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::unique;
 
 /// The tables of what was measured, or nothing.
 pub(in crate::bench) fn render(report: &Report, style: Style) -> String {
@@ -22,12 +23,7 @@ pub(in crate::bench) fn render(report: &Report, style: Style) -> String {
 }
 
 fn table(kind: Kind, rows: &[&Row], style: Style) -> String {
-    let mut engines: Vec<&str> = Vec::new();
-    rows.iter().for_each(|row| {
-        if !engines.contains(&row.engine.as_str()) {
-            engines.push(&row.engine);
-        }
-    });
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let mut table = new_table(style);
     let name = format!("{}: median, least-greatest", kind.name().to_uppercase());
     table.set_header([Cell::new(name)].into_iter().chain(engines.iter().map(right)));

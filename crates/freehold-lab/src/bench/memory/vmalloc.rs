@@ -127,7 +127,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
             Err(reason) => return Err((name.to_owned(), reason)),
         }
     }
-    'runs: for n in 0..run.plan.runs {
+    'runs: for n in run.turns.clone() {
         for test in &TESTS {
             for kind in &kinds {
                 if (run.stopped)() {

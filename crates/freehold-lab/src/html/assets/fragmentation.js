@@ -114,6 +114,7 @@ function fragmentationDocument(document) {
   const cells = document.cells.filter((cell) => typeof cell.cpus === "number" && typeof cell.memory_mib === "number");
   return [
     el("h2", {}, "Fragmentation"),
+    document.verdict && el("p", { class: "verdict" }, document.verdict),
     el("p", { class: "quiet" }, "What designs do to contiguity, by CPUs and memory. Counts: the same arguments give the same figures on every machine."),
     cells.length === 0 && el("p", { class: "note" }, "No cell was finished in this run."),
     unique(cells.map((cell) => cell.workload)).map((workload) => fragmentationWorkload(cells, workload)),

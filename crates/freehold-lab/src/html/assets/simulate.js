@@ -142,6 +142,7 @@ function simulateDocument(document) {
   const model = leaves(document.model);
   return [
     el("h2", {}, rows.length > 0 ? "Simulation" : "Cost model"),
+    document.verdict && el("p", { class: "verdict" }, document.verdict),
     document.seed !== undefined && el("p", { class: "quiet" }, "Seed ", figure(document.seed, String(document.seed)), ": the same seed gives the same figures."),
     rows.length > 0 && [el("h3", { id: "scaling" }, "Scaling"), simulateCharts(rows)],
     document.validation?.length > 0 && [el("h3", { id: "validation" }, "Validation"), validation(document.validation)],

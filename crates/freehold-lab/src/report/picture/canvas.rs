@@ -23,10 +23,6 @@ pub(super) fn stroke(color: RGBColor, pixels: f64) -> ShapeStyle {
     ShapeStyle { color: color.to_rgba(), filled: false, stroke_width: units(pixels) as u32 }
 }
 
-pub(super) fn failed(error: impl std::fmt::Display) -> PictureError {
-    PictureError(error.to_string())
-}
-
 /// Drawing in pixels.
 pub(super) struct Canvas<'a, 'b> {
     pub(super) area: &'a DrawingArea<SVGBackend<'b>, Shift>,
@@ -39,7 +35,7 @@ impl Canvas<'_, '_> {
 
     pub(super) fn rect(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) -> Result<(), PictureError> {
         let corners = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
-        self.area.draw(&Rectangle::new(corners, color.filled())).map_err(failed)
+        self.area.draw(&Rectangle::new(corners, color.filled())).map_err(PictureError::of)
     }
 
     pub(super) fn line(
@@ -50,7 +46,7 @@ impl Canvas<'_, '_> {
         wide: f64,
     ) -> Result<(), PictureError> {
         let ends = [(units(from.0), units(from.1)), (units(to.0), units(to.1))];
-        self.area.draw(&PathElement::new(ends, stroke(color, wide))).map_err(failed)
+        self.area.draw(&PathElement::new(ends, stroke(color, wide))).map_err(PictureError::of)
     }
 
     /// One line of text; `at` is its middle in height and its `side` in width.
@@ -70,6 +66,6 @@ impl Canvas<'_, '_> {
         // Of what plotters can anchor text at, only the top does not depend on the font: it puts the base line 0.76 em
         // below. Half the height of a digit is about 0.36 em.
         let top = at.1 + (0.36 - 0.76) * size;
-        self.area.draw_text(&printable(text), &style, (units(at.0), units(top))).map_err(failed)
+        self.area.draw_text(&printable(text), &style, (units(at.0), units(top))).map_err(PictureError::of)
     }
 }

@@ -36,13 +36,20 @@ use super::number::{decimal, duration, memory, percent, thousands};
 use super::table::rate;
 use crate::replay::{EngineOutcome, Replay, Sample};
 use axis::{Ticks, memory_unit, time_unit};
-use canvas::{Canvas, failed, stroke, units};
+use canvas::{Canvas, stroke, units};
 use text::{broken, chars_in, escaped, width};
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error("cannot draw the picture: {0}")]
 pub struct PictureError(String);
+
+impl PictureError {
+    /// What the drawing library said.
+    pub(crate) fn of(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Width of the picture, in CSS pixels.
 const WIDTH: f64 = 800.0;
@@ -129,7 +136,7 @@ pub fn render(replay: &Replay) -> Result<String, PictureError> {
         draw_title(&canvas, &layout, &mut top)?;
         draw_bars(&canvas, replay, &layout, &mut top)?;
         draw_index(&canvas, replay, &layout, &mut top)?;
-        area.present().map_err(failed)?;
+        area.present().map_err(PictureError::of)?;
     }
     Ok(wrap(&body, replay, layout.height))
 }
@@ -393,14 +400,14 @@ fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &m
         .area
         .clone()
         .shrink((units(left), units(above)), (units(right) - units(left), units(below) - units(above)));
-    let builder = |top: f64| ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(failed);
+    let builder = |top: f64| ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(PictureError::of);
     builder(live_scale.above)?
         .draw_series(AreaSeries::new(
             live.iter().map(|sample| (time(sample), sample.point.live_frames as f64 / unit_frames)),
             0.0,
             AREA,
         ))
-        .map_err(failed)?;
+        .map_err(PictureError::of)?;
     for tick in index_scale.values() {
         let y = below - (below - above) * tick / index_top;
         if y < above - 0.5 {
@@ -431,17 +438,18 @@ fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &m
         let above = (engines.len() - 1 - i) as f64 / engines.len().max(2) as f64;
         let style = stroke(color(i), 1.7 + 1.7 * above);
         if i < PALETTE.len() {
-            chart.draw_series(LineSeries::new(points, style)).map_err(failed)?;
+            chart.draw_series(LineSeries::new(points, style)).map_err(PictureError::of)?;
         } else {
             let (dash, space) = (units(7.0), units(4.0));
-            chart.draw_series(DashedLineSeries::new(points, dash, space, style)).map_err(failed)?;
+            chart.draw_series(DashedLineSeries::new(points, dash, space, style)).map_err(PictureError::of)?;
         }
     }
     *top = below + AXIS_BOTTOM;
     Ok(())
 }
 
-fn color(engine: usize) -> RGBColor {
+/// The colour of an engine, in all pictures.
+pub(crate) fn color(engine: usize) -> RGBColor {
     PALETTE[engine % PALETTE.len()]
 }
 

@@ -1,0 +1,88 @@
+//! What `--list` and `-e help` print: what can be measured, and of what.
+
+use std::fmt::Write as _;
+
+use super::catalogue::About;
+use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
+use crate::report::table::Style;
+
+/// What can be measured.
+#[must_use]
+pub fn catalogue(all: &[&About], style: Style) -> String {
+    let mut text = String::new();
+    for about in all {
+        let threads = match (about.threads, about.fewest_threads) {
+            (1, _) => "1 thread".to_owned(),
+            (most, fewest) if fewest < most => format!("{most} threads, or as many as there are CPUs"),
+            (most, _) => format!("{most} threads"),
+        };
+        let _ = writeln!(text, "{} ({threads})", about.name.to_uppercase());
+        let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
+        let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
+        for metric in about.metrics {
+            let _ = writeln!(text, "    {:width$}  {}", metric.name, metric.what);
+        }
+        text.push('\n');
+    }
+    text.push_str(&wrap(
+        "Timed loops touch the memory of frames only where it says that frames are written, and in vmalloc on real memory. Before the first run every \
+         engine is warmed up with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
+        style,
+        "",
+    ));
+    text.push_str("\n\n");
+    text.push_str(&engines(style));
+    text
+}
+
+/// What can be named after `--engine`.
+#[must_use]
+pub fn engines(style: Style) -> String {
+    let mut text = "ENGINES\n".to_owned();
+    let engines = names();
+    let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, what) in engines {
+        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
+    }
+    text
+}
+
+/// The engines that are no designs of the kernel's, and what those are named by.
+fn names() -> Vec<(&'static str, String)> {
+    let mut all = vec![
+        (FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned()),
+        (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
+        (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
+    ];
+    all.extend(Peer::ALL.map(|peer| {
+        let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
+        (peer.name(), format!("{}{missing}", peer.summary()))
+    }));
+    all.push((
+        "KERNEL[,±SWITCH]...",
+        "a design of the kernel's, such as 5.17, vanilla (7.2) or pcp-buddy-fixed,-merge: \
+        'freehold engines' lists designs and switches"
+            .to_owned(),
+    ));
+    all
+}
+
+/// Lines that fit, each but the first indented.
+pub(super) fn wrap(text: &str, style: Style, indent: &str) -> String {
+    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        if used > 0 && used + 1 + word.len() > most {
+            lines.push('\n');
+            lines.push_str(indent);
+            used = 0;
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += word.len();
+    }
+    lines
+}
