@@ -85,7 +85,9 @@ fn layouts_take_the_smallest_piece_that_is_aligned() {
 fn what_is_of_the_largest_order_already_does_not_merge() {
     let mut frames = with::<2>(0..4);
     let taken = [frames.alloc(2).unwrap(), frames.alloc(2).unwrap()];
-    taken.map(|first| frames.dealloc(first, 2));
+    for first in taken {
+        frames.dealloc(first, 2);
+    }
     assert_eq!(frames.alloc(2), Some(0));
     assert_eq!(frames.alloc(4), None);
 }
