@@ -1,0 +1,144 @@
+//! The list of mutants, `docs/mutants.json`, and whether it still fits the sources.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// One change to one place of the core.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mutant {
+    pub(super) name: String,
+    /// Below `crates/freehold/src`.
+    pub(super) file: String,
+    /// A text that the file has once, and that has `old` once: needed where the file has `old` more often.
+    #[serde(default)]
+    within: Option<String>,
+    /// What is replaced: an expression, or statements that end in a semicolon.
+    old: String,
+    new: String,
+    /// What the original is for.
+    pub(super) why: String,
+    /// What probably notices it soonest: `PROGRAM` or `PROGRAM::TEST`.
+    #[serde(default)]
+    first: Option<String>,
+    /// Why no test can notice it, where that is so.
+    #[serde(default)]
+    pub(super) survives: Option<String>,
+}
+
+impl Mutant {
+    /// Weakens an ordering: only loom can tell for sure.
+    pub(super) fn is_ordering(&self) -> bool {
+        self.old.contains("Ordering::") || self.first.as_ref().is_some_and(|first| first.starts_with("loom"))
+    }
+
+    /// The program and the tests of it to begin with.
+    pub(super) fn first(&self) -> Option<(&str, &str)> {
+        let first = self.first.as_deref()?;
+        Some(first.split_once("::").unwrap_or((first, "")))
+    }
+
+    /// Where in the file's text it is.
+    fn place(&self, text: &str) -> Result<Range<usize>, String> {
+        let outer = self.within.as_deref().unwrap_or(&self.old);
+        let start = once(text, outer).and_then(|start| Ok(start + once(outer, &self.old)?));
+        let start = start.map_err(|error| format!("{}: {}: {error}", self.name, self.file))?;
+        Ok(start..start + self.old.len())
+    }
+
+    /// The original, or the mutant where it is the one that was chosen.
+    fn switch(&self, number: usize) -> String {
+        let Self { old, new, .. } = self;
+        let both = format!("if crate::mutants::on({number}) {{ {new} }} else {{ {old} }}");
+        if old.ends_with(';') { both } else { format!("({both})") }
+    }
+}
+
+/// Where `part` is in `text`, if it is there exactly once.
+fn once(text: &str, part: &str) -> Result<usize, String> {
+    let mut found = text.match_indices(part).map(|(at, _)| at);
+    match (found.next(), found.count()) {
+        (Some(at), 0) => Ok(at),
+        (None, _) => Err(format!("there is no such text (any more): {part}")),
+        (_, more) => Err(format!("{} places have this text, so that none is meant: {part}", more + 1)),
+    }
+}
+
+/// Reads the list.
+pub(super) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
+    let path = root.join("docs/mutants.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mutants: Vec<Mutant> = serde_json::from_str(&text).map_err(|error| format!("docs/mutants.json: {error}"))?;
+    let mut names = BTreeSet::new();
+    match mutants.iter().find(|mutant| !names.insert(&mutant.name)) {
+        Some(twice) => Err(format!("docs/mutants.json: two are called {}", twice.name)),
+        None => Ok(mutants),
+    }
+}
+
+/// The text of a file with a switch at the place of each of its mutants.
+///
+/// # Errors
+///
+/// A mutant whose text the file does not have exactly once, or two at the same place.
+pub(super) fn switched(mutants: &[Mutant], file: &str, text: &str) -> Result<String, String> {
+    let here = mutants.iter().enumerate().filter(|(_, mutant)| mutant.file == file);
+    let mut places: Vec<(Range<usize>, usize)> =
+        here.map(|(number, mutant)| Ok((mutant.place(text)?, number))).collect::<Result<_, String>>()?;
+    places.sort_by_key(|(place, _)| place.start);
+    if let Some(two) = places.windows(2).find(|two| two[0].0.end > two[1].0.start) {
+        return Err(format!("{} and {} change the same place", mutants[two[0].1].name, mutants[two[1].1].name));
+    }
+    let mut new = text.to_owned();
+    for (place, number) in places.into_iter().rev() {
+        new.replace_range(place, &mutants[number].switch(number));
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::root;
+
+    #[test]
+    fn every_mutant_has_its_place_in_the_sources() {
+        let mutants = read(&root()).unwrap();
+        let sources = root().join("crates/freehold/src");
+        for file in mutants.iter().map(|mutant| mutant.file.as_str()).collect::<BTreeSet<_>>() {
+            let text = std::fs::read_to_string(sources.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let programs = ["lib", "loom"];
+        let tests = root().join("crates/freehold/tests");
+        for (program, test) in mutants.iter().filter_map(Mutant::first) {
+            let file = tests.join(format!("{program}.rs"));
+            let file = if program == "loom" { sources.join("loom_tests.rs") } else { file };
+            assert!(programs.contains(&program) || file.exists(), "there are no tests called {program}");
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(text.contains(test), "{program} has no test called {test}");
+        }
+    }
+
+    fn mutant(old: &str, within: Option<&str>) -> Mutant {
+        let text = |text: &str| text.to_owned();
+        let (name, file, new, why) = (text(old), text("f"), text("no"), text(""));
+        Mutant { name, file, within: within.map(text), old: text(old), new, why, first: None, survives: None }
+    }
+
+    #[test]
+    fn a_place_that_is_not_one_is_an_error() {
+        let text = "a + b;\nc(a);\n";
+        let one = |old, within| switched(&[mutant(old, within)], "f", text);
+        assert!(one("d", None).unwrap_err().contains("no such text"));
+        assert!(one("a", None).unwrap_err().contains("2 places"));
+        assert_eq!(one("a", Some("c(a)")).unwrap(), "a + b;\nc((if crate::mutants::on(0) { no } else { a }));\n");
+        assert_eq!(one("c(a);", None).unwrap(), "a + b;\nif crate::mutants::on(0) { no } else { c(a); }\n");
+        let two = [mutant("a + b", None), mutant("b;", None)];
+        assert!(switched(&two, "f", text).unwrap_err().contains("the same place"));
+        assert_eq!(switched(&two, "g", text).unwrap(), text);
+    }
+}
