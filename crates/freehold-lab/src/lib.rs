@@ -6,8 +6,8 @@
 //!                 (any format)    maps frames, orders events
 //! ```
 
-// Allowed in five files only, which say why: memory behind frame numbers, peers that hand out addresses (twice), and memory
-// to measure on.
+// Allowed in six files only, which say why: memory behind frame numbers, peers that hand out addresses (twice), memory to
+// measure on, and signals that stop a thread.
 #![deny(unsafe_code)]
 
 pub mod bench;
@@ -21,6 +21,7 @@ mod nearest;
 pub mod replay;
 pub mod report;
 pub mod simulate;
+pub mod soak;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

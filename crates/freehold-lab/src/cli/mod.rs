@@ -1,8 +1,8 @@
 //! The command line of `freehold`.
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard error, so that
-//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole, or `compare --worse` found
-//! something worse; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole, `compare --worse` found
+//! something worse, or a soak something wrong; 2 wrong usage or input that cannot be read; 130 stopped by the user.
 
 mod against_kernel;
 mod bench;
@@ -24,6 +24,7 @@ mod report;
 mod results;
 mod simulate;
 mod size;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -44,14 +45,15 @@ Examples:
   freehold compare --worse 2 main.json now.json what has changed, with an exit code for CI
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
+  freehold soak --minutes 60                    everything at once on many threads; does it stay right?
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-Exit codes: 0 fine; 1 an engine ended not whole, or compare --worse found something worse; 2 wrong usage or unreadable
-input; 130 stopped by Ctrl-C.";
+Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong
+usage or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
 #[derive(Parser, Debug)]
@@ -71,6 +73,8 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Measure the constants of the simulation's cost model on this machine.
     Calibrate(calibrate::CalibrateArgs),
+    /// Do everything the allocator can do at once, on many threads, and check that nothing is wrong.
+    Soak(soak::SoakArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// Make one HTML page of what the other commands printed with --json.
@@ -90,7 +94,7 @@ enum Command {
 enum Outcome {
     /// All is well.
     Fine,
-    /// An engine ended not whole.
+    /// An engine ended not whole, or a soak found something wrong.
     NotWhole,
     /// A result is worse than another by more than what is tolerated.
     Worse,
@@ -110,6 +114,7 @@ pub fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
+        Some(Command::Soak(args)) => soak::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),

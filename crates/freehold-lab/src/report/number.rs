@@ -45,7 +45,7 @@ pub(crate) fn per_second(rate: f64) -> String {
 }
 
 /// A length of time.
-pub(super) fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),

@@ -1,0 +1,150 @@
+//! Who has each frame, kept beside the allocator and never asked of it.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use freehold::Pfn;
+
+/// Nobody.
+const NOBODY: u32 = 0;
+/// What is wrong is told this often; the rest is counted.
+const TOLD: usize = 20;
+
+/// Neighbouring frames that somebody has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Chunk {
+    pub(super) start: u64,
+    pub(super) frames: u64,
+}
+
+impl Chunk {
+    pub(super) fn new(start: Pfn, frames: u64) -> Self {
+        Self { start: start.get(), frames }
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Books {
+    first: u64,
+    owners: Box<[AtomicU32]>,
+    /// Frames that somebody has.
+    owned: AtomicU64,
+    troubles: Mutex<Vec<String>>,
+    trouble: AtomicBool,
+    untold: AtomicU64,
+}
+
+impl Books {
+    /// For frames from `first` on.
+    pub(super) fn new(first: u64, frames: u64) -> Self {
+        Self {
+            first,
+            owners: (0..frames).map(|_| AtomicU32::new(NOBODY)).collect(),
+            owned: AtomicU64::new(0),
+            troubles: Mutex::new(Vec::new()),
+            trouble: AtomicBool::new(false),
+            untold: AtomicU64::new(0),
+        }
+    }
+
+    /// Frames that somebody has; exact while nobody calls.
+    pub(super) fn owned(&self) -> u64 {
+        self.owned.load(Ordering::Relaxed)
+    }
+
+    /// `who` was given these frames: nobody may have had one of them.
+    pub(super) fn take(&self, chunk: Chunk, who: u32) {
+        self.change(chunk, NOBODY, who);
+        self.owned.fetch_add(chunk.frames, Ordering::Relaxed);
+    }
+
+    /// `who` is about to free these frames: all must be its own.
+    pub(super) fn give(&self, chunk: Chunk, who: u32) {
+        self.change(chunk, who, NOBODY);
+        self.owned.fetch_sub(chunk.frames, Ordering::Relaxed);
+    }
+
+    /// `from` hands these frames to `to`.
+    pub(super) fn pass(&self, chunk: Chunk, from: u32, to: u32) {
+        self.change(chunk, from, to);
+    }
+
+    fn change(&self, chunk: Chunk, from: u32, to: u32) {
+        for pfn in chunk.start..chunk.start + chunk.frames {
+            let Some(owner) = pfn.checked_sub(self.first).and_then(|n| self.owners.get(n as usize)) else {
+                return self.tell(format!("pfn {pfn:#x} is no memory of this machine"));
+            };
+            // AcqRel: who has the frame next sees the entry that was made before it was freed.
+            let was = owner.swap(to, Ordering::AcqRel);
+            if was != from {
+                let (was, from, to) = (Name(was), Name(from), Name(to));
+                self.tell(format!(
+                    "pfn {pfn:#x}, of {} from {:#x} on, passes from {from} to {to}, but {was} has it",
+                    chunk.frames, chunk.start
+                ));
+            }
+        }
+    }
+
+    /// Something is wrong.
+    pub(super) fn tell(&self, what: String) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        if troubles.len() < TOLD {
+            troubles.push(what);
+        } else {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+        }
+        self.trouble.store(true, Ordering::Release);
+    }
+
+    /// Whether anything is wrong.
+    pub(super) fn is_trouble(&self) -> bool {
+        self.trouble.load(Ordering::Acquire)
+    }
+
+    /// All that is wrong.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let untold = self.untold.load(Ordering::Relaxed);
+        if untold > 0 {
+            let mut more = String::new();
+            let _ = write!(more, "and {untold} more");
+            troubles.push(more);
+        }
+        troubles
+    }
+}
+
+/// An owner as a reader knows it.
+struct Name(u32);
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            NOBODY => f.write_str("nobody"),
+            n => write!(f, "thread {}", n - 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_in_two_hands_or_freed_by_another_is_told() {
+        let books = Books::new(512, 1024);
+        let chunk = Chunk { start: 600, frames: 8 };
+        books.take(chunk, 1);
+        books.pass(chunk, 1, 2);
+        assert!(!books.is_trouble() && books.owned() == 8);
+        books.take(Chunk { start: 607, frames: 2 }, 3);
+        assert_eq!(books.troubles().len(), 1);
+        assert!(books.troubles()[0].contains("0x25f") && books.troubles()[0].contains("thread 1 has it"));
+        books.give(Chunk { start: 600, frames: 1 }, 1);
+        assert_eq!(books.troubles().len(), 2);
+        books.give(Chunk { start: 2000, frames: 1 }, 1);
+        assert!(books.troubles()[2].contains("no memory"));
+    }
+}

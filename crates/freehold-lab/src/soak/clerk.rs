@@ -1,0 +1,59 @@
+//! Makes calls for a thread and notes what each has cost.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::call::{Call, Door, Kind};
+use super::host;
+use super::tally::{Cost, Tally};
+use super::world::World;
+
+/// See the module's documentation.
+pub(super) struct Clerk {
+    pub(super) world: &'static World,
+    /// Its post, and its name in the books less one.
+    pub(super) number: u32,
+    pub(super) tally: Tally,
+    /// No other thread runs: what is counted for all of them is this one's.
+    alone: bool,
+}
+
+impl Clerk {
+    pub(super) fn new(world: &'static World, number: u32, alone: bool) -> Self {
+        Self { world, number, tally: Tally::new(), alone }
+    }
+
+    /// Its name in the books.
+    pub(super) fn name(&self) -> u32 {
+        self.number + 1
+    }
+
+    /// Makes a call through a door, on a CPU, that is about `what`.
+    pub(super) fn call<T, E>(
+        &mut self,
+        (kind, door): (Kind, Door),
+        cpu: u16,
+        what: u64,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (call, post) = (Call { kind, door }, &self.world.posts[self.number as usize]);
+        let locks = self.alone.then(|| self.world.locks());
+        let (waits, barriers) = host::counts();
+        let stops = post.stops.load(Ordering::Acquire);
+        post.begin(call, cpu, what);
+        let begun = Instant::now();
+        let result = f();
+        let time = begun.elapsed();
+        post.end();
+        let counts = host::counts();
+        let cost = Cost {
+            ns: time.as_nanos() as u64,
+            waits: counts.0 - waits,
+            barriers: counts.1 - barriers,
+            locks: locks.map(|before| self.world.locks() - before),
+            stopped: post.stops.load(Ordering::Acquire) != stops,
+        };
+        self.tally.note(call, cost, result.is_err());
+        result
+    }
+}

@@ -1,0 +1,66 @@
+//! The platform of a soak: threads, with everything counted that a call may wait for.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use freehold::{CpuId, Pfn, Platform};
+
+use crate::bench::engines::HostThreads;
+
+thread_local! {
+    static CPU: Cell<u16> = const { Cell::new(0) };
+    static WAITS: Cell<u64> = const { Cell::new(0) };
+    static BARRIERS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// See the module's documentation.
+pub(super) struct Host {
+    threads: HostThreads,
+    late: AtomicU64,
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        Self { threads: HostThreads::new(), late: AtomicU64::new(0) }
+    }
+
+    /// Double frees that no call could see.
+    pub(super) fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+}
+
+/// The CPU that this thread's calls go to where they name none.
+pub(super) fn run_on(cpu: CpuId) {
+    CPU.set(cpu.get());
+}
+
+/// Turns of waits, and heavy barriers, that this thread's calls have taken.
+pub(super) fn counts() -> (u64, u64) {
+    (WAITS.get(), BARRIERS.get())
+}
+
+impl Platform for Host {
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(CPU.get())
+    }
+
+    fn has_heavy_barrier(&self) -> bool {
+        self.threads.has_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        BARRIERS.set(BARRIERS.get() + 1);
+        self.threads.heavy_barrier();
+    }
+
+    fn relax(&self) {
+        WAITS.set(WAITS.get() + 1);
+        // More threads than cores: whoever is waited for needs this one.
+        std::thread::yield_now();
+    }
+
+    fn late_double_free(&self, _: Pfn) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+}

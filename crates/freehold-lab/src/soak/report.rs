@@ -1,0 +1,160 @@
+//! What came of a soak.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::bounds::Limit;
+use super::call::{Call, Door};
+use super::tally::{Line, Tally};
+use super::world::World;
+
+/// How often threads were stopped.
+#[derive(Clone, Copy, Default, Serialize, Debug)]
+pub struct Stops {
+    /// Threads stopped.
+    pub threads: u64,
+    /// Of these, in the middle of a call.
+    pub in_call: u64,
+}
+
+/// The calls of one kind through one door.
+#[derive(Clone, Serialize, Debug)]
+pub struct Row {
+    /// The call.
+    pub call: &'static str,
+    /// By the CPU's owner.
+    pub owner: bool,
+    /// No other thread ran.
+    pub alone: bool,
+    /// Calls.
+    pub count: u64,
+    /// Calls that were refused, as they may be: no memory, busy, offline.
+    pub refused: u64,
+    /// Calls in which the thread was stopped, which are not in the times.
+    pub stopped: u64,
+    /// Half of the calls took no longer, in ns.
+    pub p50_ns: u64,
+    /// 99 % of them.
+    pub p99_ns: u64,
+    /// 99.9 % of them.
+    pub p999_ns: u64,
+    /// The longest; what the system took of it for others counts.
+    pub max_ns: u64,
+    /// The most turns of waits in one call.
+    pub waits: u64,
+    /// The most that there may be.
+    pub waits_bound: Option<u64>,
+    /// The most heavy barriers in one call.
+    pub barriers: u64,
+    /// The most that there may be.
+    pub barriers_bound: Option<u64>,
+    /// The most holds of locks in one call; counted where no other thread ran.
+    pub locks: Option<u64>,
+    /// The most that there may be.
+    pub locks_bound: Option<u64>,
+}
+
+impl Row {
+    fn new(call: Call, line: &Line, limit: Limit, alone: bool) -> Self {
+        let at = |quantile| line.times.value_at_quantile(quantile);
+        Self {
+            call: call.kind.name(),
+            owner: call.door == Door::Owner,
+            alone,
+            count: line.count,
+            refused: line.refused,
+            stopped: line.stopped,
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: line.times.max(),
+            waits: line.waits,
+            waits_bound: limit.waits,
+            barriers: line.barriers,
+            barriers_bound: limit.barriers,
+            locks: line.locks,
+            locks_bound: limit.locks,
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Serialize, Debug)]
+pub struct Report {
+    /// The name of the command, for who reads the JSON.
+    pub command: &'static str,
+    /// Nothing was wrong.
+    pub ok: bool,
+    /// What was wrong.
+    pub troubles: Vec<String>,
+    /// What every thread was doing when one did not get on; empty otherwise.
+    pub stuck: Vec<String>,
+    /// What random numbers were drawn from.
+    pub seed: u64,
+    /// Threads that called.
+    pub threads: u32,
+    /// CPUs of the machine.
+    pub cpus: u64,
+    /// Groups of CPUs in each zone.
+    pub groups: u64,
+    /// Zones of the machine.
+    pub zones: u64,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Whether owners of CPUs could do without atomic read-modify-writes.
+    pub heavy_barrier: bool,
+    /// How long it ran.
+    pub seconds: f64,
+    /// Calls in all.
+    pub calls: u64,
+    /// Allocations that failed after every CPU was asked, of those that asked.
+    pub recalls: u64,
+    /// The most steps in one hold of a zone's lock.
+    pub steps_max: u64,
+    /// Stopped threads.
+    pub stops: Stops,
+    /// Times that everybody paused and everything was checked.
+    pub pauses: u64,
+    /// The calls.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(
+        world: &World,
+        (alone, storm): (&Tally, &Tally),
+        (stops, pauses): (Stops, u64),
+        stuck: Vec<String>,
+        time: Duration,
+    ) -> Self {
+        let rows_of = |tally: &Tally, is_alone: bool| -> Vec<Row> {
+            let limit = |call| if is_alone { world.shape.limit_alone(call) } else { world.shape.limit(call) };
+            Call::all().filter_map(|call| Some(Row::new(call, tally.line(call)?, limit(call), is_alone))).collect()
+        };
+        let mut rows = rows_of(storm, false);
+        rows.extend(rows_of(alone, true));
+        let totals = world.freehold.totals();
+        let troubles = world.books.troubles();
+        Self {
+            command: "soak",
+            ok: troubles.is_empty() && stuck.is_empty(),
+            troubles,
+            stuck,
+            seed: world.plan.seed,
+            threads: world.plan.threads,
+            cpus: world.shape.cpus,
+            groups: world.shape.groups,
+            zones: world.shape.zones,
+            memory_bytes: world.frames() * freehold::FRAME_SIZE,
+            heavy_barrier: freehold::Platform::has_heavy_barrier(world.freehold.platform()),
+            seconds: time.as_secs_f64(),
+            calls: rows.iter().map(|row| row.count).sum(),
+            recalls: totals.cpus.recalls,
+            steps_max: totals.lock_work_max,
+            stops,
+            pauses,
+            rows,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A soak from its beginning to its end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use freehold::ConfigError;
+
+use super::plugger::Plugger;
+use super::report::{Report, Stops};
+use super::tally::Tally;
+use super::watch::{Watchdog, tell_all};
+use super::worker::Worker;
+use super::world::World;
+use super::{Plan, checks, stops};
+
+/// How often the watchdog looks.
+const TURN: Duration = Duration::from_millis(50);
+/// How often everybody pauses for a check.
+const PAUSE: Duration = Duration::from_millis(1500);
+/// The share of the time in which one thread runs alone.
+const ALONE: u32 = 16;
+
+/// What the threads have to tell in the end.
+enum Told {
+    /// What a thread that calls has noted.
+    Calls(Box<Tally>),
+    /// How often threads were stopped, and how often in mid-call.
+    Stops(u64, u64),
+    /// How often everybody has paused.
+    Pauses(u64),
+}
+
+/// Runs a soak; `progress` is told how long it has run and how many calls have been made.
+///
+/// A thread whose call does not end cannot be got rid of: after a run that ended so the program should, too.
+///
+/// # Errors
+///
+/// Where there is no such machine.
+pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64)) -> Result<Report, ConfigError> {
+    let world = World::build(plan)?;
+    let begun = Instant::now();
+    let mut watchdog = Watchdog::new(world.posts.len(), TURN, world.plan.patience);
+    let mut stuck = Vec::new();
+    let mut look = |stuck: &mut Vec<String>| {
+        std::thread::sleep(TURN);
+        if let Some(what) = watchdog.look(&world.posts) {
+            stuck.push(what);
+            stuck.extend(tell_all(&world.posts));
+        }
+        progress(begun.elapsed(), watchdog.calls);
+        stuck.is_empty()
+    };
+
+    let until = begun + world.plan.time / ALONE;
+    let alone = vec![std::thread::spawn(move || alone(world, until))];
+    let mut told = Vec::new();
+    wait(world, alone, &mut told, || look(&mut stuck), || false);
+    let alone = merge(&told);
+    checks::bounds(world, &alone, true);
+
+    let mut told = Vec::new();
+    if stuck.is_empty() && !world.books.is_trouble() {
+        let time_is_up = || begun.elapsed() >= world.plan.time || stop.load(Ordering::Relaxed);
+        wait(world, spawn_all(world), &mut told, || look(&mut stuck), time_is_up);
+    }
+    let storm = merge(&told);
+    if stuck.is_empty() {
+        checks::bounds(world, &storm, false);
+        let mut all = storm.clone();
+        all.add(&alone);
+        // After a fault what is left over has been told already.
+        if !world.books.is_trouble() {
+            free_pool(world, &mut all);
+            checks::end(world, &all);
+        }
+    }
+    let mut stops = Stops::default();
+    let mut pauses = 0;
+    for told in told {
+        match told {
+            Told::Calls(_) => {}
+            Told::Stops(threads, in_call) => stops = Stops { threads, in_call },
+            Told::Pauses(n) => pauses = n,
+        }
+    }
+    Ok(Report::new(world, (&alone, &storm), (stops, pauses), stuck, begun.elapsed()))
+}
+
+/// Waits for all threads, and tells them when it is over; leaves them behind where one of them is stuck.
+fn wait(
+    world: &'static World,
+    threads: Vec<JoinHandle<Told>>,
+    told: &mut Vec<Told>,
+    mut look: impl FnMut() -> bool,
+    time_is_up: impl Fn() -> bool,
+) {
+    while !threads.iter().all(JoinHandle::is_finished) {
+        if time_is_up() || threads.iter().any(JoinHandle::is_finished) && world.books.is_trouble() {
+            world.end.store(true, Ordering::Release);
+        }
+        if !look() {
+            world.end.store(true, Ordering::Release);
+            return;
+        }
+    }
+    for thread in threads {
+        match thread.join() {
+            Ok(one) => told.push(one),
+            // What it says has been printed already.
+            Err(_) => world.books.tell("a thread has panicked".to_owned()),
+        }
+    }
+}
+
+/// One thread makes every call.
+fn alone(world: &'static World, until: Instant) -> Told {
+    let mut worker = Worker::new(world, 0, true);
+    let mut plugger = Plugger::new(world, true);
+    let over = || Instant::now() >= until || world.is_over();
+    while !over() {
+        let soon = Instant::now() + Duration::from_millis(5);
+        worker.run(|| Instant::now() >= soon || over());
+        plugger.step();
+    }
+    plugger.run(|| true);
+    let mut tally = worker.clerk.tally;
+    tally.add(&plugger.clerk.tally);
+    Told::Calls(Box::new(tally))
+}
+
+fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
+    let mut threads: Vec<_> = (0..world.plan.threads)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let mut worker = Worker::new(world, number, false);
+                at_post(world, number, || worker.run(|| world.is_over()));
+                Told::Calls(Box::new(worker.clerk.tally))
+            })
+        })
+        .collect();
+    threads.push(std::thread::spawn(move || {
+        let mut plugger = Plugger::new(world, false);
+        at_post(world, world.plan.threads, || plugger.run(|| world.is_over()));
+        Told::Calls(Box::new(plugger.clerk.tally))
+    }));
+    threads.push(std::thread::spawn(move || pauses(world)));
+    if world.plan.stops {
+        threads.push(std::thread::spawn(move || {
+            let (threads, in_call) = stops::stop_threads(world);
+            Told::Stops(threads, in_call)
+        }));
+    }
+    threads
+}
+
+/// Runs `f` while this thread may be stopped.
+fn at_post(world: &World, number: u32, f: impl FnOnce()) {
+    let thread = &world.posts[number as usize].thread;
+    thread.store(stops::this_thread(), Ordering::Release);
+    f();
+    thread.store(0, Ordering::Release);
+}
+
+/// Everybody pauses now and then.
+fn pauses(world: &'static World) -> Told {
+    let (mut n, mut last) = (0, Instant::now());
+    while !world.is_over() {
+        std::thread::sleep(TURN);
+        if last.elapsed() >= PAUSE {
+            checks::pause(world);
+            n += 1;
+            last = Instant::now();
+        }
+    }
+    Told::Pauses(n)
+}
+
+fn merge(told: &[Told]) -> Tally {
+    let mut all = Tally::new();
+    for one in told {
+        if let Told::Calls(tally) = one {
+            all.add(tally);
+        }
+    }
+    all
+}
+
+/// What threads have left for others to free.
+fn free_pool(world: &'static World, tally: &mut Tally) {
+    for (chunk, from) in world.pool().drain(..) {
+        world.books.give(chunk, from);
+        let (start, end) = (freehold::Pfn::new(chunk.start), freehold::Pfn::new(chunk.start + chunk.frames));
+        match world.freehold.on(freehold::CpuId::new(0)).free_range(freehold::FrameRange { start, end }) {
+            Ok(()) => tally.frees += 1,
+            Err(error) => world.books.tell(format!("a right free in the end was refused: {error}")),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The report for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+
+use super::report::{Report, Row};
+use crate::report::number::{duration, thousands};
+use crate::report::table::{Style, new_table, right, trim_lines};
+
+/// The report for people.
+pub(crate) fn table(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    for (alone, title) in [(false, "all threads"), (true, "one thread alone")] {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.alone == alone).collect();
+        if !rows.is_empty() {
+            let _ = writeln!(text, "{title}\n{}\n", one(&rows, alone, style));
+        }
+    }
+    text.push_str(&summary(report));
+    text
+}
+
+/// The greatest seen and the bound.
+fn of(seen: u64, bound: Option<u64>) -> Cell {
+    right(match bound {
+        Some(bound) => format!("{} of {}", thousands(seen), thousands(bound)),
+        None => thousands(seen),
+    })
+}
+
+fn one(rows: &[&Row], alone: bool, style: Style) -> String {
+    let mut table = new_table(style);
+    let last = if alone { "locks" } else { "waits" };
+    table.set_header(["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers", last]);
+    for row in rows {
+        let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
+        let mut cells = vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
+        cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
+        cells.push(of(row.barriers, row.barriers_bound));
+        cells.push(if alone { of(row.locks.unwrap_or(0), row.locks_bound) } else { of(row.waits, row.waits_bound) });
+        table.add_row(cells);
+    }
+    trim_lines(&table.to_string())
+}
+
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{} calls in {:.0} s by {} threads on {} CPUs in {} groups a zone, {} zones, {} MiB, seed {}",
+        thousands(report.calls),
+        report.seconds,
+        report.threads,
+        report.cpus,
+        report.groups,
+        report.zones,
+        report.memory_bytes >> 20,
+        report.seed
+    );
+    let _ = writeln!(
+        text,
+        "{} threads stopped, {} of them in mid-call; {} pauses in which everything was checked; {} times every CPU was \
+         asked; {} steps at most in one hold of a zone's lock",
+        thousands(report.stops.threads),
+        thousands(report.stops.in_call),
+        thousands(report.pauses),
+        thousands(report.recalls),
+        thousands(report.steps_max)
+    );
+    if !report.heavy_barrier {
+        text.push_str("no membarrier(2) here: owners of CPUs took an ordinary lock\n");
+    }
+    text.push_str("barriers, waits, locks: the most in one call, of the most that there may be (docs/bounds.md)\n");
+    if report.ok {
+        text.push_str("nothing was wrong\n");
+    }
+    text
+}

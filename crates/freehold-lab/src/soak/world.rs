@@ -1,0 +1,108 @@
+//! The machine that is soaked, and all that the threads share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermarks, ZoneConfig};
+
+use super::Plan;
+use super::books::{Books, Chunk};
+use super::bounds::Shape;
+use super::host::Host;
+use super::watch::Post;
+
+/// The first frame: not 0, which is a frame as good as any but hides mistakes.
+const FIRST: u64 = 1 << 18;
+/// CPUs that hold blocks together.
+const GROUP: u16 = 4;
+/// Blocks of CMA.
+const CMA_BLOCKS: u64 = 4;
+/// The least memory of a machine: two zones with room for CMA, for what is removed and for the largest chunks.
+pub(crate) const LEAST: u64 = 64 << 8;
+
+/// See the module's documentation. It lives as long as the program: a thread that is stuck cannot be got rid of.
+pub(super) struct World {
+    pub(super) freehold: Freehold<'static, Host>,
+    pub(super) books: Books,
+    pub(super) plan: Plan,
+    pub(super) shape: Shape,
+    /// One for each thread that calls; behind them, the one of who plugs CPUs and memory.
+    pub(super) posts: Vec<Post>,
+    /// Chunks that any thread may free, and who has them until then.
+    pub(super) pool: Mutex<Vec<(Chunk, u32)>>,
+    /// Whoever calls holds it for reading; who checks that all is well while nobody does, for writing.
+    pub(super) gate: RwLock<()>,
+    /// It is over: free what you have.
+    pub(super) end: AtomicBool,
+    pub(super) zones: [FrameRange; 2],
+    begun: Instant,
+}
+
+impl World {
+    /// Two zones on two nodes; one of them has CMA blocks, at its end.
+    pub(super) fn build(plan: Plan) -> Result<&'static Self, ConfigError> {
+        // Whole blocks in each zone.
+        let half = plan.frames.max(LEAST).next_multiple_of(1024) / 2;
+        let zones =
+            [0, 1].map(|n| FrameRange { start: Pfn::new(FIRST + n * half), end: Pfn::new(FIRST + (n + 1) * half) });
+        let cpus = plan.threads.clamp(2, 1 << 12) as u16;
+        let nodes: Vec<NodeId> = (0..cpus).map(|cpu| NodeId::new((cpu % 2) as u8)).collect();
+        let cma = [FrameRange { start: Pfn::new(zones[1].end.get() - CMA_BLOCKS * 512), end: zones[1].end }];
+        let zone = |n: usize| ZoneConfig {
+            node: NodeId::new(n as u8),
+            cma: if n == 1 { &cma } else { &[] },
+            watermarks: Watermarks::None,
+            ..ZoneConfig::new(&zones[n..=n])
+        };
+        let both = [zone(0), zone(1)];
+        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, group: Some(GROUP), ..Config::new(cpus, &both) };
+        let freehold = Freehold::leaked(&config, Host::new())?;
+        let shape =
+            Shape { cpus: u64::from(cpus), groups: u64::from(cpus.div_ceil(GROUP)), zones: 2, blocks: 2 * half / 512 };
+        let world = Self {
+            freehold,
+            books: Books::new(FIRST, 2 * half),
+            shape,
+            posts: (0..=plan.threads).map(|_| Post::new()).collect(),
+            plan,
+            pool: Mutex::new(Vec::new()),
+            gate: RwLock::new(()),
+            end: AtomicBool::new(false),
+            zones,
+            begun: Instant::now(),
+        };
+        Ok(Box::leak(Box::new(world)))
+    }
+
+    /// Frames of the machine.
+    pub(super) fn frames(&self) -> u64 {
+        self.zones.iter().map(FrameRange::len).sum()
+    }
+
+    /// CPUs that there can be.
+    pub(super) fn cpus(&self) -> u16 {
+        self.freehold.cpu_count() as u16
+    }
+
+    /// The pool; its holder calls nothing meanwhile.
+    pub(super) fn pool(&self) -> MutexGuard<'_, Vec<(Chunk, u32)>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether to stop: it is over, or something is wrong.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.load(Ordering::Acquire) || self.books.is_trouble()
+    }
+
+    /// Now and then nobody has much: for a second of four.
+    pub(super) fn is_low_tide(&self) -> bool {
+        self.begun.elapsed().as_secs() % 4 == 1
+    }
+
+    /// Holds of locks so far; exact while one thread runs.
+    pub(super) fn locks(&self) -> u64 {
+        let totals = self.freehold.totals();
+        totals.lock_acquisitions + totals.group_lock_acquisitions
+    }
+}

@@ -1,0 +1,75 @@
+//! `freehold soak` as a user runs it, and each fault that it must notice.
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn soak(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("freehold").unwrap();
+    command.arg("soak").arg("--no-progress").args(args);
+    command
+}
+
+#[test]
+fn two_seconds_of_everything_find_nothing_wrong() {
+    let output = soak(&["--seconds", "2", "--threads", "8", "--memory", "64M", "--seed", "7", "--json"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let document: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!((document["ok"].as_bool(), document["seed"].as_u64()), (Some(true), Some(7)));
+    assert_eq!((document["threads"].as_u64(), document["cpus"].as_u64()), (Some(8), Some(8)));
+    let rows = document["rows"].as_array().unwrap();
+    for call in ["alloc, order 0", "free, order 0", "free_bulk", "alloc_bulk", "cpu_offline", "own"] {
+        let row = rows.iter().find(|row| row["call"] == call && row["alone"] == false);
+        let row = row.unwrap_or_else(|| panic!("no {call}"));
+        assert!(row["count"].as_u64().unwrap() > 0 && row["max_ns"].as_u64() >= row["p50_ns"].as_u64(), "{call}");
+    }
+    // Bounds are beside what was seen, and frees wait for nobody.
+    let frees = rows.iter().filter(|row| row["call"].as_str().unwrap().starts_with("free"));
+    for row in frees {
+        assert_eq!((row["barriers"].as_u64(), row["barriers_bound"].as_u64()), (Some(0), Some(0)), "{row}");
+        assert_eq!((row["waits"].as_u64(), row["waits_bound"].as_u64()), (Some(0), Some(0)), "{row}");
+    }
+    assert!(rows.iter().any(|row| row["alone"] == true && row["locks"].as_u64() > Some(0)));
+    if cfg!(target_os = "linux") {
+        assert!(document["stops"]["threads"].as_u64().unwrap() > 0, "nobody was stopped");
+    }
+}
+
+#[test]
+fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
+    soak(&["--seconds", "1", "--no-stops"])
+        .assert()
+        .success()
+        .stdout(contains("alloc_contig_range"))
+        .stdout(contains("one thread alone"))
+        .stdout(contains("nothing was wrong"));
+}
+
+#[test]
+fn each_planted_fault_is_noticed() {
+    let faults =
+        [("use-after-free", "has it"), ("double-free", "double free"), ("wrong-owner", "has it"), ("leak", "in use")];
+    for (fault, said) in faults {
+        soak(&["--seconds", "3", "--memory", "64M", "--plant", fault]).assert().code(1).stderr(contains(said));
+    }
+}
+
+#[test]
+fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
+    soak(&["--seconds", "2", "--memory", "64M", "--patience", "1", "--plant", "stall"])
+        .assert()
+        .code(1)
+        .stderr(contains("a call of thread 0 does not end"))
+        .stderr(contains("thread 0: in flush"))
+        .stderr(contains("thread 1: in"));
+}
+
+#[test]
+fn mistakes_are_named() {
+    soak(&["--seconds", "1", "--minutes", "1"]).assert().code(2);
+    soak(&["--plant", "nothing"]).assert().code(2).stderr(contains("no fault 'nothing'"));
+}
