@@ -42,6 +42,10 @@
  * any more. What is handed over by pointer stays the caller's and is read during the call only, but for the metadata and what
  * the platform points to, which an allocator keeps until it is destroyed.
  *
+ * Sizes. freehold_config, freehold_zone and freehold_platform may gain fields at their ends. freehold_config_init notes how
+ * large the program knows them, so a program that was compiled with an older header goes on working: what its structures
+ * lack is zero. All other structures stay as they are within a version of the ABI (FREEHOLD_VERSION_MINOR).
+ *
  * "Thread safety" says for each function who may call it and when; "Requires", what else the caller promises.
  *
  * ThreadSanitizer does not see inside a library that is built without it, and reports races on memory that went from one
@@ -578,6 +582,18 @@ typedef struct freehold_zone {
  */
 typedef struct freehold_config {
     /**
+     * Bytes of this structure as the program knows it; `freehold_config_init` notes this and the next two.
+     */
+    uint32_t size;
+    /**
+     * Bytes of a `freehold_zone`.
+     */
+    uint32_t zone_size;
+    /**
+     * Bytes of a `freehold_platform`.
+     */
+    uint32_t platform_size;
+    /**
      * The zones, 1 to 64. On each node, those with higher frame numbers are used first.
      */
     const struct freehold_zone *zones;
@@ -1086,14 +1102,18 @@ extern "C" {
 /* ---- The bare allocator: making it ---- */
 
 /**
- * Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
+ * What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all online, on node 0, and notes
+ * which versions of the structures the program was compiled with. Everything else is zero.
  *
  * Thread safety: any thread; `config` must be the caller's own.
  */
-void freehold_config_init(struct freehold_config *config,
-                          uint16_t cpus,
-                          const struct freehold_zone *zones,
-                          size_t zone_count);
+void freehold_config_init_sized(struct freehold_config *config,
+                                size_t size,
+                                size_t zone_size,
+                                size_t platform_size,
+                                uint16_t cpus,
+                                const struct freehold_zone *zones,
+                                size_t zone_count);
 
 /**
  * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 112
@@ -2251,6 +2271,12 @@ const char *freehold_version(void);
 
 #endif  /* FREEHOLD_H */
 
+/**
+ * Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
+ */
+#define freehold_config_init(config, cpus, zones, zone_count)                                                           \
+    freehold_config_init_sized((config), sizeof(struct freehold_config), sizeof(struct freehold_zone),                 \
+                               sizeof(struct freehold_platform), (cpus), (zones), (zone_count))
 #ifdef FREEHOLD_POP_DIAGNOSTICS
 #pragma clang diagnostic pop
 #undef FREEHOLD_POP_DIAGNOSTICS

@@ -50,21 +50,29 @@ fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
     Ok(Front::of(config).engine + ALIGN + engine)
 }
 
-/// Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero.
+/// What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all online, on node 0, and notes
+/// which versions of the structures the program was compiled with. Everything else is zero.
 ///
 /// Thread safety: any thread; `config` must be the caller's own.
 ///
 /// # Safety
 ///
-/// `config` is null (then nothing happens) or can be written to. The zones are only looked at by `freehold_new`.
+/// `config` is null (then nothing happens) or has `size` bytes that can be written to. The zones are only looked at by
+/// `freehold_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_config_init(
+pub unsafe extern "C" fn freehold_config_init_sized(
     config: *mut Config,
+    size: usize,
+    zone_size: usize,
+    platform_size: usize,
     cpus: u16,
     zones: *const crate::config::Zone,
     zone_count: usize,
 ) {
     let value = Config {
+        size: size as u32,
+        zone_size: zone_size as u32,
+        platform_size: platform_size as u32,
         zones,
         zone_count,
         cpu_nodes: ptr::null(),
@@ -74,8 +82,13 @@ pub unsafe extern "C" fn freehold_config_init(
         extra_ranges: 0,
         group: 0,
     };
-    // SAFETY: the caller's promise. Null is the caller's mistake, and the next call that gets the null pointer says so.
-    let _ = unsafe { put(config, "config", value) };
+    if config.is_null() {
+        // The caller's mistake; the next call that gets the null pointer says so.
+        return;
+    }
+    let known = size.min(size_of::<Config>());
+    // SAFETY: the caller's promise.
+    unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), config.cast::<u8>(), known) };
 }
 
 /// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 112
@@ -91,7 +104,7 @@ pub unsafe extern "C" fn freehold_metadata_size(config: *const Config, size: *mu
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let needed = shared(config, "config")?.with_engine(needed)?;
+            let needed = Config::read(config)?.with_engine(needed)?;
             put(size, "size", needed)
         })
     }
@@ -126,9 +139,10 @@ pub unsafe extern "C" fn freehold_new(
         answer(error, || {
             wanted(metadata, "metadata")?;
             wanted(allocator, "allocator")?;
-            let host = Host::new(platform.as_ref());
+            let config = Config::read(config)?;
+            let host = Host::new(platform, config.platform_size as usize)?;
             let region = slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
-            let made = shared(config, "config")?.with_engine(|config| make(config, region, host))?;
+            let made = config.with_engine(|config| make(config, region, host))?;
             put(allocator, "allocator", made)
         })
     }

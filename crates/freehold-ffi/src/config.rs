@@ -1,8 +1,10 @@
 //! What the machine looks like: the caller's structures, read without copying more than a little.
 
+use core::mem::offset_of;
+
 use freehold::{Config as EngineConfig, FrameRange as EngineRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
-use crate::arguments;
+use crate::arguments::{self, Versioned, check_size};
 use crate::error::Failure;
 
 /// Neighbouring frames: `start` included, `end` not.
@@ -25,8 +27,8 @@ impl From<EngineRange> for FrameRange {
 const _: () = {
     assert!(size_of::<FrameRange>() == size_of::<EngineRange>());
     assert!(align_of::<FrameRange>() >= align_of::<EngineRange>());
-    assert!(core::mem::offset_of!(EngineRange, start) == core::mem::offset_of!(FrameRange, start));
-    assert!(core::mem::offset_of!(EngineRange, end) == core::mem::offset_of!(FrameRange, end));
+    assert!(offset_of!(EngineRange, start) == offset_of!(FrameRange, start));
+    assert!(offset_of!(EngineRange, end) == offset_of!(FrameRange, end));
 };
 
 /// Below how many free frames a zone serves whom.
@@ -76,6 +78,12 @@ pub struct Zone {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
+    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and the next two.
+    pub size: u32,
+    /// Bytes of a `freehold_zone`.
+    pub zone_size: u32,
+    /// Bytes of a `freehold_platform`.
+    pub platform_size: u32,
     /// The zones, 1 to 64. On each node, those with higher frame numbers are used first.
     pub zones: *const Zone,
     /// How many zones.
@@ -92,6 +100,18 @@ pub struct Config {
     pub extra_ranges: u16,
     /// CPUs that hold blocks together; 0: as many as usually share a cache.
     pub group: u16,
+}
+
+// SAFETY: integers and pointers.
+unsafe impl Versioned for Zone {
+    const LEAST: usize = offset_of!(Self, cma);
+    const NAME: &'static str = "zone_size";
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for Config {
+    const LEAST: usize = offset_of!(Self, extra_ranges);
+    const NAME: &'static str = "size";
 }
 
 /// # Safety
@@ -143,6 +163,22 @@ pub(crate) fn watermark_rule(value: u32) -> Failure {
 }
 
 impl Config {
+    /// The caller's, of whatever version.
+    ///
+    /// # Safety
+    ///
+    /// Null, or as `freehold_config_init` has filled it in.
+    pub(crate) unsafe fn read(config: *const Self) -> Result<Self, Failure> {
+        if config.is_null() {
+            return Err(Failure::Null("config"));
+        }
+        // SAFETY: it starts with its size in every version.
+        let size = unsafe { (&raw const (*config).size).read() } as usize;
+        check_size::<Self>(size)?;
+        // SAFETY: so many bytes, as the caller says.
+        Ok(unsafe { arguments::versioned(config, size) })
+    }
+
     /// Runs `f` with the allocator's form of it.
     ///
     /// That needs room for its zones, of which most machines have a few and some have 64, which is 7 KiB: more than a
@@ -174,23 +210,25 @@ impl Config {
         &self,
         f: impl FnOnce(&EngineConfig<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        let size = self.zone_size as usize;
+        check_size::<Zone>(size)?;
         // SAFETY: the caller's promise. A NodeId is a u8 (`repr(transparent)`).
         let (zones, cpu_nodes) = unsafe {
             (
-                arguments::array(self.zones, self.zone_count, "zones")?,
+                arguments::array(self.zones.cast::<u8>(), self.zone_count * size, "zones")?,
                 arguments::array(self.cpu_nodes.cast::<NodeId>(), self.cpu_node_count, "cpu_nodes")?,
             )
         };
         let mut room = [ZoneConfig::new(&[]); N];
-        for (to, from) in room.iter_mut().zip(zones) {
-            // SAFETY: the caller's promise.
-            *to = unsafe { from.engine()? };
+        for (to, from) in room.iter_mut().zip(zones.chunks_exact(size)) {
+            // SAFETY: the caller's promise; the bytes of one zone.
+            *to = unsafe { arguments::versioned(from.as_ptr().cast::<Zone>(), size).engine()? };
         }
         f(&EngineConfig {
             cpus: self.cpus,
             online: self.online,
             cpu_nodes,
-            zones: &room[..zones.len()],
+            zones: &room[..self.zone_count],
             extra_ranges: self.extra_ranges,
             group: (self.group != 0).then_some(self.group),
         })

@@ -1,9 +1,13 @@
 //! What only the host knows, as C functions.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr;
 
 use freehold::{CpuId, Pfn, PressureLevel as EngineLevel};
+
+use crate::arguments::{self, Versioned, check_size};
+use crate::error::Failure;
 
 /// The bands between a zone's watermarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +69,12 @@ pub struct Platform {
     pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
 
+// SAFETY: pointers, and functions that may be null.
+unsafe impl Versioned for Platform {
+    const LEAST: usize = offset_of!(Self, heavy_barrier);
+    const NAME: &'static str = "platform_size";
+}
+
 /// The allocator's host: the caller's functions.
 pub(crate) struct Host(Platform);
 
@@ -76,18 +86,23 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// The functions keep the promises of [`Platform`] as long as this lives.
-    pub(crate) unsafe fn new(platform: Option<&Platform>) -> Self {
-        Self(platform.copied().unwrap_or(Platform {
-            user: ptr::null_mut(),
-            current_cpu: None,
-            heavy_barrier: None,
-            relax: None,
-            pressure: None,
-            late_double_free: None,
-            poison: None,
-            check_poison: None,
-        }))
+    /// `platform` is null or has `size` bytes, and its functions keep the promises of [`Platform`] as long as this lives.
+    pub(crate) unsafe fn new(platform: *const Platform, size: usize) -> Result<Self, Failure> {
+        if platform.is_null() {
+            return Ok(Self(Platform {
+                user: ptr::null_mut(),
+                current_cpu: None,
+                heavy_barrier: None,
+                relax: None,
+                pressure: None,
+                late_double_free: None,
+                poison: None,
+                check_poison: None,
+            }));
+        }
+        check_size::<Platform>(size)?;
+        // SAFETY: the caller's promise.
+        Ok(Self(unsafe { arguments::versioned(platform, size) }))
     }
 
     pub(crate) fn user(&self) -> *mut c_void {

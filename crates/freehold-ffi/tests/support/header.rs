@@ -23,7 +23,7 @@ pub(crate) fn generate() -> String {
 
 /// What precedes the first function of each group.
 const GROUPS: [(&str, &str); 10] = [
-    ("freehold_config_init", "The bare allocator: making it"),
+    ("freehold_config_init_sized", "The bare allocator: making it"),
     ("freehold_zone_count", "The bare allocator: looking at it, watermarks, ranges"),
     ("freehold_alloc", "The bare allocator: on the CPU that the platform names"),
     ("freehold_arena_new", "The arena: making it, frames by number"),
