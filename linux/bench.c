@@ -8,6 +8,7 @@
  * that the same lines are counts of instructions.
  */
 #include "sides.h"
+#include "bench.h"
 
 #include <linux/debugfs.h>
 #include <linux/kthread.h>
@@ -20,7 +21,7 @@
 #include <linux/vmalloc.h>
 
 #define MAX_ROUNDS 31
-#define MAX_RESULTS 64
+#define MAX_RESULTS 96
 #define DEPTH 64
 #define PAIRS 20000
 #define BLOCK_PAIRS 2000
@@ -42,7 +43,7 @@ static struct result *results;
 static unsigned int result_count;
 static bool failed;
 
-static void note(const char *work, const char *side, u64 nanoseconds, u64 operations)
+void fh_bench_note(const char *work, const char *side, u64 nanoseconds, u64 operations)
 {
 	unsigned int i;
 
@@ -75,7 +76,7 @@ static __always_inline void pair(const struct fh_side *side, const char *work, u
 	started = ktime_get_ns();
 	for (i = 0; i < pairs; i++)
 		side->free(side->alloc(order), order);
-	note(work, side->name, ktime_get_ns() - started, pairs);
+	fh_bench_note(work, side->name, ktime_get_ns() - started, pairs);
 }
 
 static __always_inline void depth(const struct fh_side *side)
@@ -89,7 +90,7 @@ static __always_inline void depth(const struct fh_side *side)
 		while (i--)
 			side->free(pfns[i], 0);
 	}
-	note("64 deep", side->name, ktime_get_ns() - started, PAIRS / DEPTH * DEPTH);
+	fh_bench_note("64 deep", side->name, ktime_get_ns() - started, PAIRS / DEPTH * DEPTH);
 }
 
 static __always_inline void bulk(const struct fh_side *side)
@@ -104,7 +105,7 @@ static __always_inline void bulk(const struct fh_side *side)
 		done += got;
 	}
 	if (done)
-		note("bulk of 64", side->name, ktime_get_ns() - started, done);
+		fh_bench_note("bulk of 64", side->name, ktime_get_ns() - started, done);
 }
 
 static __always_inline unsigned int fill(const struct fh_side *side)
@@ -126,12 +127,12 @@ static __always_inline void many(const struct fh_side *side)
 	u64 started = ktime_get_ns();
 	unsigned int i, filled = fill(side);
 
-	note("32 MiB: allocate", side->name, ktime_get_ns() - started, MANY);
+	fh_bench_note("32 MiB: allocate", side->name, ktime_get_ns() - started, MANY);
 	started = ktime_get_ns();
 	for (i = 0; i < MANY; i++)
 		if (shuffled[i] < filled)
 			side->free(pfns[shuffled[i]], 0);
-	note("32 MiB: free at random", side->name, ktime_get_ns() - started, MANY);
+	fh_bench_note("32 MiB: free at random", side->name, ktime_get_ns() - started, MANY);
 }
 
 static __always_inline void free_range(const struct fh_side *side, const char *work, unsigned int filled)
@@ -141,7 +142,7 @@ static __always_inline void free_range(const struct fh_side *side, const char *w
 
 	for (i = 0; i < filled; i++)
 		side->free(pfns[i], 0);
-	note(work, side->name, ktime_get_ns() - started, MANY);
+	fh_bench_note(work, side->name, ktime_get_ns() - started, MANY);
 }
 
 /* Allocated on one CPU, freed on another, and the first one's next allocations. */
@@ -158,7 +159,7 @@ static __always_inline void remote(const struct fh_side *side)
 	set_cpus_allowed_ptr(current, cpumask_of(0));
 	started = ktime_get_ns();
 	filled = fill(side);
-	note("allocate after that", side->name, ktime_get_ns() - started, MANY);
+	fh_bench_note("allocate after that", side->name, ktime_get_ns() - started, MANY);
 	while (filled--)
 		side->free(pfns[filled], 0);
 }
@@ -240,6 +241,7 @@ static int run(unsigned int rounds)
 			run_kernel();
 			run_ours();
 			run_paged();
+			failed = failed || !fh_bench_several();
 		}
 		set_cpus_allowed_ptr(current, cpu_possible_mask);
 		write_report();
