@@ -144,11 +144,17 @@ impl Shape {
 }
 
 fn waits(kind: Kind) -> Option<u64> {
-    let free = matches!(
+    let never = matches!(
         kind,
-        Kind::FreeFrame | Kind::FreeRun | Kind::FreeWords | Kind::FreeBlocks | Kind::FreeRange | Kind::FreeBulk
+        Kind::FreeFrame
+            | Kind::FreeRun
+            | Kind::FreeWords
+            | Kind::FreeBlocks
+            | Kind::FreeRange
+            | Kind::FreeBulk
+            | Kind::AllocNoLock
     );
-    free.then_some(0)
+    never.then_some(0)
 }
 
 fn barriers(call: Call) -> Option<u64> {
