@@ -124,8 +124,11 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(path, bytes).map_err(told)
 }
 
+/// What becomes of a file's contents.
+type Change<'a> = &'a dyn Fn(&Path, Vec<u8>) -> Result<Vec<u8>, String>;
+
 /// Copies a file or a folder, each file as `change` makes it; what is there and no longer in the original goes.
-fn copy(from: &Path, to: &Path, change: &dyn Fn(&Path, Vec<u8>) -> Result<Vec<u8>, String>) -> Result<(), String> {
+fn copy(from: &Path, to: &Path, change: Change<'_>) -> Result<(), String> {
     let told = |error: std::io::Error| format!("{}: {error}", from.display());
     if !from.is_dir() {
         return put(to, &change(from, fs::read(from).map_err(told)?)?);
