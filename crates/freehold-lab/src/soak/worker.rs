@@ -16,6 +16,8 @@ use crate::bench::loops::Random;
 
 /// Steps between two looks whether everybody is to pause.
 const STEPS: u32 = 64;
+/// So many times there are at least.
+const LEAST: u32 = 8;
 /// Orders of allocations: small ones are common.
 const ORDERS: [u8; 18] = [0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10];
 
@@ -41,7 +43,7 @@ impl Worker {
             random: Random::new(world.plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number) * 77 + 1)),
             held: Vec::new(),
             frames: 0,
-            target: 0,
+            target: world.frames() / u64::from(world.plan.threads) / 2,
             plant,
         }
     }
@@ -49,7 +51,10 @@ impl Worker {
     /// Calls until `over`, then frees all it has.
     pub(super) fn run(&mut self, over: impl Fn() -> bool) {
         let world = self.clerk.world;
-        while !over() {
+        let mut rounds = 0;
+        // On a machine with more to do than this the time may be up before there was any.
+        while !over() || rounds < LEAST && !world.books.is_trouble() {
+            rounds += 1;
             let _calling = world.gate.read().unwrap_or_else(PoisonError::into_inner);
             self.begin_round();
             (0..STEPS).for_each(|_| self.step());
