@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
+use crate::engine::CmaCounts;
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::thousands;
 
@@ -86,7 +87,8 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     let mut text = String::new();
     let mut rest = rows;
     while let Some(first) = rest.first() {
-        let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
+        let group =
+            |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames));
         let (part, more) = rest.split_at(rest.iter().take_while(|row| group(row) == group(first)).count());
         rest = more;
         let think = if first.think_ns > 0.0 {
@@ -95,8 +97,15 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
             String::new()
         };
         let memory = memory(first.memory_bytes);
-        let _ = writeln!(text, "{}, {memory} of memory, seed {}{think}", first.workload, first.seed);
+        let nodes = if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
+        let cma = first
+            .cma
+            .map_or_else(String::new, |cma| format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE)));
+        let _ = writeln!(text, "{}, {memory} of memory{nodes}{cma}, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
+        if first.cma.is_some() {
+            let _ = writeln!(text, "{}\n", trim_lines(&cma_table(part, style)));
+        }
     }
     let bystanders =
         if rows.iter().any(|row| row.bystander_p999_ns.is_some()) { "; with bystanders, of their calls" } else { "" };
@@ -147,6 +156,34 @@ fn group_table(rows: &[Row], style: Style) -> String {
             thousands(row.free_blocks),
             format!("{:.4}", row.unusable_index),
         ];
+        cells.extend(numbers.into_iter().map(right));
+        table.add_row(cells);
+    }
+    table.to_string()
+}
+
+/// What CMA served, from the start on.
+fn cma_table(rows: &[Row], style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "CPUs",
+        "engine",
+        "movable by CMA",
+        "CMA free, lowest",
+        "at the end",
+        "failed while free",
+        "movable",
+    ]);
+    for row in rows {
+        let cma = row.cma.unwrap_or_default();
+        let numbers = [
+            percent(cma.share()),
+            thousands(cma.free_lowest),
+            thousands(cma.free_end),
+            thousands(cma.failed_while_free),
+            thousands(cma.failed_movable),
+        ];
+        let mut cells = vec![right(row.cpus), Cell::new(&row.engine)];
         cells.extend(numbers.into_iter().map(right));
         table.add_row(cells);
     }
@@ -204,8 +241,9 @@ type Real = (&'static str, fn(&Row) -> f64);
 
 const TEXTS: [Text; 3] = [("engine", |r| &r.engine), ("workload", |r| &r.workload), ("bound", |r| r.bound.text())];
 
-const COUNTS: [Count; 24] = [
+const COUNTS: [Count; 33] = [
     ("cpus", |r| u64::from(r.cpus)),
+    ("nodes", |r| u64::from(r.nodes)),
     ("memory_bytes", |r| r.memory_bytes),
     ("seed", |r| r.seed),
     ("simulated_ns", |r| r.simulated_ns),
@@ -230,7 +268,20 @@ const COUNTS: [Count; 24] = [
     ("free_frames", |r| r.free_frames),
     ("free_blocks", |r| r.free_blocks),
     ("mixed_blocks", |r| r.mixed_blocks),
+    ("off_node", |r| r.off_node),
+    // 0, all of them, where there is no CMA.
+    ("cma_frames", |r| cma(r).frames),
+    ("cma_free_end", |r| cma(r).free_end),
+    ("cma_free_lowest", |r| cma(r).free_lowest),
+    ("cma_movable_requests", |r| cma(r).movable_requests),
+    ("cma_movable_by_cma", |r| cma(r).movable_by_cma),
+    ("cma_failed_while_free", |r| cma(r).failed_while_free),
+    ("cma_failed_movable", |r| cma(r).failed_movable),
 ];
+
+fn cma(row: &Row) -> CmaCounts {
+    row.cma.unwrap_or_default()
+}
 
 const REALS: [Real; 11] = [
     ("think_ns", |r| r.think_ns),
