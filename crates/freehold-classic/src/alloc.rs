@@ -1,8 +1,8 @@
 //! Allocating: zone by zone, from the CPU's lists where the order is kept there, else from the zone.
 //!
 //! ```text
-//!   for each zone, highest first:   above low?  ── PCP: list ── empty? refill ── zone lock
-//!                                                 └─ busy, or order not kept ──> zone lock
+//!   for each zone, own node's first:  above low?  ── PCP: list ── empty? refill ── zone lock
+//!                                                   └─ busy, or order not kept ──> zone lock
 //!   nothing:  the same down to min, with the reserves that the request may use
 //!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for those who may not wait)
@@ -104,7 +104,7 @@ impl Classic {
         if !self.layout.keeps(order) {
             return None;
         }
-        self.zones.iter().rev().find_map(|zone| {
+        self.zonelist(cpu).find_map(|(_, zone)| {
             let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.dead && !inner.busy)?;
             if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
                 return None;
@@ -126,8 +126,8 @@ impl Classic {
     fn alloc_above(&self, cpu: CpuId, request: Request, mark: Mark) -> Option<Pfn> {
         let Request { order, flags, .. } = request;
         let may_cma = request.may_cma();
-        for (i, zone) in self.zones.iter().enumerate().rev() {
-            let reserve = self.reserve(i);
+        for (i, zone) in self.zonelist(cpu) {
+            let reserve = self.reserves[i];
             if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
                 zone.below_high.store(true, Relaxed);
             }
@@ -146,10 +146,9 @@ impl Classic {
         None
     }
 
-    /// What a lower zone keeps back from requests that could have used a higher one; every request here could have
-    /// used the highest.
-    fn reserve(&self, zone: usize) -> u64 {
-        if zone + 1 < self.zones.len() { self.reserves[zone] } else { 0 }
+    /// The zones in the order in which a CPU's requests try them, each with its number.
+    fn zonelist(&self, cpu: CpuId) -> impl Iterator<Item = (usize, &Zone)> {
+        self.zonelists[cpu.index()].iter().map(|&zone| (zone, &self.zones[zone]))
     }
 
     /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux, `rmqueue`.
@@ -280,9 +279,9 @@ impl Classic {
     }
 
     fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
-        let zone = self.zones.iter().enumerate().rev().find(|&(i, zone)| {
+        let zone = self.zonelist(cpu).find(|&(i, zone)| {
             let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
-            enough(mark, self.reserve(i), Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
+            enough(mark, self.reserves[i], Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
         });
         let Some((_, zone)) = zone else { return };
         let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {

@@ -23,6 +23,8 @@ impl Classic {
             let (counters, histogram) = zone.read_counters();
             stats.zone.add(&counters);
             stats.zone_lock.add(&histogram);
+            let (all, more) = (stats.fallbacks.as_flattened_mut(), zone.read_fallbacks());
+            all.as_flattened_mut().iter_mut().zip(more.as_flattened().as_flattened()).for_each(|(a, b)| *a += b);
         }
         let counts = &self.counts;
         stats.failed = counts.failed.load(Relaxed);

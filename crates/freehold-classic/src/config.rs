@@ -12,6 +12,8 @@ use crate::watermark::Watermarks;
 pub struct ZoneConfig {
     /// Its name in reports.
     pub name: String,
+    /// The memory node that it belongs to.
+    pub node: u8,
     /// The frames it spans.
     pub range: FrameRange,
     /// Where it spans no memory. Sorted, inside `range`, not overlapping.
@@ -30,6 +32,7 @@ impl ZoneConfig {
     pub fn new(name: &str, start: Pfn, frames: u64) -> Self {
         Self {
             name: name.into(),
+            node: 0,
             range: FrameRange { start, end: Pfn::new(start.get().saturating_add(frames)) },
             holes: Vec::new(),
             cma: Vec::new(),
@@ -52,7 +55,10 @@ pub struct Config {
     pub design: Design,
     /// CPUs, all online at first.
     pub cpus: u16,
-    /// Its zones by rising frame number. Requests try the last one first.
+    /// The node of each CPU; of CPUs that are not named, node 0.
+    pub cpu_nodes: Vec<u8>,
+    /// Its zones by rising frame number. Requests try their CPU's node first, then the next ones and round; of each node
+    /// the last zone first.
     pub zones: Vec<ZoneConfig>,
     /// Transparent huge pages are on: order 9 is kept on PCP lists, watermarks are raised.
     pub huge_pages: bool,
@@ -68,11 +74,32 @@ impl Config {
         Self {
             design,
             cpus,
+            cpu_nodes: Vec::new(),
             zones: vec![ZoneConfig::new("Normal", Pfn::new(0x10_0000), frames)],
             huge_pages: true,
             // 1 MiB: what current server cores have for themselves.
             cache_slice: 256,
         }
+    }
+
+    /// The node of a CPU.
+    pub(crate) fn node_of(&self, cpu: u16) -> u8 {
+        self.cpu_nodes.get(usize::from(cpu)).copied().unwrap_or(0)
+    }
+
+    /// For each CPU the zones in the order in which its requests try them, as positions. Source: Linux,
+    /// `build_zonelists`, all nodes being as far from each other.
+    pub(crate) fn zonelists(&self) -> Vec<Box<[usize]>> {
+        let nodes = self.zones.iter().map(|zone| zone.node).max().map_or(1, |node| u16::from(node) + 1);
+        let list = |cpu| {
+            let far =
+                |zone: usize| (u16::from(self.zones[zone].node) + nodes - u16::from(self.node_of(cpu)) % nodes) % nodes;
+            let mut zones: Vec<usize> = (0..self.zones.len()).rev().collect();
+            // Stable: of one node the last zone stays first.
+            zones.sort_by_key(|&zone| far(zone));
+            zones.into_boxed_slice()
+        };
+        (0..self.cpus).map(list).collect()
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -58,6 +58,15 @@ impl Locked<'_> {
         None
     }
 
+    /// Counts a fallback of a request to a chunk of type `from`.
+    fn count_fallback(&mut self, order: u8, requested: Migratetype, from: Migratetype) {
+        self.counters.fallbacks += 1;
+        let types = self.fallbacks.get_mut(usize::from(order)).and_then(|types| types.get_mut(requested.index()));
+        if let Some(count) = types.and_then(|types| types.get_mut(from.index())) {
+            *count += 1;
+        }
+    }
+
     /// Looks for a block to claim, from the largest order down; with `NO_FRAGMENT` for whole blocks only.
     pub(crate) fn claim(&mut self, order: u8, requested: Migratetype, flags: AllocFlags) -> Option<u32> {
         let least = if flags.contains(AllocFlags::NO_FRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order };
@@ -66,8 +75,9 @@ impl Locked<'_> {
                 break;
             }
             let Some(frame) = self.foreign(at, requested) else { continue };
+            let from = self.zone.frames.state(frame).migratetype();
             if let Some(frame) = self.claim_block(frame, order, requested) {
-                self.counters.fallbacks += 1;
+                self.count_fallback(order, requested, from);
                 self.counters.claims += 1;
                 return Some(frame);
             }
@@ -101,10 +111,11 @@ impl Locked<'_> {
     pub(crate) fn steal(&mut self, order: u8, requested: Migratetype) -> Option<u32> {
         for at in order..=MAX_ORDER {
             let Some(frame) = self.foreign(at, requested) else { continue };
+            let from = self.zone.frames.state(frame).migratetype();
             self.take_and_expand(frame, order);
             self.counters.taken_chunks += 1;
             self.counters.taken_frames += 1 << order;
-            self.counters.fallbacks += 1;
+            self.count_fallback(order, requested, from);
             self.counters.steals += 1;
             return Some(frame);
         }
@@ -132,8 +143,8 @@ impl Locked<'_> {
             }
         }
         let frame = found?;
-        self.counters.fallbacks += 1;
         let state = self.zone.frames.state(frame);
+        self.count_fallback(order, requested, state.migratetype());
         if state.order() >= PAGEBLOCK_ORDER {
             return Some(self.take_single(frame, order, requested));
         }

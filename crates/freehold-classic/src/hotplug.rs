@@ -90,6 +90,15 @@ impl Classic {
         self.online.iter().filter(|online| online.load(SeqCst)).count() as u16
     }
 
+    /// Among how many CPUs a zone's memory is shared out: those of its node that are online; all where it has none.
+    fn cpus_for(&self, node: u8) -> u16 {
+        let online = self.online.iter().zip(&self.cpu_nodes).filter(|(online, _)| online.load(SeqCst));
+        match online.filter(|(_, of)| **of == node).count() as u16 {
+            0 => self.online_cpus(),
+            own => own,
+        }
+    }
+
     /// Gives everything that CPUs hold back to the zones (`drain_all_pages`).
     pub fn drain_all(&self) {
         self.counts.drain_all.fetch_add(1, Relaxed);
@@ -155,8 +164,8 @@ impl Classic {
 
     /// Sets every PCP's batch and range by the formulae, for the CPUs that are online now.
     pub(crate) fn retune(&self) {
-        let cpus = self.online_cpus();
         for zone in &self.zones {
+            let cpus = self.cpus_for(zone.node);
             let batch = batch_size(zone.managed, self.on.has(Switch::BatchQuarterMebi));
             let (high_min, high_max) = high_range(zone.managed, zone.marks.low, batch, cpus);
             let free_high_batch = self.cache_slice > u64::from(3 * batch);

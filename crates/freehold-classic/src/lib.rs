@@ -81,7 +81,7 @@ pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
-pub use stats::{ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
+pub use stats::{FallbackTable, ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
 pub use switches::{Switch, Switches, Thread};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
@@ -109,9 +109,12 @@ struct Counts {
 /// A machine's page allocator. All methods take `&self` and may be called from any thread.
 pub struct Classic {
     zones: Vec<Zone>,
-    /// For each zone what requests that could use a higher one leave free in it.
+    /// For each CPU the zones in the order in which to try them.
+    zonelists: Vec<Box<[usize]>>,
+    /// For each zone what requests that could use a higher one of its node leave free in it.
     reserves: Vec<u64>,
     online: Box<[AtomicBool]>,
+    cpu_nodes: Box<[u8]>,
     on: Switches,
     layout: Layout,
     cache_slice: u64,
@@ -132,9 +135,14 @@ impl Classic {
         let managed: Vec<u64> = config.zones.iter().map(ZoneConfig::managed).collect();
         let marks = Watermarks::kernel_default(&managed, config.huge_pages);
         let zones = config.zones.iter().zip(marks);
+        let highest = |i: usize| config.zones[i + 1..].iter().all(|zone| zone.node != config.zones[i].node);
+        let reserve = |(i, zone): (usize, &ZoneConfig)| if highest(i) { 0 } else { zone.lowmem_reserve };
+        let nodes: Vec<u8> = (0..config.cpus).map(|cpu| config.node_of(cpu)).collect();
         let classic = Self {
+            zonelists: config.zonelists(),
             zones: zones.map(|(z, m)| Zone::new(z, on, config.cpus, z.watermarks.unwrap_or(m))).collect(),
-            reserves: config.zones.iter().map(|zone| zone.lowmem_reserve).collect(),
+            reserves: config.zones.iter().enumerate().map(reserve).collect(),
+            cpu_nodes: nodes.into_boxed_slice(),
             online: (0..config.cpus).map(|_| AtomicBool::new(true)).collect(),
             on,
             layout: Layout::new(on, config.huge_pages),
@@ -181,6 +189,7 @@ impl Classic {
         }
         let (counters, flow) = (inner.counters, inner.flow);
         let (zone_counters, histogram) = zone.read_counters();
+        let fallbacks = zone.read_fallbacks();
         let refill = refill::Refill {
             cpu: u32::from(cpu.get()),
             order: order.get(),
@@ -192,6 +201,7 @@ impl Classic {
         inner.counters = counters;
         inner.flow = flow;
         zone.write_counters(zone_counters, histogram);
+        zone.write_fallbacks(fallbacks);
     }
 
     /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be compared before and
@@ -235,6 +245,7 @@ impl Classic {
             }
             zone.waits.reset();
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
+            zone.write_fallbacks(FallbackTable::default());
         }
         let Counts { failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits, .. } = &self.counts;
         let Counts { pcp_busy, pcp_relocks_lost, remote_pcp_waits, .. } = &self.counts;

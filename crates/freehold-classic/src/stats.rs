@@ -239,6 +239,10 @@ impl ListFlow {
     }
 }
 
+/// Fallbacks by order and type of the request, and by the type of what was taken: the kernel's `mm_page_alloc_extfrag`
+/// events. Other types than the three that requests have are in none of them.
+pub type FallbackTable = [[[u64; 3]; 3]; 11];
+
 /// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
@@ -263,6 +267,8 @@ pub struct Stats {
     pub pcp: PcpCounters,
     /// Between the zones and the CPUs' lists, by list.
     pub flow: ListFlow,
+    /// Fallbacks by order and types.
+    pub fallbacks: FallbackTable,
     /// Work per hold of a zone lock; its count of holds is the number of acquisitions.
     pub zone_lock: WorkHistogram,
     /// Allocations that failed.

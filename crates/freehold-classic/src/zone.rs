@@ -30,7 +30,7 @@ use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, S
 use crate::pageblock::{BlockList, Pageblocks, STALE, UNLISTED};
 use crate::pcp::Pcp;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::stats::{WorkHistogram, ZoneCounters};
+use crate::stats::{FallbackTable, WorkHistogram, ZoneCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Pressure;
 use crate::waits::Waits;
@@ -51,6 +51,7 @@ pub(crate) struct ZoneInner {
     /// Isolated pageblocks: while there are any, bulk free may not trust a type cached earlier.
     pub(crate) isolated_blocks: u32,
     pub(crate) counters: ZoneCounters,
+    pub(crate) fallbacks: FallbackTable,
     pub(crate) histogram: WorkHistogram,
     /// Steps done in this hold.
     pub(crate) work: u64,
@@ -65,6 +66,7 @@ pub(crate) struct Zone {
     pub(crate) start: u32,
     pub(crate) end: u32,
     base: u64,
+    pub(crate) node: u8,
     pub(crate) frames: Frames,
     pub(crate) blocks: Pageblocks,
     pub(crate) managed: u64,
@@ -104,6 +106,7 @@ impl Zone {
             start: (first - base) as u32,
             end: (last - base) as u32,
             base,
+            node: config.node,
             frames,
             blocks,
             managed: config.managed(),
@@ -122,6 +125,7 @@ impl Zone {
                 owned: owned.collect(),
                 isolated_blocks: 0,
                 counters: ZoneCounters::default(),
+                fallbacks: FallbackTable::default(),
                 histogram: WorkHistogram::new(),
                 work: 0,
             })),
@@ -227,6 +231,16 @@ impl Zone {
         let mut inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         inner.counters = counters;
         inner.histogram = histogram;
+    }
+
+    /// Fallbacks so far, without counting the look at them as a hold.
+    pub(crate) fn read_fallbacks(&self) -> FallbackTable {
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).fallbacks
+    }
+
+    /// Puts them back to what they were.
+    pub(crate) fn write_fallbacks(&self, fallbacks: FallbackTable) {
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).fallbacks = fallbacks;
     }
 
     /// A copy of the list heads, for validation.

@@ -34,6 +34,8 @@ fn each_type_asks_the_others_in_its_own_order() {
             let preferred = pairs[usize::from(swapped)];
             let stats = classic.counted(|| assert_eq!(classic.take(CPU0, 9, requested), preferred));
             assert_eq!((stats.zone.fallbacks, stats.zone.claims), (1, 1));
+            assert_eq!(stats.fallbacks[9][requested.index()][first.index()], 1, "by order and types");
+            assert_eq!(stats.fallbacks.as_flattened().as_flattened().iter().sum::<u64>(), 1);
             assert_eq!((classic.types(first), classic.types(second)), (0, 2), "all of the chunk changes its type");
         }
     }
@@ -44,6 +46,7 @@ fn claims(classic: &Classic, o: u8, requested: Migratetype) -> bool {
     let before = classic.types(requested);
     let stats = classic.counted(|| assert!(classic.take(CPU0, o, requested) < at(PAGEBLOCK_FRAMES)));
     assert_eq!(stats.zone.fallbacks, 1);
+    assert_eq!(stats.fallbacks[usize::from(o)][requested.index()].iter().sum::<u64>(), 1);
     assert_eq!(stats.zone.claims + stats.zone.steals, 1);
     let claimed = stats.zone.claims == 1;
     assert_eq!(

@@ -3,11 +3,13 @@
 //! All calls name the CPU they are made on, so that a replay is deterministic and a simulated machine may have more
 //! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
 
+mod cma;
 mod paths;
 
 use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn};
 use serde::Serialize;
 
+pub use cma::{CmaBook, CmaCounts};
 pub use paths::Paths;
 
 /// What a caller wants.
@@ -143,7 +145,12 @@ pub struct ListFlow {
     pub refilled: [[u64; 3]; 11],
     /// Back to the zone.
     pub drained: [[u64; 3]; 11],
+    /// Allocations that took memory of another type, by order and type of the request and by the type taken from.
+    pub fallbacks: FallbackTable,
 }
+
+/// Fallbacks by order and type of the request, and by the type taken from.
+pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list
 /// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved.

@@ -153,7 +153,7 @@ impl Simulated for Toy {
     fn family(&self) -> Family {
         Family::Lists
     }
-    fn marks(&self, _: CpuId) -> Marks {
+    fn marks(&self, _: usize, _: CpuId) -> Marks {
         Marks::default()
     }
     fn home(&self, _: Pfn) -> Option<CpuId> {

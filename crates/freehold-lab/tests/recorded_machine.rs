@@ -4,10 +4,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use freehold::{Order, Pfn};
+use freehold::{Migratetype, Order, Pfn};
 use freehold_lab::engine::Memory;
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::fill::{Contents, Layout};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, SurveyOptions, replay_from, survey};
+use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
 
@@ -62,6 +64,106 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
         assert_eq!(memory.free_frames, memory.managed_frames, "{name}: everything came back");
         engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
     }
+}
+
+#[test]
+fn cma_begins_as_full_as_the_rest_for_every_engine() {
+    let machine = MachineConfig { cma_frames: 64 << 10, ..MachineConfig::new(1 << 18, 2) };
+    let mut contents = contents();
+    let most = contents.most_cma(machine.memory_frames);
+    assert_eq!(most, (256 - 30 - 26) << 10, "regions that are not unmovable and not reclaimable");
+    let movable: u64 = contents.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
+    contents.set_cma(machine.cma().pop(), machine.memory_frames);
+    let layout = Layout::new(&contents, machine.memory_frames);
+    let cma_free = machine.cma_frames - layout.cma_used();
+    let expected = movable * machine.cma_frames / most;
+    assert!(cma_free.abs_diff(expected) < expected / 50, "{cma_free} of {expected}");
+    for name in engines::DEFAULT.into_iter().chain(["pcp-buddy,+cma-phases"]) {
+        let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
+        let mut in_use = layout.apply(&*engine, 2).unwrap_or_else(|error| panic!("{name}: {error}"));
+        engine.start();
+        assert_eq!(engine.memory().free_frames, layout.free_frames(), "{name}");
+        let cma: Vec<_> = engine.blocks().into_iter().filter(|block| block.migratetype == Migratetype::Cma).collect();
+        assert_eq!(cma.len(), 128, "{name}");
+        assert_eq!(cma.iter().map(|block| u64::from(block.free)).sum::<u64>(), cma_free, "{name}");
+        engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+
+        // What the trace frees of it is of both kinds.
+        let range = machine.cma()[0];
+        let taken: Vec<Pfn> =
+            (0..64).map(|_| in_use.take(&*engine, Order::PAGEBLOCK).expect("enough is in use")).collect();
+        let of_cma = taken.iter().filter(|pfn| range.contains(**pfn)).count();
+        assert!((10..=30).contains(&of_cma), "{name}: {of_cma} of 64");
+        let taken = taken.into_iter().map(|pfn| (pfn, Order::PAGEBLOCK));
+        for (pfn, order) in taken.chain(in_use.into_chunks()) {
+            engine.free(freehold::CpuId::new(0), pfn, order).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        engine.drain_all();
+        assert_eq!(engine.memory().free_frames, machine.memory_frames, "{name}: everything came back");
+        engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Movable single frames, then more unmovable ones than lie outside CMA, then both freed.
+fn cma_trace() -> Vec<Event> {
+    let of = |ms: u64, kind| Event { ts_ns: ms * 1_000_000, cpu: freehold::CpuId::new(0), pid: 1, kind };
+    let (movable, unmovable) = (0..4000u64, 10_000..19_000u64);
+    let alloc = |pfn: u64, migratetype| {
+        let pfn = Some(Pfn::new(pfn));
+        of(pfn.map_or(0, Pfn::get) / 1000, EventKind::Alloc { pfn, order: Order::ZERO, migratetype, gfp_flags: 0 })
+    };
+    let free = |pfn: u64| of(20, EventKind::Free { pfn: Pfn::new(pfn), order: Order::ZERO });
+    let allocs = movable.clone().map(|pfn| alloc(pfn, 1)).chain(unmovable.clone().map(|pfn| alloc(pfn, 0)));
+    allocs.chain(movable.chain(unmovable).map(free)).collect()
+}
+
+#[test]
+fn what_cma_serves_is_counted_for_every_engine_alike() {
+    // Half of 64 MiB.
+    let machine = MachineConfig { cma_frames: 8 << 10, ..MachineConfig::new(16 << 10, 1) };
+    let trace = Recorded { name: "cma".into(), events: cma_trace() };
+    let put_in = SurveyOptions::default();
+    let survey = survey(&trace, put_in, Order::LINUX_MAX, |_, _| {}).unwrap();
+    let named = |name: &str| NamedEngine {
+        name: name.into(),
+        engine: engines::build(&name.parse().unwrap(), &machine).unwrap(),
+    };
+    let engines: Vec<_> = ["5.17", "vanilla", "pcp-buddy-fixed", "freehold", "vanilla,-cma-half"].map(named).into();
+    let options = ReplayOptions { cpus: 1, put_in, jobs: 1, samples: 5, memory_maps: 0 };
+    let run = |cma| {
+        let beginning = Beginning { cma, ..Beginning::default() };
+        replay_from(beginning, &trace, &survey, &engines, machine.memory_frames, options, |_, _| {}).unwrap()
+    };
+    let replay = run(machine.cma());
+    for engine in &replay.engines {
+        let name = &engine.engine;
+        assert!(engine.whole, "{name}: {:?}", engine.errors);
+        let cma = engine.cma.expect("there is CMA");
+        assert_eq!((cma.frames, cma.free_end, cma.movable_requests), (8192, 8192, 4000), "{name}");
+        assert_eq!(cma.free_lowest, 8192 - cma.movable_by_cma, "{name}: single frames, nothing freed between");
+        assert_eq!((cma.failed_while_free, cma.failed_movable), (engine.failed, 0), "{name}: what is free is CMA");
+        assert!(cma.failed_while_free > 500, "{name}: {cma:?}");
+        let half = (1500..=2600).contains(&cma.movable_by_cma);
+        assert_eq!(half, name != "vanilla,-cma-half", "{name}: {cma:?}");
+    }
+    assert_eq!(replay.engines[4].cma.unwrap().movable_by_cma, 0, "there was enough besides");
+    assert!(run(Vec::new()).engines.iter().all(|engine| engine.cma.is_none()));
+}
+
+#[test]
+fn a_share_of_the_recorded_machine_is_cma_if_asked_for() {
+    let with = replay(&["--cma", "60%", "-e", "vanilla", "-e", "vanilla,-cma-half", "-e", "freehold"]);
+    assert_eq!(with["machine"]["cma_frames"], 1536 << 10);
+    let served = |n: usize| with["engines"][n]["cma"]["movable_by_cma"].as_u64().unwrap();
+    assert!(served(0) > 0 && served(2) > 0 && served(1) < served(0), "{} {} {}", served(0), served(1), served(2));
+    let without = replay(&["-e", "vanilla"]);
+    assert!(without["engines"][0]["cma"].is_null() && without["machine"]["cma_frames"] == 0);
+    let table = |arguments: &[&str]| freehold().arg("replay").args(arguments).assert();
+    let counted = predicates::str::contains("movable requests served by it").and(predicates::str::contains("is CMA"));
+    table(&["--cma", "10%", "-e", "vanilla"]).success().stdout(counted);
+    table(&["--cma", "85%", "-e", "vanilla"]).code(2).stderr(predicates::str::contains("% can"));
+    table(&["--cma", "85%", "--machine", "pristine", "-e", "vanilla"]).success();
+    table(&["--cma", "10"]).code(2).stderr(predicates::str::contains("for example 25%"));
 }
 
 #[test]

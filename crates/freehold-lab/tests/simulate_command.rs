@@ -38,6 +38,26 @@ fn json_has_the_rows_the_model_and_the_seed() {
 }
 
 #[test]
+fn nodes_and_cma_are_in_the_json_and_the_table() {
+    let args = ["-w", "pair", "--cpus", "4", "-e", "vanilla", "-e", "freehold", "--memory", "1G"];
+    let document = json(&[&args[..], &["--nodes", "1,2", "--cma", "25%"]].concat());
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["nodes"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    for row in rows {
+        assert_eq!(row["cma"]["frames"], 1 << 16);
+        assert!(row["cma"]["movable_requests"].as_u64() > Some(0) && row["off_node"].is_number(), "{row}");
+    }
+    let plain = &json(&args)["rows"][0];
+    assert!(plain["nodes"] == 1 && plain.get("cma").is_none(), "{plain}");
+    let with = [&args[..], &["--nodes", "2", "--cma", "25%"]].concat();
+    simulate(&with).assert().success().stdout(contains("1 GiB of memory on 2 nodes, 256 MiB of it CMA"));
+    simulate(&args).assert().success().stdout(predicates::prelude::PredicateBooleanExt::not(contains("nodes")));
+    let many = ["-w", "pair", "--cpus", "4", "--memory", "1G", "--nodes", "8"];
+    simulate(&many).assert().code(2).stderr(contains("each needs a CPU"));
+    simulate(&["--nodes", "0"]).assert().code(2);
+}
+
+#[test]
 fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
     let run = |jobs: &str| {
         let args = ["-w", "kernel-build-like,pair", "--cpus", "2,3", "--memory", "1G", "--json", "--jobs", jobs];

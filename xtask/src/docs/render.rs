@@ -1,6 +1,6 @@
 //! Rows of a table from a command's JSON.
 //!
-//! A template is filled once for each trace of a replay, or for each number of CPUs of a simulation:
+//! A template is filled once for each trace of a replay, or for each number of CPUs and nodes of a simulation:
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
@@ -31,9 +31,9 @@ fn items(document: &Value) -> Vec<Value> {
     let Some(rows) = document["rows"].as_array() else { return vec![document.clone()] };
     let mut items: Vec<Value> = Vec::new();
     for row in rows {
-        if items.last().is_none_or(|item| item["cpus"] != row["cpus"]) {
-            let mut item = Map::new();
-            item.insert("cpus".into(), row["cpus"].clone());
+        let machine = ["cpus", "nodes"];
+        if items.last().is_none_or(|item| machine.iter().any(|&key| item[key] != row[key])) {
+            let mut item: Map<String, Value> = machine.iter().map(|&key| (key.into(), row[key].clone())).collect();
             item.insert("engines".into(), Value::Array(Vec::new()));
             items.push(Value::Object(item));
         }

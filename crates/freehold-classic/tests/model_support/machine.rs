@@ -68,5 +68,5 @@ pub(crate) fn machine(design: Design, shape: usize) -> Config {
             vec![first]
         }
     };
-    Config { design, cpus: CPUS, zones, huge_pages, cache_slice }
+    Config { design, cpus: CPUS, cpu_nodes: Vec::new(), zones, huge_pages, cache_slice }
 }

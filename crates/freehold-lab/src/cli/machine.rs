@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use freehold::{CpuId, Migratetype, Order};
+use freehold::{CpuId, FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::{StateError, zoneinfo};
 
@@ -54,11 +54,35 @@ impl Recorded {
         let Some((shown, all)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo).map_err(told)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo).map_err(told)?.map(|(_, types)| types);
-        let (zones, contents) = all
-            .iter()
-            .filter_map(|zone| Some((zone_of(zone)?, contents(zone, buddies.as_deref(), types.as_ref()))))
-            .unzip();
+        let found = all.iter().filter_map(|zone| {
+            let of = zone_of(zone)?;
+            let mut contents = contents(zone, buddies.as_deref(), types.as_ref());
+            let range = cma_of(&of);
+            if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
+                // pagetypeinfo tells nothing apart.
+                contents.set_cma(range, of.tuning.managed);
+            }
+            contents.cma = range;
+            Some((of, contents))
+        });
+        let (zones, contents) = found.unzip();
         Ok(Some(Self { zones, contents, shown }))
+    }
+
+    /// Makes that share of a zone's memory CMA, whatever it had.
+    fn set_cma(&mut self, zone: usize, share: f64, origin: Origin) -> Result<(), CliError> {
+        let (zone, contents) = (&mut self.zones[zone], &mut self.contents[zone]);
+        let managed = zone.tuning.managed;
+        let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
+        if frames > most && origin == Origin::Recorded {
+            let percent = most * 100 / managed.max(1);
+            let others = "pageblocks of other types are as recorded";
+            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.tuning.name))
+                .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
+        }
+        zone.tuning.cma = frames;
+        contents.set_cma(cma_of(zone), managed);
+        Ok(())
     }
 
     /// The state of one zone's memory.
@@ -71,6 +95,11 @@ impl Recorded {
         let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
         Beginning { origin, layout, ..Beginning::default() }
     }
+}
+
+/// Where the CMA of a zone is in a replay.
+fn cma_of(zone: &Zone) -> Option<FrameRange> {
+    against_kernel::machine(zone, 1).cma().pop()
 }
 
 /// What a replay is on, before the trace has been read.
@@ -108,14 +137,14 @@ impl Choice {
 
     /// The machine, and the state it begins in.
     pub(super) fn machine(
-        &self,
+        self,
         args: &ReplayArgs,
         trace: &TraceFile,
         survey: &Survey,
     ) -> Result<(MachineConfig, Beginning), CliError> {
         let cpus = command::cpus(args, survey)?;
         match self {
-            Self::Recorded(recorded, origin) => {
+            Self::Recorded(mut recorded, origin) => {
                 let zone = against_kernel::busiest_zone(trace, &recorded.zones)
                     .map_err(|error| CliError::from_reader(&error.to_string()))?
                     .ok_or_else(|| {
@@ -123,14 +152,18 @@ impl Choice {
                             .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                     })?;
                 let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
+                args.cma().map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
-                Ok((machine, recorded.beginning(zone, *origin)))
+                let cma = machine.cma();
+                Ok((machine, Beginning { cma, ..recorded.beginning(zone, origin) }))
             }
             Self::Sized(memory) => {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
                 let machine = sizing::machine(survey, args.put_in(false), frames, cpus);
-                Ok((machine, Beginning { origin, ..Beginning::default() }))
+                let cma_frames = args.cma().map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                let machine = MachineConfig { cma_frames, ..machine };
+                Ok((machine.clone(), Beginning { origin, cma: machine.cma(), ..Beginning::default() }))
             }
         }
     }
@@ -153,16 +186,19 @@ fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&
     };
     let mut at_least = false;
     for of in types.free.iter().filter(|of| of.node == zone.node && of.zone == zone.name) {
-        // CMA serves movable requests. HIGHATOMIC and isolated chunks serve no ordinary request: they stay in use.
-        let list = if of.migratetype == Migratetype::Cma { movable } else { of.migratetype.index() };
-        let Some(free) = contents.free.get_mut(list) else { continue };
+        // HIGHATOMIC and isolated chunks serve no ordinary request: they stay in use.
+        let list = match of.migratetype {
+            Migratetype::Cma => Some(&mut contents.free_cma),
+            other => contents.free.get_mut(other.index()),
+        };
+        let Some(free) = list else { continue };
         free.iter_mut().zip(&of.chunks).for_each(|(n, m)| *n += m);
         at_least |= of.at_least;
     }
     if let Some(buddies) = buddies.filter(|_| at_least) {
         // pagetypeinfo stops counting at 100,000, buddyinfo does not.
         for (order, total) in buddies.chunks.iter().enumerate().take(Order::LINUX_MAX.index() + 1) {
-            let known: u64 = contents.free.iter().map(|chunks| chunks[order]).sum();
+            let known: u64 = contents.free.iter().chain([&contents.free_cma]).map(|chunks| chunks[order]).sum();
             contents.free[movable][order] += total.saturating_sub(known);
         }
     }

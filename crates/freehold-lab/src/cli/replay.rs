@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::input::TraceFile;
 use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
-use super::size::{Memory, parse_memory};
+use super::size::{Memory, parse_memory, parse_percent, parse_share};
 use super::{Outcome, against_kernel, given, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec, MachineConfig};
@@ -29,6 +29,8 @@ Examples:
   freehold replay                               the sample trace, the default engines
   freehold replay -e 5.17 -e vanilla trace.parquet
   freehold replay --machine 1G --warm trace.parquet
+  freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
+                                                half of the zone is CMA: what it serves
   freehold replay --timeline over-time.parquet trace.parquet
   freehold replay --picture comparison.svg trace.parquet
   freehold replay --html report.html trace.parquet
@@ -90,6 +92,12 @@ pub(super) struct ReplayArgs {
     /// The same as --machine SIZE.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_memory, conflicts_with = "machine")]
     memory: Option<Memory>,
+
+    /// Make that share of the machine's memory CMA, which serves movable requests only, for every engine alike: above 0 % up
+    /// to 90 %. On a recorded machine it is as full as the rest of its movable memory. Counts what it serves: `cma` in the
+    /// JSON, a group of the table. Default: what the recorded zone had.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with_all = ["against_kernel", "power", "threads"])]
+    cma: Option<f64>,
 
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace has them.
     #[arg(short, long, value_name = "N")]
@@ -212,6 +220,11 @@ impl ReplayArgs {
 
     pub(super) fn machine(&self) -> Option<Machine> {
         self.machine.or(self.memory.map(Machine::Memory))
+    }
+
+    /// The share of memory that is to be CMA.
+    pub(super) fn cma(&self) -> Option<f64> {
+        self.cma
     }
 
     pub(super) fn zoneinfo(&self) -> Option<&Path> {
@@ -342,12 +355,6 @@ impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
             Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
         }
     }
-}
-
-/// `0.05`: a share.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
 }
 
 /// What came of one trace.

@@ -12,7 +12,7 @@ use comfy_table::Cell;
 use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::input::TraceFile;
-use super::size::{Memory, parse_memory};
+use super::size::{Memory, parse_memory, parse_percent};
 use super::{Outcome, given, output, progress, report};
 use crate::bench::clock::Cpus;
 use crate::engine::Paths;
@@ -20,7 +20,7 @@ use crate::engines::EngineSpec;
 use crate::report::table::{new_table, trim_lines};
 use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{CPUS_MAX, Row, Scenario, SimulateError, TICK_MS};
+use crate::simulate::run::{CPUS_MAX, NODES_MAX, Row, Scenario, SimulateError, TICK_MS};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
 use crate::simulate::workloads::TraceOps;
@@ -36,6 +36,7 @@ Examples:
   freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
+  freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
   freehold simulate -w trace --trace trace.parquet --cpus 2,64
   freehold simulate --validate                  simulated beside measured on this machine's own CPUs
   freehold simulate --sweep -w pair -w bulk --cpus 1,8,64 --memory 4G,64G --seed 1,2 --output results.parquet
@@ -43,7 +44,7 @@ Examples:
                                                 one share of sixteen, for a job array; read the files together
 
 --json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
-\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
+\"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}, and with --validate \"validation\": [{\"workload\", \"engine\", \"cpus\", \"measured\", \
 \"simulated\"}].
 
@@ -91,6 +92,17 @@ pub(super) struct SimulateArgs {
     /// as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
+
+    /// Memory nodes. Each has a zone, with a lock of its own, of an even share of the memory; the CPUs are spread over them
+    /// evenly, neighbours together. A CPU's requests go to its own node and, where that has nothing, to the next ones and
+    /// round. Memory of another node is as near as one's own. Default: 1.
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
+    nodes: Vec<u16>,
+
+    /// Make that share of each zone CMA, which serves movable requests only: above 0 % up to 90 %. A second table, and `cma`
+    /// in the JSON, count what it serves.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    cma: Option<f64>,
 
     /// Simulated milliseconds between two ticks of a CPU, its periodic work; 0: it never ticks. Default: 1000, as the
     /// kernel's vmstat worker.
@@ -181,6 +193,11 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     let engines = given::engines(&args.engines, &DEFAULT)?;
     // Fail before the work, not after it.
     args.picture.as_deref().map_or(Ok(()), given::svg)?;
+    if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
+        return Err(
+            CliError::new("--picture draws machines of one number of nodes").hint("one --nodes N for each picture")
+        );
+    }
     for path in [&args.picture, &args.output].into_iter().flatten() {
         writable(path)?;
     }
@@ -273,6 +290,9 @@ fn refused(error: SweepError) -> CliError {
         SweepError::Simulate(SimulateError::TooLittleMemory { needed_mib, .. }) => {
             Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
         }
+        SweepError::Simulate(SimulateError::TooManyNodes { .. }) => {
+            Some("give it fewer: --nodes 1, for example".to_owned())
+        }
         SweepError::Simulate(SimulateError::TooFewCpus { fewest, .. }) => {
             Some(format!("give it more: --cpus {fewest}"))
         }
@@ -339,9 +359,11 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     } else {
         unique(args.memory.iter().map(|memory| memory.frames))
     };
+    let nodes = if args.nodes.is_empty() { vec![1] } else { unique(args.nodes.iter().copied()) };
+    let sizes: Vec<(u64, u16)> = memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
     let mut all = Vec::new();
     for &workload in &workloads {
-        for &frames in &memory {
+        for &(frames, nodes) in &sizes {
             for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
                 for seed in seeds(args) {
                     for engine in engines {
@@ -350,6 +372,8 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             workload,
                             cpus,
                             frames,
+                            nodes,
+                            cma: args.cma.unwrap_or(0.0),
                             seed,
                             think_ns: args.think,
                             measured: args.frames,

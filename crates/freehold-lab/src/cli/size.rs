@@ -1,4 +1,4 @@
-//! Amounts of memory on the command line: `512M`, `8G`.
+//! Amounts of memory on the command line, `512M`, `8G`, and shares, `25%`, `0.05`.
 
 use freehold::{FRAME_SIZE, Order};
 
@@ -52,6 +52,21 @@ pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
     Ok(bytes / FRAME_SIZE)
 }
 
+/// Parses a share of memory, `25%`, above 0 and up to 90: something has to be left for what cannot be moved.
+pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 90.0);
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("'{text}' is no share: above 0% up to 90%, for example 25%"))
+}
+
+/// `0.05`: a share.
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +98,17 @@ mod tests {
             "8B",
         ] {
             assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_written_in_per_cent() {
+        assert_eq!(
+            (parse_percent("25%"), parse_percent("0.5 %"), parse_percent("90%")),
+            (Ok(0.25), Ok(0.005), Ok(0.9))
+        );
+        for wrong in ["25", "0%", "-1%", "91%", "%", "a%", "NaN%"] {
+            assert!(parse_percent(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
         }
     }
 }

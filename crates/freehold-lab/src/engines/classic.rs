@@ -3,7 +3,7 @@
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
-use super::{Catalogue, Entry, MachineConfig, ZoneTuning};
+use super::{Catalogue, Entry, MachineConfig, ZonePlace, ZoneTuning};
 use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, ListFlow, Memory, Request};
 use crate::simulate::engine::{Family, Marks, Simulated};
 
@@ -55,23 +55,31 @@ pub(super) fn with_simulated<R>(
 fn engine(text: &str, machine: &MachineConfig) -> Result<ClassicEngine, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
     let name = machine.zone.as_ref().map_or("Normal", |zone| zone.name.as_str());
-    let mut zone = ZoneConfig::new(name, machine.start_pfn, machine.memory_frames);
-    if let Some(tuning) = &machine.zone {
-        zone.range = FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
-        zone.watermarks = Some(Watermarks { min: tuning.min, low: tuning.low, high: tuning.high });
-    }
-    let config = Config { zones: vec![zone], ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
+    let marks = machine.zone.as_ref();
+    let marks = marks.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
+    let zone = |(node, place): (usize, ZonePlace)| ZoneConfig {
+        node: node as u8,
+        range: place.range,
+        cma: place.cma.into_iter().collect(),
+        watermarks: marks,
+        ..ZoneConfig::new(name, place.range.start, place.range.len())
+    };
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let zones = machine.zones().into_iter().enumerate().map(zone).collect();
+    let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
+    let config = Config { zones, cpu_nodes, ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
     let classic = Classic::new(config).map_err(|error| error.to_string())?;
-    Ok(ClassicEngine { classic, recorded: machine.zone.clone() })
+    Ok(ClassicEngine { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
 }
 
 /// A design, and the state to start from where one was recorded.
 struct ClassicEngine {
     classic: Classic,
+    zones: usize,
     recorded: Option<ZoneTuning>,
 }
 
-/// The machine has one zone.
+/// A recorded machine has one zone.
 const ZONE: usize = 0;
 
 impl Engine for ClassicEngine {
@@ -167,7 +175,7 @@ impl Engine for ClassicEngine {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let states = self.classic.pageblocks(ZONE).into_iter();
+        let states = (0..self.zones).flat_map(|zone| self.classic.pageblocks(zone));
         states
             .map(|block| Block {
                 start: block.start,
@@ -185,8 +193,9 @@ impl Engine for ClassicEngine {
     }
 
     fn list_flow(&self) -> Option<ListFlow> {
-        let flow = self.classic.stats().flow;
-        Some(ListFlow { refilled: flow.refilled, drained: flow.drained })
+        let stats = self.classic.stats();
+        let flow = stats.flow;
+        Some(ListFlow { refilled: flow.refilled, drained: flow.drained, fallbacks: stats.fallbacks })
     }
 
     fn contention(&self) -> Contention {
@@ -217,8 +226,8 @@ impl Simulated for ClassicEngine {
         }
     }
 
-    fn marks(&self, cpu: CpuId) -> Marks {
-        let work = self.classic.work(ZONE, cpu).unwrap_or_default();
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        let work = self.classic.work(zone, cpu).unwrap_or_default();
         Marks {
             holds: work.zone_holds,
             steps: work.zone_steps,

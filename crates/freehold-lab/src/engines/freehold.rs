@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
     AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, Pfn, Platform, SingleCpu, WORK_BUCKETS,
-    Watermarks, ZoneConfig,
+    Watermarks, ZoneConfig, ZoneStats,
 };
 
+use super::sums::{added, p99};
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Paths, Request};
@@ -160,21 +161,26 @@ fn with_config<R>(
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
-    let range = FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
-    let memory = [range];
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let places: Vec<_> = machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
         min: zone.min,
         low: zone.low,
         high: zone.high,
     });
-    let zones = [ZoneConfig { node: machine.node, watermarks, ..ZoneConfig::new(&memory) }];
-    let nodes = vec![machine.node; usize::from(machine.cpus)];
+    let zones: Vec<_> = places
+        .iter()
+        .map(|(node, memory, cma)| ZoneConfig {
+            node: *node,
+            watermarks,
+            cma: cma.as_slice(),
+            ..ZoneConfig::new(memory)
+        })
+        .collect();
+    let nodes: Vec<_> = (0..machine.cpus).map(|cpu| places[machine.zone_of_cpu(cpu)].0).collect();
     let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
     make(&options.apply(config))
 }
-
-/// The machine has one zone.
-const ZONE: usize = 0;
 
 struct FreeholdEngine<'a, 'm, P: Platform> {
     allocator: &'a Freehold<'m, P>,
@@ -207,9 +213,15 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
         self.owned.get(cpu.index()).map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// All zones as one.
+    fn zones(&self) -> ZoneStats {
+        let all = (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
+        all.reduce(added).unwrap_or_default()
+    }
+
     fn counted(&self) -> Counted {
         let totals = self.allocator.totals();
-        let zone = self.allocator.zone_stats(ZONE).unwrap_or_default();
+        let zone = self.zones();
         let cpus = &totals.cpus;
         let allocs = cpus.total_allocs();
         let counters = Counters {
@@ -252,18 +264,6 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
         };
         Counted { counters, work: zone.lock_work_histogram, unseen, waited, paths }
     }
-}
-
-/// An upper bound of the steps that 99 % of holds stayed within; bucket b holds `2^(b-1)` to `2^b - 1` steps.
-fn p99(buckets: &[u64; WORK_BUCKETS], max: u64) -> u64 {
-    let holds: u64 = buckets.iter().sum();
-    let target = holds - holds / 100;
-    let mut seen = 0;
-    let bucket = buckets.iter().position(|n| {
-        seen += n;
-        seen >= target
-    });
-    bucket.map_or(0, |bucket| ((1u64 << bucket) - 1).min(max))
 }
 
 impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
@@ -363,7 +363,7 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn memory(&self) -> Memory {
-        let zone = self.allocator.zone_stats(ZONE).unwrap_or_default();
+        let zone = self.zones();
         let largest = Order::LINUX_MAX.index();
         let cpus = self.allocator.cpu_count();
         let held = |cpu: Option<CpuId>| self.allocator.blocks_held(cpu);
@@ -391,7 +391,7 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let states = self.allocator.pageblocks(ZONE);
+        let states = (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
         states
             .map(|block| Block {
                 start: block.start,
@@ -446,9 +446,10 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
         Family::Freehold
     }
 
-    fn marks(&self, cpu: CpuId) -> Marks {
-        let (holds, steps) = self.allocator.zone_lock_counts(ZONE).unwrap_or_default();
-        let changes = self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills);
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        let (holds, steps) = self.allocator.zone_lock_counts(zone).unwrap_or_default();
+        // A CPU's refills are counted together, wherever they come from: in the first zone's.
+        let changes = self.allocator.cpu_stats(cpu).filter(|_| zone == 0).map_or(0, |stats| stats.refills);
         Marks { holds, steps, changes, ..Marks::default() }
     }
 

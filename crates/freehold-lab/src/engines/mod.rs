@@ -6,10 +6,11 @@
 mod classic;
 mod freehold;
 mod machine;
+mod sums;
 mod threads;
 
 pub(crate) use self::freehold::Options as FreeholdOptions;
-pub use machine::{ListFill, MachineConfig, PagesetTuning, ZoneTuning};
+pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
 
 use std::fmt;
 use std::str::FromStr;

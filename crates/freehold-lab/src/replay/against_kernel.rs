@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::source::{SourceError, Trace};
 use super::{EngineOutcome, Replay, Survey};
-use crate::engine::ListFlow;
+use crate::engine::{FallbackTable, ListFlow};
 use crate::engines::{MachineConfig, ZoneTuning};
 use crate::report::json::one_line;
 
@@ -64,6 +64,9 @@ pub struct KernelCounts {
     /// Drained frames by order and type of the pageblock.
     #[serde(serialize_with = "one_line")]
     pub drained_by_list: [[u64; 3]; 11],
+    /// Allocations that took memory of another type, by order and type of the request and by the type taken from.
+    #[serde(serialize_with = "one_line")]
+    pub fallbacks: FallbackTable,
 }
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`.
@@ -89,6 +92,15 @@ pub fn count_kernel(trace: &dyn Trace, zones: &[Zone]) -> Result<Vec<KernelCount
 }
 
 fn count_event(event: &Event, zones: &[Zone], counts: &mut [KernelCounts]) {
+    if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
+        let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
+        let of_order = counts[zone].fallbacks.get_mut(order.index());
+        let of_type = of_order.and_then(|types| types.get_mut(usize::from(migratetype)));
+        if let Some(count) = of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype))) {
+            *count += 1;
+        }
+        return;
+    }
     let (pfn, order, migratetype) = match event.kind {
         EventKind::ZoneLocked { pfn, order, migratetype, .. } | EventKind::PcpuDrain { pfn, order, migratetype } => {
             (pfn, order, migratetype)
@@ -152,6 +164,7 @@ pub fn machine(zone: &Zone, cpus: u16) -> MachineConfig {
     // largest chunk, which is all that placement depends on.
     MachineConfig {
         start_pfn: zone.start.align_down(Order::LINUX_MAX),
+        cma_frames: zone.tuning.cma.next_multiple_of(Order::LINUX_MAX.frames()),
         zone: Some(zone.tuning.clone()),
         ..MachineConfig::new(zone.tuning.managed, cpus)
     }
@@ -206,8 +219,40 @@ pub struct EngineComparison {
     pub drained_frames: Comparison,
     /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be held to anything.
     pub fallbacks: Comparison,
+    /// Of the kernel's, those that the engine made as well, order and types being the same.
+    pub fallbacks_alike: u64,
+    /// Fallbacks by order and types; what neither counted is left out. Those of the compared zone.
+    pub fallback_types: Vec<FallbackComparison>,
     /// By order, and by order and type; what neither counted is left out. Empty for an engine without lists.
     pub lists: Vec<ListComparison>,
+}
+
+/// Fallbacks of one order, from one type to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FallbackComparison {
+    /// The order asked for.
+    pub order: u8,
+    /// The type asked for.
+    pub migratetype: u8,
+    /// The type of what was taken.
+    pub from: u8,
+    /// What the kernel counted.
+    pub kernel: u64,
+    /// What the engine counted.
+    pub engine: u64,
+}
+
+fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<FallbackComparison> {
+    let places =
+        (0..kernel.len()).flat_map(|order| (0..3).flat_map(move |to| (0..3).map(move |from| (order, to, from))));
+    let of = |(order, to, from): (usize, usize, usize)| FallbackComparison {
+        order: order as u8,
+        migratetype: to as u8,
+        from: from as u8,
+        kernel: kernel[order][to][from],
+        engine: engine[order][to][from],
+    };
+    places.map(of).filter(|comparison| comparison.kernel + comparison.engine > 0).collect()
 }
 
 /// One order, or one order and type.
@@ -241,6 +286,7 @@ impl EngineComparison {
         let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.refilled_frames);
         let drained_frames = Comparison::new(kernel.drained_frames, outcome.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
+        let fallback_types = compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
         let orders = by_list.iter().flat_map(ListComparison::held).all(|comparison| comparison.within);
         Self {
             engine: outcome.engine.clone(),
@@ -249,6 +295,8 @@ impl EngineComparison {
             refilled_frames,
             drained_frames,
             fallbacks: Comparison::new(extfrags, outcome.fallbacks),
+            fallbacks_alike: fallback_types.iter().map(|types| types.kernel.min(types.engine)).sum(),
+            fallback_types,
             lists: by_list,
         }
     }
@@ -372,6 +420,38 @@ mod tests {
         flow.refilled[0][1] = 880;
         flow.refilled[1] = [0, 120, 0];
         assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", 0).within);
+    }
+
+    #[test]
+    fn fallbacks_are_compared_by_order_and_types_in_their_zone() {
+        let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
+        let row = |pfn, order, migratetype, fallback_migratetype| {
+            event(EventKind::Extfrag {
+                pfn: Pfn::new(pfn),
+                order: Order::new(order).unwrap(),
+                migratetype,
+                fallback_order: Order::LINUX_MAX,
+                fallback_migratetype,
+                change_ownership: false,
+            })
+        };
+        // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and one out of HIGHATOMIC.
+        let events =
+            vec![row(1024, 0, 0, 1), row(2000, 0, 0, 1), row(3000, 2, 0, 1), row(5, 0, 0, 1), row(3001, 0, 0, 3)];
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones).unwrap();
+        assert_eq!(
+            (counts[0].fallbacks[0][0][1], counts[1].fallbacks[0][0][1], counts[1].fallbacks[2][0][1]),
+            (1, 2, 1)
+        );
+        let mut flow = ListFlow::default();
+        flow.fallbacks[0][0][1] = 5;
+        flow.fallbacks[2][1][0] = 7;
+        let outcome = EngineOutcome { fallbacks: 12, flow: Some(flow), ..EngineOutcome::default() };
+        let comparison = EngineComparison::new(&outcome, &counts[1], "trace", 4);
+        let of =
+            |order, migratetype, from, kernel, engine| FallbackComparison { order, migratetype, from, kernel, engine };
+        assert_eq!(comparison.fallback_types, [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]);
+        assert_eq!((comparison.fallbacks_alike, comparison.fallbacks.kernel), (2, 4));
     }
 
     #[test]

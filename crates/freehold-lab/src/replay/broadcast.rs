@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use super::Beginning;
 use super::driver::Driver;
-use super::fill::Layout;
 use super::mapper::{Mapper, MapperOptions, NoObserver};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
@@ -39,7 +39,7 @@ pub(super) fn broadcast(
     engines: &[NamedEngine],
     mapper: MapperOptions,
     options: ReplayOptions,
-    fill: Option<&Layout>,
+    beginning: &Beginning,
     mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Broadcast, SourceError> {
     let permits = Permits::new(options.jobs);
@@ -49,7 +49,7 @@ pub(super) fn broadcast(
             .map(|engine| {
                 let (sender, receiver) = sync_channel(CHANNEL);
                 let permits = &permits;
-                (sender, scope.spawn(move || run_engine(engine, options, fill, &receiver, permits)))
+                (sender, scope.spawn(move || run_engine(engine, options, beginning, &receiver, permits)))
             })
             .unzip();
 
@@ -76,7 +76,7 @@ type Panic = Box<dyn std::any::Any + Send>;
 fn run_engine<'a>(
     engine: &'a NamedEngine,
     options: ReplayOptions,
-    fill: Option<&Layout>,
+    beginning: &Beginning,
     batches: &Receiver<SharedBatch>,
     permits: &Permits,
 ) -> Result<Driver<'a>, Panic> {
@@ -84,7 +84,8 @@ fn run_engine<'a>(
     if options.memory_maps > 0 {
         driver.record_memory(MapRecorder::new(options.memory_maps, options.samples));
     }
-    if let Some(layout) = fill {
+    driver.watch_cma(&beginning.cma);
+    if let Some(layout) = &beginning.layout {
         let _permit = permits.take();
         catch_unwind(AssertUnwindSafe(|| driver.fill(layout, options.cpus)))?;
     }

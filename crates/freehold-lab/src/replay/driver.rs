@@ -7,7 +7,7 @@
 //! Where an engine was filled as a recording says, what the trace frees without having allocated it is taken from what
 //! is in use, instead of being allocated from what was free.
 
-use freehold::{AllocError, CpuId, Order, Pfn};
+use freehold::{AllocError, CpuId, FrameRange, Migratetype, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::errors::Errors;
@@ -16,7 +16,7 @@ use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{Counters, Engine, HoldBucket, ListFlow, Memory, Paths, Request};
+use crate::engine::{CmaBook, CmaCounts, Counters, Engine, HoldBucket, ListFlow, Memory, Paths, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
@@ -38,6 +38,8 @@ pub struct Driver<'a> {
     cpu_time_ns: u64,
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
+    /// What CMA serves, where the machine has any.
+    cma: Option<CmaBook>,
     end: Option<AtEnd>,
     errors: Errors<ERRORS_KEPT>,
 }
@@ -49,6 +51,7 @@ struct AtEnd {
     holds: Vec<HoldBucket>,
     flow: Option<ListFlow>,
     paths: Option<Paths>,
+    cma: Option<CmaCounts>,
 }
 
 /// What the driver itself counted, to compare with what the engine says.
@@ -74,6 +77,7 @@ impl<'a> Driver<'a> {
             cpu_time_ns: 0,
             samples: Vec::new(),
             memory: None,
+            cma: None,
             end: None,
             errors: Errors::default(),
         }
@@ -84,8 +88,14 @@ impl<'a> Driver<'a> {
         self.memory = Some(recorder);
     }
 
+    /// Has an account kept of what that CMA serves; before the engine is filled.
+    pub fn watch_cma(&mut self, ranges: &[FrameRange]) {
+        self.cma = CmaBook::new(ranges, 0);
+    }
+
     /// Puts the engine into a recorded state; before the first batch.
     pub fn fill(&mut self, layout: &Layout, cpus: u16) {
+        self.cma.iter_mut().for_each(|book| book.in_use(layout.cma_used()));
         match layout.apply(self.engine, cpus) {
             Ok(in_use) => self.in_use = Some(in_use),
             Err(error) => self.errors.add(error),
@@ -109,6 +119,7 @@ impl<'a> Driver<'a> {
                     let pfn = match self.engine.alloc(CpuId::new(cpu), request) {
                         Ok(pfn) => {
                             self.counted.allocs += 1;
+                            self.cma.iter_mut().for_each(|book| book.served(request, pfn));
                             if !pfn.is_aligned(order) {
                                 self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
                             }
@@ -116,6 +127,7 @@ impl<'a> Driver<'a> {
                         }
                         Err(error) => {
                             self.counted.failed += 1;
+                            self.cma.iter_mut().for_each(|book| book.failed(request));
                             if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
                                 self.errors.add(format!("allocating {order} on CPU {cpu}: {error}"));
                             }
@@ -150,6 +162,7 @@ impl<'a> Driver<'a> {
                 Op::Start => {
                     self.engine.start();
                     self.started = true;
+                    self.cma.iter_mut().for_each(CmaBook::begin);
                     self.counted = Counted::default();
                     self.cpu_time_ns = 0;
                     started = thread_cpu_time_ns();
@@ -185,7 +198,8 @@ impl<'a> Driver<'a> {
         let mut findings = whole::check(self.engine, &memory);
         findings.extend(whole::miscounted((after.allocs, after.frees), (made.allocs, made.frees)));
         findings.extend(self.errors.finding());
-        let AtEnd { counters, memory: end, holds, flow, paths } = self.end.take().unwrap_or_else(|| self.at_end());
+        findings.extend(self.cma_findings());
+        let AtEnd { counters, memory: end, holds, flow, paths, cma } = self.end.take().unwrap_or_else(|| self.at_end());
         let outcome = EngineOutcome::new(
             name,
             &counters,
@@ -201,6 +215,7 @@ impl<'a> Driver<'a> {
             memory_map: self.memory.and_then(MapRecorder::finish),
             flow,
             paths,
+            cma,
             ..outcome
         }
     }
@@ -212,7 +227,16 @@ impl<'a> Driver<'a> {
             holds: self.engine.zone_lock_holds(),
             flow: self.engine.list_flow(),
             paths: self.engine.paths(),
+            cma: self.cma.as_ref().map(CmaBook::counts),
         }
+    }
+
+    /// What contradicts the account of CMA, in words.
+    fn cma_findings(&self) -> Vec<String> {
+        let Some(book) = &self.cma else { return Vec::new() };
+        let blocks = self.engine.blocks();
+        let cma = blocks.iter().filter(|block| block.migratetype == Migratetype::Cma);
+        book.findings(cma.map(|block| u64::from(block.free)).sum())
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {
@@ -230,7 +254,10 @@ impl<'a> Driver<'a> {
             return;
         }
         match self.engine.free(CpuId::new(cpu), Pfn::new(pfn), order) {
-            Ok(()) => self.counted.frees += 1,
+            Ok(()) => {
+                self.counted.frees += 1;
+                self.cma.iter_mut().for_each(|book| book.freed(Pfn::new(pfn), order));
+            }
             Err(error) => self.errors.add(format!("freeing {order} at {} on CPU {cpu}: {error}", Pfn::new(pfn))),
         }
     }
@@ -252,7 +279,11 @@ impl<'a> Driver<'a> {
             return;
         }
         match self.engine.free_batch(CpuId::new(cpu), &chunks[..len]) {
-            Ok(()) => self.counted.frees += len as u64,
+            Ok(()) => {
+                self.counted.frees += len as u64;
+                let freed = |book: &mut CmaBook| chunks[..len].iter().for_each(|&(pfn, order)| book.freed(pfn, order));
+                self.cma.iter_mut().for_each(freed);
+            }
             Err(error) => self.errors.add(format!("freeing a batch of {len} on CPU {cpu}: {error}")),
         }
     }

@@ -21,12 +21,16 @@
 //! hold is drained. So every engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs
 //! held is free memory too: it is added to the largest free chunks.
 //!
+//! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call names frames, so movable
+//! chunks are allocated until all memory is in use; which of them are CMA, their numbers say. An engine may be unable to
+//! give chunks of the largest order out of CMA; halves are asked for then, and everything movable is handled in halves.
+//!
 //! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
 //! part of it: see the driver.
 
 use std::collections::VecDeque;
 
-use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
+use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 
 use crate::engine::{Engine, Request};
 
@@ -47,6 +51,30 @@ pub struct Contents {
     pub blocks: [u64; 3],
     /// Frames that CPUs held.
     pub held: u64,
+    /// CMA: whole chunks of the largest order.
+    pub cma: Option<FrameRange>,
+    /// Free chunks of it.
+    pub free_cma: [u64; LARGEST + 1],
+}
+
+impl Contents {
+    /// The most that can be CMA of a zone of `managed` frames: what is not of another type.
+    #[must_use]
+    pub fn most_cma(&self, managed: u64) -> u64 {
+        shares(self.blocks, 0, managed / REGION)[0].1 * REGION
+    }
+
+    /// Makes a part of what is movable CMA, which is as full as the rest.
+    pub fn set_cma(&mut self, range: Option<FrameRange>, managed: u64) {
+        let movable = self.most_cma(managed).max(1);
+        let cma = range.map_or(0, |range| range.len()).min(movable);
+        self.cma = range;
+        for (free, cma_free) in self.free[Migratetype::Movable.index()].iter_mut().zip(&mut self.free_cma) {
+            *free += *cma_free;
+            *cma_free = (u128::from(*free) * u128::from(cma) / u128::from(movable)) as u64;
+            *free -= *cma_free;
+        }
+    }
 }
 
 /// A place for everything: regions in the order in which they are allocated.
@@ -54,6 +82,7 @@ pub struct Contents {
 pub struct Layout {
     regions: Vec<Region>,
     left_out: u64,
+    cma: Option<FrameRange>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,9 +116,10 @@ impl Layout {
         let mut free = contents.free;
         let movable = Migratetype::Movable.index();
         free[movable][LARGEST] += contents.held / REGION;
-        let mut layout = Self::default();
-        for (migratetype, count) in shares(contents.blocks, regions).into_iter().rev() {
-            let chunks = &free[migratetype.index()];
+        let mut layout = Self { cma: contents.cma, ..Self::default() };
+        let cma = contents.cma.map_or(0, |range| range.len() / REGION);
+        for (migratetype, count) in shares(contents.blocks, cma, regions).into_iter().rev() {
+            let chunks = if migratetype == Migratetype::Cma { &contents.free_cma } else { &free[migratetype.index()] };
             let whole = chunks[LARGEST].min(count);
             layout.left_out += (chunks[LARGEST] - whole) * REGION;
             let mut rest: Vec<Vec<Hole>> = (whole..count).map(|_| vec![Hole::whole()]).collect();
@@ -103,7 +133,28 @@ impl Layout {
             let whole = (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region(true)] });
             layout.regions.extend(used.chain(whole));
         }
+        layout.mix_cma_in();
         layout
+    }
+
+    /// Spreads the CMA regions among the movable ones, so that neither kind is taken first.
+    fn mix_cma_in(&mut self) {
+        let first = self.regions.iter().position(|region| region.is_movable()).unwrap_or(self.regions.len());
+        let (cma, movable): (Vec<_>, Vec<_>) =
+            self.regions.split_off(first).into_iter().partition(|region| region.migratetype == Migratetype::Cma);
+        let (every, of) = (cma.len(), cma.len() + movable.len());
+        let (mut cma, mut movable) = (cma.into_iter(), movable.into_iter());
+        for n in 0..of {
+            let is_cma = (n + 1) * every / of > n * every / of;
+            self.regions.extend(if is_cma { cma.next() } else { movable.next() });
+        }
+    }
+
+    /// Frames of CMA that are in use.
+    #[must_use]
+    pub fn cma_used(&self) -> u64 {
+        let cma = self.regions.iter().filter(|region| region.migratetype == Migratetype::Cma);
+        cma.flat_map(|region| &region.pieces).filter(|piece| !piece.free).map(|piece| 1 << piece.order).sum()
     }
 
     /// Free frames.
@@ -134,24 +185,20 @@ impl Layout {
     ///
     /// What the engine refused, in words.
     pub fn apply(&self, engine: &dyn Engine, cpus: u16) -> Result<InUse, String> {
-        let mut heads = Vec::with_capacity(self.regions.len());
-        for region in &self.regions {
-            let request =
-                Request { order: Order::LINUX_MAX, migratetype: region.migratetype, flags: AllocFlags::NO_WATERMARKS };
-            let head = engine.alloc(CpuId::new(0), request).map_err(|error| {
-                format!("region {} of {} cannot be set up: {error}", heads.len(), self.regions.len())
-            })?;
-            heads.push(head);
-        }
+        let heads = self.heads(engine)?;
         let mut in_use = InUse::default();
         for (number, (region, head)) in (0u64..).zip(self.regions.iter().zip(heads)) {
             let cpu = CpuId::new((number % u64::from(cpus.max(1))) as u16);
-            split(engine, head, Order::LINUX_MAX, &region.pieces, 0)?;
-            for piece in &region.pieces {
+            let halves = self.cma.is_some() && region.is_movable();
+            let pieces = if halves { halved(&region.pieces) } else { region.pieces.clone() };
+            for (order, pieces) in parts(&pieces, halves) {
+                split(engine, head, order, pieces, pieces[0].start)?;
+            }
+            for piece in &pieces {
                 let (pfn, order) = (Pfn::new(head.get() + u64::from(piece.start)), piece.order());
                 if piece.free {
                     engine.free(cpu, pfn, order).map_err(|error| format!("freeing {order} at {pfn}: {error}"))?;
-                } else if region.migratetype == Migratetype::Movable {
+                } else if region.is_movable() {
                     in_use.movable[order.index()].push(pfn.get());
                 } else {
                     in_use.other.push((pfn, order));
@@ -162,6 +209,97 @@ impl Layout {
         in_use.movable.iter_mut().for_each(|chunks| chunks.reverse());
         Ok(in_use)
     }
+}
+
+/// Those of a whole region, or of each half of it.
+fn parts(pieces: &[Piece], halves: bool) -> impl Iterator<Item = (Order, &[Piece])> {
+    let middle = if halves { pieces.partition_point(|piece| piece.start < 1 << Order::PAGEBLOCK.get()) } else { 0 };
+    let order = if halves { Order::PAGEBLOCK } else { Order::LINUX_MAX };
+    let (low, high) = pieces.split_at(middle);
+    [low, high].into_iter().filter(|part| !part.is_empty()).map(move |part| (order, part))
+}
+
+/// The same, a whole region as its halves.
+fn halved(pieces: &[Piece]) -> Vec<Piece> {
+    let half = Order::PAGEBLOCK.get();
+    let whole = |piece: &Piece| piece.order > half;
+    let both = |piece: Piece| [Piece { order: half, ..piece }, Piece { order: half, start: 1 << half, ..piece }];
+    pieces.iter().flat_map(|piece| if whole(piece) { both(*piece).to_vec() } else { vec![*piece] }).collect()
+}
+
+impl Region {
+    /// Whether what is in it can be moved.
+    fn is_movable(&self) -> bool {
+        matches!(self.migratetype, Migratetype::Movable | Migratetype::Cma)
+    }
+}
+
+impl Layout {
+    /// Allocates every region, each as a chunk of the largest order; what is movable as two halves where there is CMA.
+    fn heads(&self, engine: &dyn Engine) -> Result<Vec<Pfn>, String> {
+        let by_type = self.regions.iter().take_while(|region| self.cma.is_none() || !region.is_movable());
+        let mut heads = Vec::with_capacity(self.regions.len());
+        for region in by_type {
+            let request =
+                Request { order: Order::LINUX_MAX, migratetype: region.migratetype, flags: AllocFlags::NO_WATERMARKS };
+            let head = engine.alloc(CpuId::new(0), request).map_err(|error| {
+                format!("region {} of {} cannot be set up: {error}", heads.len(), self.regions.len())
+            })?;
+            heads.push(head);
+        }
+        let Some(range) = self.cma else { return Ok(heads) };
+        let (cma, others): (Vec<_>, Vec<_>) = all_movable(engine)?.into_iter().partition(|head| range.contains(*head));
+        let (mut cma, mut others) = (cma.into_iter(), others.into_iter());
+        for region in &self.regions[heads.len()..] {
+            let is_cma = region.migratetype == Migratetype::Cma;
+            let head = if is_cma { cma.next() } else { others.next() };
+            let what = if is_cma { "CMA" } else { "movable memory" };
+            heads.push(head.ok_or_else(|| format!("there is less {what} than was recorded"))?);
+        }
+        // What no region is for stays free.
+        for head in cma.chain(others) {
+            for half in [head, half_behind(head)] {
+                engine.free(CpuId::new(0), half, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(heads)
+    }
+}
+
+/// Takes all movable memory there is, CMA too, as halves of regions; the regions by rising address.
+fn all_movable(engine: &dyn Engine) -> Result<Vec<Pfn>, String> {
+    let take = |order| {
+        let flags = AllocFlags::NO_WATERMARKS | AllocFlags::CMA;
+        engine.alloc(CpuId::new(0), Request { order, migratetype: Migratetype::Movable, flags }).ok()
+    };
+    let mut halves = Vec::new();
+    while let Some(head) = take(Order::LINUX_MAX) {
+        engine.split(head, Order::LINUX_MAX, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+        halves.extend([head, half_behind(head)]);
+    }
+    halves.extend(std::iter::from_fn(|| take(Order::PAGEBLOCK)));
+    halves.sort_unstable();
+    let mut heads = Vec::with_capacity(halves.len() / 2);
+    let mut rest = &halves[..];
+    while let [half, more @ ..] = rest {
+        rest = match more {
+            [next, more @ ..] if half.is_aligned(Order::LINUX_MAX) && *next == half_behind(*half) => {
+                heads.push(*half);
+                more
+            }
+            // One of a region that is not all there: behind the last whole one, for example.
+            _ => {
+                engine.free(CpuId::new(0), *half, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+                more
+            }
+        };
+    }
+    Ok(heads)
+}
+
+/// The second half of a region.
+fn half_behind(head: Pfn) -> Pfn {
+    Pfn::new(head.get() + Order::PAGEBLOCK.frames())
 }
 
 impl Piece {
@@ -181,14 +319,19 @@ impl Hole {
     }
 }
 
-/// Regions of each type, in proportion to its pageblocks; the rest is movable.
-fn shares(blocks: [u64; 3], regions: u64) -> [(Migratetype, u64); 3] {
+/// Regions of each type, in proportion to its pageblocks, and those of CMA; the rest is movable.
+fn shares(blocks: [u64; 3], cma: u64, regions: u64) -> [(Migratetype, u64); 4] {
     let per_region = REGION / freehold::PAGEBLOCK_FRAMES;
     let of = |migratetype: Migratetype| blocks[migratetype.index()].div_ceil(per_region);
     let unmovable = of(Migratetype::Unmovable).min(regions);
     let reclaimable = of(Migratetype::Reclaimable).min(regions - unmovable);
-    let movable = regions - unmovable - reclaimable;
-    [(Migratetype::Movable, movable), (Migratetype::Reclaimable, reclaimable), (Migratetype::Unmovable, unmovable)]
+    let cma = cma.min(regions - unmovable - reclaimable);
+    [
+        (Migratetype::Movable, regions - unmovable - reclaimable - cma),
+        (Migratetype::Cma, cma),
+        (Migratetype::Reclaimable, reclaimable),
+        (Migratetype::Unmovable, unmovable),
+    ]
 }
 
 /// Places free chunks below the largest order into holes, the largest first, each in the region after the last one;

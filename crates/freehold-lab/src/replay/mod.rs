@@ -36,7 +36,7 @@ pub use outcome::{EngineOutcome, Sample, Timeline};
 pub use source::{Description, Events, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 
-use freehold::Order;
+use freehold::{FrameRange, Order};
 
 use crate::engine::Engine;
 
@@ -117,13 +117,15 @@ pub struct Beginning {
     pub origin: Origin,
     /// The zone's contents; `None`: all of it is free.
     pub layout: Option<fill::Layout>,
+    /// Which of the memory is CMA.
+    pub cma: Vec<FrameRange>,
     /// When within a second the periodic work runs.
     pub tick_phase_ns: u64,
 }
 
 impl Default for Beginning {
     fn default() -> Self {
-        Self { origin: Origin::default(), layout: None, tick_phase_ns: TICK_PHASE_NS }
+        Self { origin: Origin::default(), layout: None, cma: Vec::new(), tick_phase_ns: TICK_PHASE_NS }
     }
 }
 
@@ -160,7 +162,7 @@ pub fn replay_from(
     progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
     let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
-    let done = broadcast::broadcast(trace, engines, mapper, options, beginning.layout.as_ref(), progress)?;
+    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, progress)?;
     Ok(Replay {
         survey: survey.clone(),
         replayed: done.replayed,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
-use crate::engine::{Counters, ListFlow, Memory, Paths};
+use crate::engine::{CmaCounts, Counters, ListFlow, Memory, Paths};
 use crate::report::json::one_line;
 
 /// The state of an engine at one moment of the trace.
@@ -104,6 +104,9 @@ pub struct EngineOutcome {
     /// Every pageblock over time, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_map: Option<MemoryMap>,
+    /// What CMA served until the end of the trace, where the machine has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cma: Option<CmaCounts>,
     /// How often each of the engine's ways was taken, where it says that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,

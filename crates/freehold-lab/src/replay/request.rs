@@ -11,5 +11,7 @@ use freehold_trace::gfp;
 pub(super) fn decode(order: Order, migratetype: u8, gfp_flags: u32) -> (Migratetype, AllocFlags) {
     let migratetype =
         Migratetype::PCP.get(usize::from(migratetype)).copied().unwrap_or_else(|| gfp::migratetype(gfp_flags));
-    (migratetype, gfp::alloc_flags(gfp_flags, order))
+    let mut flags = gfp::alloc_flags(gfp_flags, order);
+    flags.set(AllocFlags::CMA, migratetype == Migratetype::Movable);
+    (migratetype, flags)
 }

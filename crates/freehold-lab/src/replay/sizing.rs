@@ -7,6 +7,8 @@
 //!          + managed / 32              watermarks: min and twice the gap, the gap being a thousandth of managed or more
 //! ```
 
+use freehold::Order;
+
 use super::survey::{Survey, SurveyOptions};
 use crate::engines::MachineConfig;
 
@@ -22,6 +24,13 @@ pub fn default_frames(peak_live_frames: u64, cpus: u16) -> u64 {
     // Dividing by 27/32 adds the shares of `managed` itself.
     let managed = live.saturating_mul(32) / 27;
     MachineConfig::new(managed.max(LEAST_FRAMES), cpus).memory_frames
+}
+
+/// That share of a zone's memory as CMA: whole chunks of the largest order, at least one.
+#[must_use]
+pub fn cma_frames(managed: u64, share: f64) -> u64 {
+    let largest = Order::LINUX_MAX.frames();
+    ((managed as f64 * share / largest as f64).round() as u64).max(1) * largest
 }
 
 /// CPUs of the machine: as many as asked for, else as many as the trace says it had or shows.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::Cell;
+use freehold::Migratetype;
 
 use super::number::thousands;
 use super::table::{Style, header_lines, new_table, right, trim_lines};
@@ -43,6 +44,12 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
             }
         }
         table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, "15%"));
+        for types in &engine.fallback_types {
+            let name_of = |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
+            let what = format!("  order {}, {} from {}", types.order, name_of(types.migratetype), name_of(types.from));
+            let counts = [types.kernel, types.engine].map(|count| right(thousands(count)));
+            table.add_row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
+        }
         let verdict = if engine.within { "as the kernel did" } else { "not as the kernel did" };
         table.add_row([name[0], name[1], verdict]);
     }

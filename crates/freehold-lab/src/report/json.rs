@@ -1,5 +1,6 @@
 //! The same as the table, for programs. Names are stable: fields may be added, none renamed or removed.
 
+use freehold::FrameRange;
 use freehold_trace::Checksums;
 use serde::{Serialize, Serializer, ser::Error};
 
@@ -120,6 +121,8 @@ pub struct MachineReport {
     pub origin: Origin,
     /// Frames free at the beginning.
     pub free_frames_begin: u64,
+    /// Frames of CMA.
+    pub cma_frames: u64,
 }
 
 /// One trace through all engines.
@@ -149,6 +152,7 @@ impl<'a> From<&'a Replay> for ReplayReport<'a> {
                 cpus: replay.cpus,
                 origin: replay.beginning.origin,
                 free_frames_begin: replay.beginning.layout.as_ref().map_or(replay.memory_frames, Layout::free_frames),
+                cma_frames: replay.beginning.cma.iter().map(FrameRange::len).sum(),
             },
             replayed_events: replay.replayed,
             injected: replay.injected,

@@ -6,6 +6,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, Conte
 use freehold_trace::Checksums;
 
 use super::number::{decimal, duration, memory, percent, thousands};
+use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
 
 /// How to print.
@@ -112,6 +113,22 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     ("cost", &[metric(NS_PER_EVENT, Better::Less, |_, e| Value::Real(e.ns_per_event))]),
 ];
 
+/// The group of machines with CMA. Free frames are frames, whoever holds them.
+const CMA: (&str, &[Metric]) = (
+    "CMA",
+    &[
+        metric("movable requests served by it", Better::Neither, |_, e| Value::Share(cma(e).share())),
+        metric("free frames, lowest", Better::Neither, |_, e| Value::Count(cma(e).free_lowest)),
+        metric("free frames at the end", Better::Neither, |_, e| Value::Count(cma(e).free_end)),
+        metric("failures while it was free", Better::Less, |_, e| Value::Count(cma(e).failed_while_free)),
+        metric("of these, movable requests", Better::Less, |_, e| Value::Count(cma(e).failed_movable)),
+    ],
+);
+
+fn cma(engine: &EngineOutcome) -> CmaCounts {
+    engine.cma.unwrap_or_default()
+}
+
 /// The row that differs from run to run.
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
@@ -126,7 +143,8 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(engine_names(replay, style));
     let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
-    for (group, metrics) in GROUPS {
+    let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
+    for (group, metrics) in groups {
         table.add_row([Cell::new(group.to_uppercase())]);
         for metric in metrics {
             let base = (metric.value)(replay, baseline);
@@ -252,6 +270,10 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
         memory(replay.memory_frames),
     );
     text.push_str(&machine_line(replay));
+    let cma: u64 = replay.beginning.cma.iter().map(freehold::FrameRange::len).sum();
+    if cma > 0 {
+        let _ = write!(text, "; {} is CMA", memory(cma));
+    }
     let mut notes = Vec::new();
     for (count, what) in [
         (survey.skipped, "malformed rows skipped"),

@@ -39,7 +39,7 @@ impl Family {
     }
 }
 
-/// Totals of one CPU and of the zone; a call did what they grow by.
+/// Totals of one CPU and of a zone; a call did what they grow by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
     /// Holds of the zone lock.
@@ -55,6 +55,18 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            holds: self.holds + other.holds,
+            steps: self.steps + other.steps,
+            changes: self.changes + other.changes,
+            merge_steps: self.merge_steps + other.merge_steps,
+            refilled: self.refilled + other.refilled,
+        }
+    }
+
     /// What has been added since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
@@ -73,8 +85,9 @@ pub trait Simulated: Engine {
     /// How it shares its lists.
     fn family(&self) -> Family;
 
-    /// What has been done so far: by the zone's lock, and under `cpu`'s. Constant time.
-    fn marks(&self, cpu: CpuId) -> Marks;
+    /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are numbered by rising
+    /// address. Constant time.
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks;
 
     /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the zone's.
     fn home(&self, pfn: Pfn) -> Option<CpuId>;

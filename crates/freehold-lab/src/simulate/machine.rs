@@ -5,7 +5,7 @@
 //! beginnings, which is the one inexactness: a call that began later but came to a lock sooner is served by the lock's
 //! book of gaps ([`super::lock`]), but does not change what the earlier call found.
 
-use freehold::{CpuId, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::engine::{Family, Marks, Simulated};
 use super::lines::Lines;
@@ -13,7 +13,8 @@ use super::lock::Lock;
 use super::model::Model;
 pub use super::tally::Tally;
 use super::time::Time;
-use crate::engine::Request;
+use crate::engine::{CmaBook, Request};
+use crate::engines::MachineConfig;
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.
 const RECORD: u64 = 12;
@@ -57,33 +58,45 @@ pub struct Machine<'a> {
     model: &'a Model,
     costs: Costs,
     start: u64,
-    zone: Lock,
+    /// The zone of each CPU's node.
+    home: Vec<usize>,
+    /// Where each zone but the first begins.
+    borders: Vec<u64>,
+    /// By zone: a node each.
+    zones: Vec<Lock>,
+    /// By zone and CPU.
     pcps: Vec<Lock>,
-    /// By the group's first CPU (freehold).
+    /// By zone and the group's first CPU (freehold).
     groups: Vec<Lock>,
+    /// By zone: what had been done before a call, and what it did.
+    before: Vec<Marks>,
+    done: Vec<Marks>,
     /// Nobody will begin anything before this.
     now: Time,
     /// Records of frames (kernel's designs).
     records: Lines,
     /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     words: Lines,
-    /// For each CPU the head of its list of remote frees.
+    /// For each zone and CPU the head of its list of remote frees.
     inboxes: Lines,
     /// For each CPU the share of frames whose record was last written elsewhere, by its last allocations.
     foreign: Vec<u32>,
     watched: Vec<bool>,
+    /// What CMA serves, where there is any.
+    pub cma: Option<CmaBook>,
     /// What has been counted.
     pub tally: Tally,
 }
 
 impl<'a> Machine<'a> {
-    /// A machine of so many CPUs around an engine whose memory begins at `start` and has `frames`.
+    /// A machine around an engine that was built for it.
     ///
     /// # Panics
     ///
     /// Where the model lacks the engine's family, which [`Model::parse`] refuses.
     #[must_use]
-    pub fn new(engine: &'a dyn Simulated, model: &'a Model, cpus: u16, start: Pfn, frames: u64) -> Self {
+    pub fn new(engine: &'a dyn Simulated, model: &'a Model, config: &MachineConfig) -> Self {
+        let frames = config.memory_frames;
         let family = engine.family();
         let own = model.engines[&family];
         let ns = Time::from_ns;
@@ -106,29 +119,36 @@ impl<'a> Machine<'a> {
         let freehold = family == Family::Freehold;
         let blocks = if freehold { frames.div_ceil(PAGEBLOCK_FRAMES) } else { 0 };
         let records = if freehold { 0 } else { (frames * RECORD).div_ceil(LINE) };
-        let cpus = usize::from(cpus);
+        let zones = config.zones();
+        let cpus = usize::from(config.cpus);
+        let locks = cpus * zones.len();
         Self {
             engine,
             family,
             model,
             costs,
-            start: start.get(),
-            zone: Lock::default(),
-            pcps: vec![Lock::default(); cpus],
-            groups: vec![Lock::default(); cpus],
+            start: config.start_pfn.get(),
+            home: (0..config.cpus).map(|cpu| config.zone_of_cpu(cpu)).collect(),
+            borders: zones[1..].iter().map(|zone| zone.range.start.get()).collect(),
+            zones: vec![Lock::default(); zones.len()],
+            pcps: vec![Lock::default(); locks],
+            groups: vec![Lock::default(); locks],
+            before: vec![Marks::default(); zones.len()],
+            done: vec![Marks::default(); zones.len()],
             now: Time::ZERO,
             records: Lines::new(records),
             words: Lines::new(blocks * 8),
-            inboxes: Lines::new(cpus as u64),
+            inboxes: Lines::new(locks as u64),
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
-            tally: Tally::new(cpus),
+            cma: CmaBook::new(&config.cma(), 0),
+            tally: Tally::new(zones.len(), locks),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
     pub fn begin_measuring(&mut self) {
-        self.tally = Tally::new(self.pcps.len());
+        self.tally = Tally::new(self.zones.len(), self.pcps.len());
     }
 
     /// Keeps the latencies of `cpu` apart.
@@ -139,7 +159,33 @@ impl<'a> Machine<'a> {
     /// Nobody will begin anything before `now`.
     pub fn advance(&mut self, now: Time) {
         self.now = now;
-        self.zone.forget_before(now);
+    }
+
+    /// The zone that a frame lies in.
+    fn zone_of(&self, pfn: Pfn) -> usize {
+        self.borders.partition_point(|&border| border <= pfn.get())
+    }
+
+    /// The place of a CPU's lock for a zone: each node has lists for every CPU.
+    fn place(&self, zone: usize, cpu: u16) -> usize {
+        zone * self.home.len() + usize::from(cpu)
+    }
+
+    /// Notes what `cpu` has done, zone by zone: a call follows.
+    fn mark(&mut self, cpu: CpuId) {
+        for (zone, before) in self.before.iter_mut().enumerate() {
+            *before = self.engine.marks(zone, cpu);
+        }
+    }
+
+    /// What it has done since, in all; `done` has it zone by zone.
+    fn marked(&mut self, cpu: CpuId) -> Marks {
+        let mut all = Marks::default();
+        for (zone, (before, done)) in self.before.iter().zip(&mut self.done).enumerate() {
+            *done = self.engine.marks(zone, cpu).since(*before);
+            all = all.and(*done);
+        }
+        all
     }
 
     /// What one step of a workload costs by itself.
@@ -149,37 +195,48 @@ impl<'a> Machine<'a> {
     }
 
     /// Allocates at `now`; when that is over, and what came of it.
-    pub fn alloc(&mut self, cpu: u16, now: Time, request: Request) -> (Time, Option<Pfn>) {
+    pub fn alloc(&mut self, cpu: u16, now: Time, mut request: Request) -> (Time, Option<Pfn>) {
         let id = CpuId::new(cpu);
         let lock = self.family == Family::Owners;
-        self.pcps[usize::from(cpu)].forget_before(now);
-        let busy = lock && self.pcps[usize::from(cpu)].is_held(now);
-        let before = self.engine.marks(id);
+        // The lists of its own node: an allocation that has to go to another one's is taken to find those free.
+        let zone = self.home[usize::from(cpu)];
+        let own = self.place(zone, cpu);
+        self.pcps[own].forget_before(now);
+        let busy = lock && self.pcps[own].is_held(now);
+        if self.cma.is_some() && request.migratetype == Migratetype::Movable {
+            request.flags |= AllocFlags::CMA;
+        }
+        self.mark(id);
         let got = if busy {
             self.tally.pcp_busy += 1;
             self.engine.alloc_finding_busy(id, request)
         } else {
             self.engine.alloc(id, request)
         };
-        let done = self.engine.marks(id).since(before);
+        let done = self.marked(id);
 
         let mut at = now + self.costs.alloc;
         if lock && !busy {
-            at += self.lock_line(cpu, cpu);
+            at += self.lock_line(cpu, own);
         }
-        at = self.pcp_work(cpu, at, done, got.as_ref().ok().and_then(|&pfn| self.engine.group(pfn)));
+        let group = |pfn: Pfn| Some(self.place(self.zone_of(pfn), self.engine.group(pfn)?.get()));
+        let group = got.as_ref().ok().and_then(|&pfn| group(pfn));
+        at = self.pcp_work(cpu, at, done, group);
         // Chunks are taken off the zone's lists under its lock: whoever freed them has their records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
         let step = self.costs.refill_step;
-        at = self.zone_work(cpu, at, done, step, foreign);
+        at = self.zone_work(cpu, at, step, foreign);
         if let Ok(pfn) = got {
             at = self.take_lines(cpu, at, pfn);
             self.tally.frames += request.order.frames();
+            self.tally.off_node += u64::from(self.zone_of(pfn) != zone);
+            self.cma.iter_mut().for_each(|book| book.served(request, pfn));
         } else {
             self.tally.failed += 1;
+            self.cma.iter_mut().for_each(|book| book.failed(request));
         }
         if lock && !busy {
-            self.pcps[usize::from(cpu)].hold_until(cpu, now, at);
+            self.pcps[own].hold_until(cpu, now, at);
         }
         self.over(cpu, now, at);
         (at, got.ok())
@@ -194,14 +251,15 @@ impl<'a> Machine<'a> {
         let mut at = now;
         let mut rest = chunks;
         while !rest.is_empty() {
-            let home = self.engine.home(rest[0].0);
+            let (home, zone) = (self.engine.home(rest[0].0), self.zone_of(rest[0].0));
             // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is one.
-            let same = |chunk: &&(Pfn, Order)| self.engine.home(chunk.0) == home;
+            let same = |chunk: &&(Pfn, Order)| self.engine.home(chunk.0) == home && self.zone_of(chunk.0) == zone;
             let run = if self.family == Family::Owners { rest.iter().take_while(same).count() } else { rest.len() };
             let (part, more) = rest.split_at(run.max(1));
             at = self.free_part(cpu, at, part, home, chunks.len() > 1);
             rest = more;
         }
+        self.cma.iter_mut().for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
         self.tally.freed += chunks.iter().map(|(_, order)| order.frames()).sum::<u64>();
         self.over(cpu, now, at);
         at
@@ -211,9 +269,10 @@ impl<'a> Machine<'a> {
         let id = CpuId::new(cpu);
         let owner = home.map_or(cpu, CpuId::get);
         let whose = if self.family == Family::Owners { owner } else { cpu };
+        let place = self.place(self.zone_of(part[0].0), whose);
         let mut at = now;
         if self.family == Family::Owners {
-            let lock = &mut self.pcps[usize::from(whose)];
+            let lock = &mut self.pcps[place];
             lock.forget_before(now);
             at = lock.free_after_all(now);
             self.tally.pcp_wait += at - now;
@@ -221,7 +280,7 @@ impl<'a> Machine<'a> {
         let begun = at;
         // Before the call: afterwards the frames may be somewhere else.
         at = self.give_lines(cpu, at, part, batch);
-        let before = self.engine.marks(CpuId::new(whose));
+        self.mark(CpuId::new(whose));
         let freed = match part {
             [(pfn, order)] if !batch => self.engine.free(id, *pfn, *order),
             _ => self.engine.free_batch(id, part),
@@ -229,15 +288,15 @@ impl<'a> Machine<'a> {
         if let Err(error) = freed {
             panic!("the engine refused a frame it had given out: {error}");
         }
-        let done = self.engine.marks(CpuId::new(whose)).since(before);
+        let done = self.marked(CpuId::new(whose));
         if self.family == Family::Owners {
-            at += self.lock_line(cpu, whose);
+            at += self.lock_line(cpu, place);
         }
         at = self.pcp_work(cpu, at, done, None);
         let step = self.costs.drain_step;
-        at = self.zone_work(cpu, at, done, step, 0);
+        at = self.zone_work(cpu, at, step, 0);
         if self.family == Family::Owners {
-            self.pcps[usize::from(whose)].hold_until(cpu, begun, at);
+            self.pcps[place].hold_until(cpu, begun, at);
         }
         at
     }
@@ -245,12 +304,12 @@ impl<'a> Machine<'a> {
     /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no latency.
     pub fn tick(&mut self, cpu: u16, now: Time) -> Time {
         let id = CpuId::new(cpu);
-        let before = self.engine.marks(id);
+        self.mark(id);
         self.engine.tick(id);
-        let done = self.engine.marks(id).since(before);
+        let done = self.marked(id);
         self.tally.ticks += 1;
         let at = self.pcp_work(cpu, now, done, None);
-        self.zone_work(cpu, at, done, self.costs.drain_step, 0)
+        self.zone_work(cpu, at, self.costs.drain_step, 0)
     }
 
     fn over(&mut self, cpu: u16, began: Time, ended: Time) {
@@ -264,13 +323,13 @@ impl<'a> Machine<'a> {
     }
 
     /// What was done under the CPU's own lock, or, of freehold, under its group's; when that is over.
-    fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<CpuId>) -> Time {
+    fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<usize>) -> Time {
         let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
         if self.family != Family::Freehold || done.changes == 0 {
             return from + work;
         }
         let at = match group {
-            Some(group) => self.group_work(cpu, from, work, group.index()),
+            Some(group) => self.group_work(cpu, from, work, group),
             // The whole block is in the CPU's hand.
             None => from + work,
         };
@@ -293,13 +352,21 @@ impl<'a> Machine<'a> {
         grant.end
     }
 
-    /// The holds of the zone lock of one call, one after the other; when the last is over.
-    fn zone_work(&mut self, cpu: u16, from: Time, done: Marks, step: Time, foreign: u32) -> Time {
+    /// The holds of zone locks of one call, one after the other, those of the CPU's own node first; when the last is over.
+    fn zone_work(&mut self, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
+        let (home, zones) = (self.home[usize::from(cpu)], self.zones.len());
+        (0..zones).fold(from, |at, n| self.holds_of((home + n) % zones, cpu, at, step, foreign))
+    }
+
+    /// Those of one zone.
+    fn holds_of(&mut self, zone: usize, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
+        let done = self.done[zone];
         let mut at = from;
+        self.zones[zone].forget_before(self.now);
         for n in 0..done.holds {
             let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
             let mut hold = self.costs.hold + step * steps;
-            if let Some(last) = self.zone.last_other(cpu) {
+            if let Some(last) = self.zones[zone].last_other(cpu) {
                 self.tally.transfers += 1;
                 hold += self.far(cpu, last, self.costs.bounce);
             }
@@ -309,9 +376,9 @@ impl<'a> Machine<'a> {
                 self.tally.transfers += lines;
                 hold += self.costs.chain * lines;
             }
-            let grant = self.zone.acquire(cpu, at, hold);
+            let grant = self.zones[zone].acquire(cpu, at, hold);
             self.tally.zone_wait += grant.waited;
-            self.tally.zone_held += hold;
+            self.tally.zones_held[zone] += hold;
             self.tally.zone_holds += 1;
             self.tally.longest_hold = self.tally.longest_hold.max(hold);
             at = grant.end;
@@ -352,7 +419,8 @@ impl<'a> Machine<'a> {
             if self.family != Family::Freehold {
                 at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
                 if self.family == Family::OwnersRemoteList && home != cpu {
-                    at = self.fetch(Which::Inboxes, u64::from(home), cpu, at, self.costs.transfer);
+                    let inbox = self.place(self.zone_of(pfn), home) as u64;
+                    at = self.fetch(Which::Inboxes, inbox, cpu, at, self.costs.transfer);
                 }
             } else {
                 // Into the frame's word, whoever leases it.
@@ -362,8 +430,8 @@ impl<'a> Machine<'a> {
         at
     }
 
-    fn lock_line(&mut self, cpu: u16, whose: u16) -> Time {
-        let from = self.pcps[usize::from(whose)].last_other(cpu);
+    fn lock_line(&mut self, cpu: u16, place: usize) -> Time {
+        let from = self.pcps[place].last_other(cpu);
         self.transfer(cpu, from, self.costs.transfer)
     }
 

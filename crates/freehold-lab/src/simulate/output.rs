@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
+use crate::engine::CmaCounts;
 use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::verdict::{Question, sentence};
@@ -79,9 +80,10 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// Rows of one workload, size of memory and seed: what one table shows.
+/// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
-    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
+    let group =
+        |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames));
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
@@ -110,8 +112,15 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
             String::new()
         };
         let memory = memory(first.memory_bytes);
-        let _ = writeln!(text, "{}, {memory} of memory, seed {}{think}", first.workload, first.seed);
+        let nodes = if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
+        let cma = first
+            .cma
+            .map_or_else(String::new, |cma| format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE)));
+        let _ = writeln!(text, "{}, {memory} of memory{nodes}{cma}, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
+        if first.cma.is_some() {
+            let _ = writeln!(text, "{}\n", trim_lines(&cma_table(part, style)));
+        }
     }
     let bystanders =
         if rows.iter().any(|row| row.bystander_p999_ns.is_some()) { "; with bystanders, of their calls" } else { "" };
@@ -168,6 +177,34 @@ fn group_table(rows: &[Row], style: Style) -> String {
     table.to_string()
 }
 
+/// What CMA served, from the start on.
+fn cma_table(rows: &[Row], style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "CPUs",
+        "engine",
+        "movable by CMA",
+        "CMA free, lowest",
+        "at the end",
+        "failed while free",
+        "movable",
+    ]);
+    for row in rows {
+        let cma = row.cma.unwrap_or_default();
+        let numbers = [
+            percent(cma.share()),
+            thousands(cma.free_lowest),
+            thousands(cma.free_end),
+            thousands(cma.failed_while_free),
+            thousands(cma.failed_movable),
+        ];
+        let mut cells = vec![right(row.cpus), Cell::new(&row.engine)];
+        cells.extend(numbers.into_iter().map(right));
+        table.add_row(cells);
+    }
+    table.to_string()
+}
+
 /// How far the rows with a star were off where they were compared with real threads.
 fn validation_note(rows: &[Row]) -> String {
     let off = |row: &Row| {
@@ -216,8 +253,9 @@ type Real = (&'static str, fn(&Row) -> f64);
 
 const TEXTS: [Text; 3] = [("engine", |r| &r.engine), ("workload", |r| &r.workload), ("bound", |r| r.bound.text())];
 
-const COUNTS: [Count; 24] = [
+const COUNTS: [Count; 33] = [
     ("cpus", |r| u64::from(r.cpus)),
+    ("nodes", |r| u64::from(r.nodes)),
     ("memory_bytes", |r| r.memory_bytes),
     ("seed", |r| r.seed),
     ("simulated_ns", |r| r.simulated_ns),
@@ -242,7 +280,20 @@ const COUNTS: [Count; 24] = [
     ("free_frames", |r| r.free_frames),
     ("free_blocks", |r| r.free_blocks),
     ("mixed_blocks", |r| r.mixed_blocks),
+    ("off_node", |r| r.off_node),
+    // 0, all of them, where there is no CMA.
+    ("cma_frames", |r| cma(r).frames),
+    ("cma_free_end", |r| cma(r).free_end),
+    ("cma_free_lowest", |r| cma(r).free_lowest),
+    ("cma_movable_requests", |r| cma(r).movable_requests),
+    ("cma_movable_by_cma", |r| cma(r).movable_by_cma),
+    ("cma_failed_while_free", |r| cma(r).failed_while_free),
+    ("cma_failed_movable", |r| cma(r).failed_movable),
 ];
+
+fn cma(row: &Row) -> CmaCounts {
+    row.cma.unwrap_or_default()
+}
 
 const REALS: [Real; 11] = [
     ("think_ns", |r| r.think_ns),

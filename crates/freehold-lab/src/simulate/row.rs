@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
 use super::time::Time;
-use crate::engine::Paths;
+use crate::engine::{CmaCounts, Paths};
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct Row {
     pub workload: String,
     /// CPUs.
     pub cpus: u16,
+    /// Memory nodes, each with a zone.
+    #[serde(default = "one")]
+    pub nodes: u16,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// The seed.
@@ -27,7 +30,7 @@ pub struct Row {
     pub frames: u64,
     /// Frames allocated per simulated second.
     pub frames_per_second: f64,
-    /// Share of all CPUs' time that went into waiting for the zone lock.
+    /// Share of all CPUs' time that went into waiting for zone locks.
     pub zone_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for CPUs' locks.
     pub pcp_lock_wait_share: f64,
@@ -56,9 +59,9 @@ pub struct Row {
     /// Of these, those that were charged: a look for the next block each.
     #[serde(default)]
     pub group_lock_charged: u64,
-    /// Share of the time that the zone lock was held.
+    /// Share of the time that the busiest zone's lock was held.
     pub zone_lock_busy_share: f64,
-    /// Holds of the zone lock.
+    /// Holds of zone locks.
     pub zone_lock_acquisitions: u64,
     /// The longest of them.
     pub longest_hold_ns: u64,
@@ -76,6 +79,12 @@ pub struct Row {
     pub fallbacks: u64,
     /// Allocations that failed.
     pub failed: u64,
+    /// Chunks that came from another node than their CPU's.
+    #[serde(default)]
+    pub off_node: u64,
+    /// What CMA served from the start on, where there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cma: Option<CmaCounts>,
     /// Frames freed to another CPU's lists or blocks, from the start on.
     pub remote_frees: u64,
     /// Pairs of buddies merged under the zone lock, from the start on.
@@ -100,6 +109,11 @@ pub struct Row {
     /// How often each of the engine's ways was taken from the start on, where it says that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,
+}
+
+/// The nodes of rows that were kept before there were several.
+fn one() -> u16 {
+    1
 }
 
 impl Row {
@@ -168,7 +182,7 @@ impl Shares {
     pub(super) fn of(tally: &Tally, elapsed: Time, cpus: u16) -> Self {
         let all = elapsed.seconds() * f64::from(cpus);
         let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
-        let busiest = tally.groups_held.iter().copied().max().unwrap_or(Time::ZERO);
+        let busiest = |held: &[Time]| held.iter().copied().max().unwrap_or(Time::ZERO);
         Self {
             think: share(tally.between, all),
             in_calls: share(tally.in_calls, all),
@@ -176,8 +190,8 @@ impl Shares {
             pcp_wait: share(tally.pcp_wait, all),
             group_wait: share(tally.group_wait, all),
             line_wait: share(tally.line_wait, all),
-            zone_busy: share(tally.zone_held, elapsed.seconds()),
-            group_busy: share(busiest, elapsed.seconds()),
+            zone_busy: share(busiest(&tally.zones_held), elapsed.seconds()),
+            group_busy: share(busiest(&tally.groups_held), elapsed.seconds()),
         }
     }
 

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use freehold::{FRAME_SIZE, Order, Pfn};
+use freehold::{FRAME_SIZE, Migratetype, Order, Pfn};
 
 use super::engine::Simulated;
 use super::machine::Machine;
@@ -23,11 +23,17 @@ pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use crate::engine::Request;
+use crate::engine::{CmaBook, Request};
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+use crate::replay::sizing;
 
 /// The most CPUs that are simulated.
 pub const CPUS_MAX: u16 = 1024;
+
+/// The most nodes: as many zones as freehold has.
+pub const NODES_MAX: u16 = 64;
+/// The least memory of a node.
+const NODE_MIB: u64 = 64;
 
 /// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
 pub const TICK_MS: f64 = 1000.0;
@@ -43,6 +49,10 @@ pub struct Scenario {
     pub cpus: u16,
     /// Frames of memory.
     pub frames: u64,
+    /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
+    pub nodes: u16,
+    /// The share of memory that is CMA, 0 to 1.
+    pub cma: f64,
     /// The seed.
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
@@ -71,6 +81,16 @@ pub enum SimulateError {
         fewest: u16,
         /// What was given.
         cpus: u16,
+    },
+    /// More nodes than CPUs, or nodes without memory.
+    #[error("{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB")]
+    TooManyNodes {
+        /// What was given.
+        nodes: u16,
+        /// CPUs.
+        cpus: u16,
+        /// Memory.
+        memory_mib: u64,
     },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
@@ -115,13 +135,17 @@ impl Scenario {
                 cpus: self.cpus,
             });
         }
+        let mib = |frames: u64| (frames * FRAME_SIZE).div_ceil(1 << 20);
+        let Self { nodes, cpus, frames, .. } = *self;
+        if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
+            return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
+        }
         // All other workloads do with what there is: see `Setting::scaled`.
         let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else { return Ok(()) };
         let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
         // An eighth more: watermarks, and blocks that are begun.
         let needed = live + live / 8 + Order::LINUX_MAX.frames();
         if needed > self.frames {
-            let mib = |frames: u64| (frames * FRAME_SIZE).div_ceil(1 << 20);
             return Err(SimulateError::TooLittleMemory {
                 workload: self.workload,
                 cpus: self.cpus,
@@ -130,6 +154,15 @@ impl Scenario {
             });
         }
         Ok(())
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> MachineConfig {
+        let config = MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) };
+        let cma =
+            |share| sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share) * u64::from(config.nodes);
+        MachineConfig { cma_frames: if self.cma > 0.0 { cma(self.cma) } else { 0 }, ..config }
     }
 
     /// Nanoseconds of other work per allocation.
@@ -146,7 +179,7 @@ impl Scenario {
 /// [`SimulateError`].
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
-    let config = MachineConfig::new(scenario.frames, scenario.cpus);
+    let config = scenario.machine();
     engines::with_simulated(&scenario.engine, &config, |engine| with_engine(scenario, model, &config, engine))?
 }
 
@@ -161,7 +194,7 @@ fn with_engine(
     let setting =
         Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns, trace: scenario.trace.clone() };
     engine.start();
-    let machine = Machine::new(engine, model, cpus, config.start_pfn, config.memory_frames);
+    let machine = Machine::new(engine, model, config);
     let (warm, measured) = match &scenario.trace {
         // A trace is played once, all of it.
         Some(_) if workload == Kind::Trace => (0, u64::MAX),
@@ -184,6 +217,9 @@ fn with_engine(
         let (free, all) = (memory.free_frames, memory.managed_frames);
         return Err(not_whole(format!("{free} frames are free and {live} in use, of {all}")));
     }
+    if let Some(finding) = run.machine.cma.as_ref().and_then(|book| book.findings(free_cma(engine)).pop()) {
+        return Err(not_whole(finding));
+    }
     let counters = engine.counters();
     let (begun, now) = (run.begun, run.now);
     let tally = &run.machine.tally;
@@ -198,6 +234,7 @@ fn with_engine(
             workload.name().to_owned()
         },
         cpus,
+        nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
         seed,
         think_ns,
@@ -224,6 +261,8 @@ fn with_engine(
         bystander_p999_ns: (!tally.watched.is_empty()).then(|| tally.watched.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
         failed: tally.failed,
+        off_node: tally.off_node,
+        cma: run.machine.cma.as_ref().map(CmaBook::counts),
         remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,
@@ -240,6 +279,12 @@ fn with_engine(
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
     })
+}
+
+/// Free frames of CMA, as the engine has them.
+fn free_cma(engine: &dyn Simulated) -> u64 {
+    let blocks = engine.blocks();
+    blocks.iter().filter(|block| block.migratetype == Migratetype::Cma).map(|block| u64::from(block.free)).sum()
 }
 
 /// A message on its way: when it is there.

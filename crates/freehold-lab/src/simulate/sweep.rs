@@ -172,12 +172,13 @@ pub enum SweepError {
 
 /// What tells one scenario from another.
 fn key(scenario: &Scenario) -> String {
-    let Scenario { engine, workload, cpus, frames, seed, measured, tick_ms, trace, .. } = scenario;
+    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, trace, .. } = scenario;
     let trace = match (workload, trace) {
         (Kind::Trace, Some(trace)) => format!("{} {} {} {}", trace.name, trace.ops.len(), trace.ids, trace.frames),
         _ => String::new(),
     };
-    format!("{} {workload} {cpus} {frames} {seed} {} {measured:?} {tick_ms} {trace}", engine.name(), scenario.think())
+    let think = scenario.think();
+    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms} {trace}", engine.name())
 }
 
 /// Runs `scenarios` on `jobs` threads. `progress` is told after each with how many are done.

@@ -25,7 +25,7 @@ pub struct Tally {
     pub group_wait: Time,
     /// Holds of groups' locks.
     pub group_holds: u64,
-    /// How long each group's lock was held, by the group's first CPU.
+    /// How long each group's lock was held, by zone and the group's first CPU.
     pub groups_held: Vec<Time>,
     /// Waiting for lines that were on their way to somebody else, all CPUs together.
     pub line_wait: Time,
@@ -35,11 +35,13 @@ pub struct Tally {
     pub between: Time,
     /// Allocations that found their CPU's lock held and went to the zone.
     pub pcp_busy: u64,
-    /// The zone lock's busy time.
-    pub zone_held: Time,
-    /// Its holds.
+    /// Chunks allocated from another node than the CPU's.
+    pub off_node: u64,
+    /// Each zone lock's busy time.
+    pub zones_held: Vec<Time>,
+    /// Holds of zone locks.
     pub zone_holds: u64,
-    /// Its longest hold.
+    /// The longest of them.
     pub longest_hold: Time,
     /// Lines that had to be brought over from another CPU.
     pub transfers: u64,
@@ -50,7 +52,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(cpus: usize) -> Self {
+    pub(super) fn new(zones: usize, groups: usize) -> Self {
         // 1 ns to 100 s with 3 digits: what the widest simulation can need.
         let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order");
         Self {
@@ -63,12 +65,13 @@ impl Tally {
             pcp_wait: Time::ZERO,
             group_wait: Time::ZERO,
             group_holds: 0,
-            groups_held: vec![Time::ZERO; cpus],
+            groups_held: vec![Time::ZERO; groups],
             line_wait: Time::ZERO,
             in_calls: Time::ZERO,
             between: Time::ZERO,
             pcp_busy: 0,
-            zone_held: Time::ZERO,
+            off_node: 0,
+            zones_held: vec![Time::ZERO; zones],
             zone_holds: 0,
             longest_hold: Time::ZERO,
             transfers: 0,

@@ -95,6 +95,8 @@ pub fn validate(
                 workload: kind,
                 cpus: n,
                 frames: FRAMES,
+                nodes: 1,
+                cma: 0.0,
                 seed: 1,
                 think_ns: Some(0.0),
                 measured: None,

@@ -82,7 +82,14 @@ impl Shape {
         });
         let design = Design::parse(design).unwrap();
         let zones = zones.collect();
-        Classic::new(freehold_classic::Config { design, cpus: CPUS, zones, huge_pages: true, cache_slice: 256 })
-            .unwrap()
+        Classic::new(freehold_classic::Config {
+            design,
+            cpus: CPUS,
+            cpu_nodes: Vec::new(),
+            zones,
+            huge_pages: true,
+            cache_slice: 256,
+        })
+        .unwrap()
     }
 }

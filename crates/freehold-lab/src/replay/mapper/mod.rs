@@ -319,7 +319,9 @@ impl Mapper {
             self.next_injection += 1;
             if pfn.is_aligned(order) && self.index.is_clear(pfn, order) {
                 self.facts.injected += 1;
-                self.alloc(cpu, pfn, order, migratetype, AllocFlags::empty(), ops);
+                let movable = migratetype == Migratetype::Movable;
+                let flags = if movable { AllocFlags::CMA } else { AllocFlags::empty() };
+                self.alloc(cpu, pfn, order, migratetype, flags, ops);
             }
         }
     }
