@@ -7,8 +7,8 @@
 //! end     everything is freed, the CPUs are drained, and all memory must be where it was
 //! ```
 //!
-//! Each frame has an owner in a [book](books::Books) beside the allocator, so that a frame that is handed out twice or
-//! freed into somebody's hands is seen at once. What each call may cost is in [`bounds`]; going beyond is a failure, too.
+//! Each frame has an owner in a book beside the allocator, so that a frame that is handed out twice or
+//! freed into somebody's hands is seen at once. What each call may cost is in `bounds.rs`; going beyond is a failure, too.
 
 mod books;
 pub(crate) mod bounds;
