@@ -91,10 +91,10 @@ impl Pages {
             // Too many mappings, or the kernel lacks the memory for a moment.
             (1..RETRIES).fold(tried(), |sealed, _| {
                 sealed.or_else(|_| {
-                    if !self.seals.spare.give_up()
-                        && let Some((first, pages)) = self.seals.first_run()
-                    {
-                        self.open(first, pages)?;
+                    if !self.seals.spare.give_up() {
+                        if let Some((first, pages)) = self.seals.first_run() {
+                            self.open(first, pages)?;
+                        }
                     }
                     tried()
                 })
