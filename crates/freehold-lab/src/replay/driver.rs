@@ -7,7 +7,7 @@
 //! Where an engine was filled as a recording says, what the trace frees without having allocated it is taken from what
 //! is in use, instead of being allocated from what was free.
 
-use freehold::{AllocError, CpuId, FrameRange, Migratetype, Order, Pfn};
+use freehold::{AllocError, CpuId, FrameRange, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::errors::Errors;
@@ -233,10 +233,7 @@ impl<'a> Driver<'a> {
 
     /// What contradicts the account of CMA, in words.
     fn cma_findings(&self) -> Vec<String> {
-        let Some(book) = &self.cma else { return Vec::new() };
-        let blocks = self.engine.blocks();
-        let cma = blocks.iter().filter(|block| block.migratetype == Migratetype::Cma);
-        book.findings(cma.map(|block| u64::from(block.free)).sum())
+        self.cma.as_ref().map_or_else(Vec::new, |book| book.findings(&self.engine.blocks()))
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use freehold::{FRAME_SIZE, Migratetype, Order, Pfn};
+use freehold::{FRAME_SIZE, Order, Pfn};
 
 use super::engine::Simulated;
 use super::machine::Machine;
@@ -209,24 +209,26 @@ fn with_engine(
     let (barriers, group_locks) = (engine.heavy_barriers(), engine.group_locks());
     run.until(measured);
 
-    let not_whole =
-        |reason: String| SimulateError::NotWhole { engine: scenario.engine.name().to_owned(), workload, cpus, reason };
-    let memory = engine.memory();
-    let live = run.live();
-    if memory.free_frames + live != memory.managed_frames {
-        let (free, all) = (memory.free_frames, memory.managed_frames);
-        return Err(not_whole(format!("{free} frames are free and {live} in use, of {all}")));
+    if let Some(reason) = run.finding(engine) {
+        return Err(SimulateError::NotWhole { engine: scenario.engine.name().to_owned(), workload, cpus, reason });
     }
-    if let Some(finding) = run.machine.cma.as_ref().and_then(|book| book.findings(free_cma(engine)).pop()) {
-        return Err(not_whole(finding));
-    }
-    let counters = engine.counters();
-    let (begun, now) = (run.begun, run.now);
-    let tally = &run.machine.tally;
-    let elapsed = now - begun;
+    Ok(row(scenario, model, (engine, config), &run, (barriers, group_locks)))
+}
+
+/// What came of a run, before which the engine had counted so many heavy barriers and holds of groups' locks.
+fn row(
+    scenario: &Scenario,
+    model: &Model,
+    (engine, config): (&dyn Simulated, &MachineConfig),
+    run: &Run<'_>,
+    (barriers, group_locks): (u64, u64),
+) -> Row {
+    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
+    let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
     let shares = Shares::of(tally, elapsed, cpus);
     let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
-    Ok(Row {
+    Row {
         engine: scenario.engine.name().to_owned(),
         workload: if workload == Kind::Trace {
             format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
@@ -237,7 +239,7 @@ fn with_engine(
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
         seed,
-        think_ns,
+        think_ns: scenario.think(),
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
@@ -278,13 +280,7 @@ fn with_engine(
         },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
-    })
-}
-
-/// Free frames of CMA, as the engine has them.
-fn free_cma(engine: &dyn Simulated) -> u64 {
-    let blocks = engine.blocks();
-    blocks.iter().filter(|block| block.migratetype == Migratetype::Cma).map(|block| u64::from(block.free)).sum()
+    }
 }
 
 /// A message on its way: when it is there.
@@ -480,6 +476,16 @@ impl<'a> Run<'a> {
             }
             Step::Finished => {}
         }
+    }
+
+    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or CMA that is.
+    fn finding(&self, engine: &dyn Simulated) -> Option<String> {
+        let (memory, live) = (engine.memory(), self.live());
+        if memory.free_frames + live != memory.managed_frames {
+            let (free, all) = (memory.free_frames, memory.managed_frames);
+            return Some(format!("{free} frames are free and {live} in use, of {all}"));
+        }
+        self.machine.cma.as_ref()?.findings(&engine.blocks()).pop()
     }
 
     /// Frames that programs have, or that are in messages.
