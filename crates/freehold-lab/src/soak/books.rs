@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use freehold::Pfn;
+use freehold::{FrameRange, Pfn};
 
 /// Nobody.
 const NOBODY: u32 = 0;
@@ -21,6 +21,11 @@ pub(super) struct Chunk {
 impl Chunk {
     pub(super) fn new(start: Pfn, frames: u64) -> Self {
         Self { start: start.get(), frames }
+    }
+
+    /// Its frames.
+    pub(super) fn range(self) -> FrameRange {
+        FrameRange { start: Pfn::new(self.start), end: Pfn::new(self.start + self.frames) }
     }
 }
 

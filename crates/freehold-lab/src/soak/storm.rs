@@ -191,8 +191,7 @@ fn merge(told: &[Told]) -> Tally {
 fn free_pool(world: &'static World, tally: &mut Tally) {
     for (chunk, from) in world.pool().drain(..) {
         world.books.give(chunk, from);
-        let (start, end) = (freehold::Pfn::new(chunk.start), freehold::Pfn::new(chunk.start + chunk.frames));
-        match world.freehold.on(freehold::CpuId::new(0)).free_range(freehold::FrameRange { start, end }) {
+        match world.freehold.on(freehold::CpuId::new(0)).free_range(chunk.range()) {
             Ok(()) => tally.frees += 1,
             Err(error) => world.books.tell(format!("a right free in the end was refused: {error}")),
         }

@@ -232,10 +232,10 @@ impl Worker {
         }
         let zone = world.zones[self.random.below(2) as usize];
         let start = Pfn::new(zone.start.get() + self.random.below(zone.len() - len));
-        let range = FrameRange { start, end: Pfn::new(start.get() + len) };
+        let chunk = Chunk::new(start, len);
         let call = (Kind::ContigRange, Door::Anybody);
-        match self.clerk.call(call, cpu, start.get(), || world.freehold.alloc_contig_range(range, wait)) {
-            Ok(()) => self.keep(Chunk::new(start, len)),
+        match self.clerk.call(call, cpu, start.get(), || world.freehold.alloc_contig_range(chunk.range(), wait)) {
+            Ok(()) => self.keep(chunk),
             // Somebody has it, or it is away just now.
             Err(AllocError::Busy { .. } | AllocError::BadRange { .. }) => {}
             Err(error) => world.books.tell(format!("alloc_contig_range: {error}")),
@@ -323,8 +323,8 @@ impl Worker {
     /// Frees a chunk, in a way that suits it.
     fn free(&mut self, chunk: Chunk) {
         self.clerk.world.books.give(chunk, self.clerk.name());
-        let start = Pfn::new(chunk.start);
-        let range = FrameRange { start, end: Pfn::new(chunk.start + chunk.frames) };
+        let range = chunk.range();
+        let start = range.start;
         let order = Order::fitting(chunk.frames).filter(|o| o.frames() == chunk.frames && start.is_aligned(*o));
         let by_range = self.random.below(6) == 0;
         let (kind, result) = match order.filter(|o| !by_range && o.get() <= 10) {
@@ -380,8 +380,7 @@ impl Worker {
     /// The fault that is to be noticed.
     fn do_wrong(&mut self, plant: Plant) {
         let Some(chunk) = self.draw() else { return };
-        let (world, start) = (self.clerk.world, Pfn::new(chunk.start));
-        let range = FrameRange { start, end: Pfn::new(chunk.start + chunk.frames) };
+        let (world, range) = (self.clerk.world, chunk.range());
         match plant {
             // It stays in the books, and is handed out to somebody else.
             Plant::UseAfterFree => {
