@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::build;
-use crate::qemu::{self, Accelerator, End, Machine};
+use crate::qemu::{self, Accelerator, Machine};
 
 const TARGET: &str = "x86_64-unknown-none";
 /// OSTD's link script has no place for position-independent code, its interrupt handlers use the stack's end, and its tests
@@ -100,11 +100,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let started = Instant::now();
     let end = machine.run(&image, "", Duration::from_secs(arguments.timeout), true)?;
     let seconds = started.elapsed().as_secs_f64();
-    match end {
-        End::Passed => eprintln!("passed, after {seconds:.1} s"),
-        End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
-        End::TimedOut => eprintln!("FAILED: stopped after {seconds:.1} s; the last line above tells how far it got"),
-        End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything"),
-    }
+    end.tell(seconds, arguments.timeout);
     Ok(ExitCode::from(end.code()))
 }

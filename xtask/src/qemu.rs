@@ -62,6 +62,20 @@ impl End {
         }
     }
 
+    /// Says how a kernel's run ended, which took so many seconds of those that it might.
+    pub(crate) fn tell(self, seconds: f64, limit: u64) {
+        match self {
+            Self::Passed => eprintln!("passed, after {seconds:.1} s"),
+            Self::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
+            Self::TimedOut => eprintln!(
+                "FAILED: the kernel had not ended after {limit} s and was stopped; the last line above tells how far it got. \
+                 On a slow machine: --timeout SECONDS"
+            ),
+            Self::Died(Some(0)) => eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?"),
+            Self::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything"),
+        }
+    }
+
     /// What this command ends with.
     pub(crate) fn code(self) -> u8 {
         match self {

@@ -195,17 +195,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let started = Instant::now();
     let end = machine.run(&kernel, &line, Duration::from_secs(arguments.limit()), true)?;
     let seconds = started.elapsed().as_secs_f64();
-    match end {
-        End::Passed => eprintln!("passed, after {seconds:.1} s"),
-        End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
-        End::TimedOut => eprintln!(
-            "FAILED: the kernel had not ended after {} s and was stopped; the last line above tells how far it got. \
-             On a slow machine: --timeout SECONDS",
-            arguments.limit()
-        ),
-        End::Died(Some(0)) => eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?"),
-        End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything"),
-    }
+    end.tell(seconds, arguments.limit());
     Ok(ExitCode::from(end.code()))
 }
 
