@@ -1,10 +1,8 @@
 //! The platform for threads: each thread that calls has a CPU slot of its own while it lives.
 
+use std::boxed::Box;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use std::vec;
-
-use core::mem::MaybeUninit;
 
 use crate::{Config, ConfigError, CpuId, Freehold, Platform};
 
@@ -73,7 +71,8 @@ impl<P: Platform> Freehold<'static, P> {
     /// Those of a configuration that cannot be served.
     pub fn leaked(config: &Config<'_>, platform: P) -> Result<Self, ConfigError> {
         let size = Self::metadata_size(config)?;
-        Self::new(config, vec![MaybeUninit::uninit(); size].leak(), platform)
+        // Not touched before it is used: metadata is set up section by section.
+        Self::new(config, Box::leak(Box::new_uninit_slice(size)), platform)
     }
 }
 

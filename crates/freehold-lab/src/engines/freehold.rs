@@ -4,7 +4,6 @@
 //! and as simulations and counts always do. One thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
 //! each owns its CPU, and the barrier is the system's.
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +12,7 @@ use freehold::{
     Watermarks, ZoneConfig, ZoneStats,
 };
 
-use super::sums::{added, p99};
+use super::sums::added;
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Paths, Request};
@@ -77,10 +76,8 @@ pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn
         return build_owned(options, machine, OneThread::default());
     }
     with_config(options, machine, |config| {
-        let bytes = Freehold::<SingleCpu>::metadata_size(config).map_err(|error| error.to_string())?;
-        // Lent for good: 128 KiB for each GiB of the machine, a few machines a process.
-        let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
-        let allocator = Freehold::new(config, metadata, SingleCpu).map_err(|error| error.to_string())?;
+        // Lent for good: 56 KiB for each GiB of the machine, a few machines a process.
+        let allocator = Freehold::leaked(config, SingleCpu).map_err(|error| error.to_string())?;
         Ok(Box::new(FreeholdEngine::new(Box::leak(Box::new(allocator)), Vec::new())) as Box<dyn Engine>)
     })
 }
@@ -97,10 +94,8 @@ fn build_owned<P: Platform + Waits + Send + 'static>(
     platform: P,
 ) -> Result<Box<dyn Engine>, String> {
     with_config(options, machine, |config| {
-        let bytes = Freehold::<P>::metadata_size(config).map_err(|error| error.to_string())?;
         // Lent for good, as in `build`.
-        let metadata: &'static mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(bytes));
-        let allocator = Freehold::new(config, metadata, platform).map_err(|error| error.to_string())?;
+        let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
         let allocator = Box::leak(Box::new(allocator));
         let owned = own_all(allocator, machine.cpus)?;
         Ok(Box::new(FreeholdEngine::new(allocator, owned)) as Box<dyn Engine>)
@@ -340,6 +335,10 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let then = &before.counters;
         let work: [u64; WORK_BUCKETS] = std::array::from_fn(|bucket| work[bucket] - before.work[bucket]);
+        let mut holds = ZoneStats::default();
+        holds.lock_acquisitions = work.iter().sum();
+        holds.lock_work_histogram = work;
+        holds.lock_work_max = now.zone_lock_work_max;
         Counters {
             allocs: now.allocs - then.allocs,
             frees: now.frees - then.frees,
@@ -349,7 +348,7 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             zone_lock_work: now.zone_lock_work - then.zone_lock_work,
             // A maximum cannot be taken apart; that of the set-up counts too.
             zone_lock_work_max: now.zone_lock_work_max,
-            zone_lock_work_p99: p99(&work, now.zone_lock_work_max),
+            zone_lock_work_p99: holds.lock_work_p99(),
             splits_zone: now.splits_zone - then.splits_zone,
             refills: now.refills - then.refills,
             refills_by_phase: std::array::from_fn(|p| now.refills_by_phase[p] - then.refills_by_phase[p]),

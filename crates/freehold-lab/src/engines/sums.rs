@@ -1,6 +1,6 @@
 //! Statistics of Freehold's zones, taken together.
 
-use freehold::{WORK_BUCKETS, ZoneStats};
+use freehold::ZoneStats;
 
 /// Two zones as one, as far as the laboratory asks.
 pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
@@ -19,16 +19,4 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
     sum.mixed += more.mixed;
     sum.splits += more.splits;
     sum
-}
-
-/// An upper bound of the steps that 99 % of holds stayed within; bucket b holds `2^(b-1)` to `2^b - 1` steps.
-pub(super) fn p99(buckets: &[u64; WORK_BUCKETS], max: u64) -> u64 {
-    let holds: u64 = buckets.iter().sum();
-    let target = holds - holds / 100;
-    let mut seen = 0;
-    let bucket = buckets.iter().position(|n| {
-        seen += n;
-        seen >= target
-    });
-    bucket.map_or(0, |bucket| ((1u64 << bucket) - 1).min(max))
 }

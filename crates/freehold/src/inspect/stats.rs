@@ -231,8 +231,8 @@ impl ZoneStats {
         let mut seen = 0;
         for (bucket, n) in self.lock_work_histogram.iter().enumerate() {
             seen += n;
-            if seen >= target && *n > 0 {
-                return if bucket == 0 { 0 } else { ((1u64 << bucket) - 1).min(self.lock_work_max) };
+            if seen >= target {
+                return ((1u64 << bucket) - 1).min(self.lock_work_max);
             }
         }
         self.lock_work_max
