@@ -1,5 +1,6 @@
 //! A soak from its beginning to its end.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,11 @@ const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(1500);
 /// The share of the time in which one thread runs alone.
 const ALONE: u32 = 16;
+
+/// Rounds between two changes of CPUs and memory while one thread runs alone; such turns in a tide, and until all is freed.
+const ALONE_ROUNDS: u32 = 12;
+const ALONE_TIDE: u64 = 16;
+const ALONE_EMPTY: u64 = 7;
 
 /// What the threads have to tell in the end.
 enum Told {
@@ -114,16 +120,23 @@ fn wait(
     }
 }
 
-/// One thread makes every call.
+/// One thread makes every call. The time says only when it ends: the same seed makes the same calls.
 fn alone(world: &'static World, until: Instant) -> Told {
     let mut worker = Worker::new(world, 0, true);
     let mut plugger = Plugger::new(world, true);
     let over = || Instant::now() >= until || world.is_over();
+    let mut turns = 0;
     while !over() {
-        let soon = Instant::now() + Duration::from_millis(5);
-        worker.run(|| Instant::now() >= soon || over());
+        world.set_tide(turns / ALONE_TIDE);
+        turns += 1;
+        let rounds = Cell::new(0);
+        worker.run(|| rounds.replace(rounds.get() + 1) >= ALONE_ROUNDS);
+        if turns % ALONE_EMPTY == 0 {
+            worker.free_all();
+        }
         plugger.step();
     }
+    worker.free_all();
     plugger.run(|| true);
     let mut tally = worker.clerk.tally;
     tally.add(&plugger.clerk.tally);
@@ -135,7 +148,10 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
         .map(|number| {
             std::thread::spawn(move || {
                 let mut worker = Worker::new(world, number, false);
-                at_post(world, number, || worker.run(|| world.is_over()));
+                at_post(world, number, || {
+                    worker.run(|| world.is_over());
+                    worker.free_all();
+                });
                 Told::Calls(Box::new(worker.clerk.tally))
             })
         })
@@ -165,9 +181,11 @@ fn at_post(world: &World, number: u32, f: impl FnOnce()) {
 
 /// Everybody pauses now and then.
 fn pauses(world: &'static World) -> Told {
-    let (mut n, mut last) = (0, Instant::now());
+    let begun = Instant::now();
+    let (mut n, mut last) = (0, begun);
     while !world.is_over() {
         std::thread::sleep(TURN);
+        world.set_tide(begun.elapsed().as_secs());
         if last.elapsed() >= PAUSE {
             checks::pause(world);
             n += 1;

@@ -48,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// Calls until `over`, then frees all it has.
+    /// Calls until `over`.
     pub(super) fn run(&mut self, over: impl Fn() -> bool) {
         let world = self.clerk.world;
         let mut rounds = 0;
@@ -62,6 +62,11 @@ impl Worker {
                 self.free_some();
             }
         }
+    }
+
+    /// Frees all it has.
+    pub(super) fn free_all(&mut self) {
+        let world = self.clerk.world;
         let _calling = world.gate.read().unwrap_or_else(PoisonError::into_inner);
         while let Some(chunk) = self.draw() {
             self.free(chunk);

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
 
 use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermarks, ZoneConfig};
 
@@ -36,7 +35,8 @@ pub(super) struct World {
     /// It is over: free what you have.
     pub(super) end: AtomicBool,
     pub(super) zones: [FrameRange; 2],
-    begun: Instant,
+    /// Nobody has much just now: blocks become whole, and memory can go.
+    low_tide: AtomicBool,
 }
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
             gate: RwLock::new(()),
             end: AtomicBool::new(false),
             zones,
-            begun: Instant::now(),
+            low_tide: AtomicBool::new(false),
         };
         Ok(Box::leak(Box::new(world)))
     }
@@ -95,9 +95,13 @@ impl World {
         self.end.load(Ordering::Acquire) || self.books.is_trouble()
     }
 
-    /// Now and then nobody has much: for a second of four.
+    /// Sets the tide by what has passed: it is low for a quarter of the time.
+    pub(super) fn set_tide(&self, quarters: u64) {
+        self.low_tide.store(quarters % 4 == 1, Ordering::Release);
+    }
+
     pub(super) fn is_low_tide(&self) -> bool {
-        self.begun.elapsed().as_secs() % 4 == 1
+        self.low_tide.load(Ordering::Acquire)
     }
 
     /// Holds of locks so far; exact while one thread runs.

@@ -79,15 +79,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     fn walk(&self) -> Result<(), Violation> {
-        let mut queued = 0;
+        let (mut queued, mut in_hand) = (0, 0);
         for index in self.map.all() {
             self.check_frames(index)?;
             self.check_place(index)?;
+            in_hand += u64::from(self.map.head(index).tag.get().group() == IN_HAND);
             queued += u64::from(self.map.head(index).class() == CLASS_QUEUED);
         }
         for cpu in 0..self.cpus.len() {
             self.check_leases(cpu)?;
         }
+        let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| kept.get() != NONE).count() as u64;
+        expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
         let all = self.map.all().count() as u64;
         let mut waiting = 0;
         for zone in self.zones {

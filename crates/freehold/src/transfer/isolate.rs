@@ -12,6 +12,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
+use crate::block::words::CLASS_QUEUED;
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
 use crate::group::lists::{IN_BITMAP, NO_LIST};
@@ -35,21 +36,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let Some(held) = self.hold_of(index) else { continue };
             let tag = head.tag.get();
-            // A block of the bitmap may be on its way out, as part of a run.
-            let listed = match self.map.links(index).list.get() {
-                NO_LIST => false,
+            // Freed and announced: maybe in the inbox of who had it before, who may not look for long. A block of the bitmap may
+            // be on its way out, as part of a run.
+            let takeable = match self.map.links(index).list.get() {
+                NO_LIST => head.class() == CLASS_QUEUED,
                 IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
                 _ => true,
             };
             match tag.state() {
-                WHOLE if listed => {
+                WHOLE if takeable => {
                     held.unlist(index);
                     held.split(index, tag.migratetype());
                     held.unlist(index);
                 }
-                // On its way to a holder, or into an inbox.
+                // Somebody is a few steps away from having it, or from announcing it.
                 WHOLE => {
-                    held.collect(u32::MAX);
                     drop(held);
                     self.platform.relax();
                     continue;
