@@ -68,6 +68,8 @@ pub enum Defect {
     OthersKeepWholeBlocks,
     /// Memory goes without every CPU having left its state once.
     NoPassThroughTheDoors,
+    /// A whole block that was announced is not isolated before its holder has looked, which may have no reason to.
+    IsolationWaitsForALook,
 }
 
 /// What is searched.

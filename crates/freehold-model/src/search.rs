@@ -138,7 +138,11 @@ impl Settings {
 
     /// Runs a call on thread `t` alone to its end; `None` where it waits for ever.
     fn run(&self, s: &World, t: u8, steps: &[Do]) -> Option<World> {
-        let mut s = s.begin(t, steps);
+        self.run_on(s.begin(t, steps), t)
+    }
+
+    /// The same for the call that it has begun.
+    fn run_on(&self, mut s: World, t: u8) -> Option<World> {
         for _ in 0..2000 {
             if s.cpus[usize::from(t)].todo.is_empty() {
                 return Some(s);
@@ -186,11 +190,25 @@ impl Settings {
         if home.blocks.iter().all(whole) { Ok(()) } else { Err("not everything comes home") }
     }
 
+    /// From a world in which no call runs: each call that may begin ends, with nobody else there who does anything.
+    fn every_call_ends(&self, s: &World) -> Result<(), &'static str> {
+        let mut calls = Vec::new();
+        for t in 0..s.cpus.len() as u8 {
+            calls.clear();
+            self.calls(s, t, &mut calls);
+            for &call in &calls {
+                self.run_on(self.begun(s, t, call), t).ok_or("a call waits for what nobody is about to do")?;
+            }
+        }
+        Ok(())
+    }
+
     /// What is wrong with a world, if anything is.
     fn verdict(&self, s: &World) -> Result<(), &'static str> {
         s.check()?;
         if s.quiet() {
             s.check_places()?;
+            self.every_call_ends(s)?;
             return self.way_home(s);
         }
         // Somebody can go on, and who frees always can.
@@ -277,7 +295,7 @@ impl Model for Settings {
 }
 
 /// Every defect that the search finds. Two more can be planted that it does not: see `docs/model.md`.
-pub const DEFECTS: [Defect; 11] = [
+pub const DEFECTS: [Defect; 12] = [
     Defect::OfflineWithoutLook,
     Defect::ThiefKeepsTheLease,
     Defect::AnnounceBeforePut,
@@ -289,4 +307,5 @@ pub const DEFECTS: [Defect; 11] = [
     Defect::FailWithoutRecall,
     Defect::OthersKeepWholeBlocks,
     Defect::NoPassThroughTheDoors,
+    Defect::IsolationWaitsForALook,
 ];

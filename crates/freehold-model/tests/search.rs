@@ -87,6 +87,7 @@ fn smallest_that_shows(defect: Defect) -> Settings {
         Defect::HintWithoutLook => Settings { hints: true, ..plain },
         Defect::OthersKeepWholeBlocks => Settings { cpus: 3, budget: [0; 4], whole: true, ..plain },
         Defect::NoPassThroughTheDoors => Settings { budget: [0, 0, 1, 2], hints: true, ..plain },
+        Defect::IsolationWaitsForALook => Settings { cpus: 3, budget: [0, 0, 2, 0], whole: true, ..plain },
         Defect::AnnounceBeforePut | Defect::ClassAfterWords => Settings { budget: [0, 0, 0, 1], ..plain },
         _ => plain,
     }

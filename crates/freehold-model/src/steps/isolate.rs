@@ -8,7 +8,8 @@ use crate::protocol::*;
 impl Making<'_> {
     /// `false` where it has to wait.
     pub(super) fn isolate(&mut self, d: Do) -> bool {
-        let Block { tag, listed, leases, .. } = *self.s.b(d.b);
+        let Block { tag, listed, leases, class, .. } = *self.s.b(d.b);
+        let waits = self.has(Defect::IsolationWaitsForALook);
         let reach = |c: u8| [Do::cpu(Enter, c), Do::cpu(GiveBack, c), Do::cpu(Leave, c), d];
         match d.kind {
             Isolate if tag.1 == HAND => match (0..).zip(&self.s.cpus).find(|(_, cpu)| cpu.kept == d.b) {
@@ -17,14 +18,16 @@ impl Making<'_> {
             },
             Isolate => self.next(&[Do::held(Lock, tag.1), Do { h: tag.1, ..d.then(Isolate2) }]),
             Isolate2 if tag.1 != d.h => self.next(&[Do::held(Unlock, d.h), d.then(Isolate)]),
-            Isolate2 if tag.0 == State::Whole && listed => {
+            // One that was announced may wait for a look of who had it before: it is not waited for.
+            Isolate2 if tag.0 == State::Whole && (listed || class == QUEUED && !waits) => {
                 self.s.b(d.b).listed = false;
                 self.next(&[d]);
                 self.begin_split(d.b, d.h);
             }
-            Isolate2 if tag.0 == State::Whole => {
+            Isolate2 if tag.0 == State::Whole && waits => {
                 self.next(&[Do::held(Collect, d.h), Do::held(Unlock, d.h), d.then(Isolate)]);
             }
+            Isolate2 if tag.0 == State::Whole => self.next(&[Do::held(Unlock, d.h), d.then(Isolate)]),
             Isolate2 => {
                 if tag.0 == State::Taken {
                     self.strays(d.b, 0);
