@@ -13,12 +13,15 @@ impl World {
             let todo = || self.todo().filter(|d| usize::from(d.b) == b);
             for w in 0..WORDS {
                 let mut places = vec![block.used[w]];
+                // It is just being split: the words tell already.
+                let filled = todo().any(|d| d.kind == SetSplit || d.kind == Fill && w < usize::from(d.w));
                 match block.tag.0 {
+                    State::Whole if filled => places.push(block.words[w]),
                     State::Whole => places.push(FULL),
                     State::Absent => places.push(FULL & !block.used[w]),
                     _ => places.push(block.words[w]),
                 }
-                if matches!(block.tag.0, State::Whole | State::Absent) {
+                if matches!(block.tag.0, State::Whole | State::Absent) && !filled {
                     places.push(block.words[w] & block.owed[w]);
                 }
                 for (c, cpu) in self.cpus.iter().enumerate() {

@@ -61,7 +61,7 @@ impl World {
 
     fn swap_words(&mut self, b: u8) {
         // A lister reads them one after the other: its view of a block half read has an order.
-        let ordered = [FileWord, RetireLease, RetireTake, RemoveWord];
+        let ordered = [FileWord, RetireLease, RetireTake, RemoveWord, Fill];
         if self.todo().any(|d| d.b == b && ordered.contains(&d.kind)) {
             return;
         }

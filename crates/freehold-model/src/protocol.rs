@@ -117,7 +117,7 @@ impl Do {
         match self.kind {
             Look | LeaseBack | PutBack | HintLook if (self.b, self.w) == (b, w) => self.bits,
             RetireLease | RetireTake if self.b == b && w < self.w => FULL,
-            RetireEnd | Fill if self.b == b => FULL,
+            RetireEnd if self.b == b => FULL,
             _ => 0,
         }
     }
@@ -224,9 +224,9 @@ impl World {
 
     /// A free of these frames was accepted.
     pub fn accept(&mut self, d: Do, bits: u8) {
-        // Nobody can see that a frame is free which is on its way from its word into a whole block, or back; and one that is
+        // Nobody can see that a frame is free which is on its way from its word into a whole block; and one that is
         // on its way to a caller is as good as handed out.
-        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd, Fill];
+        let hidden = [HintLook, RetireLease, RetireTake, RetireEnd];
         let on_its_way = |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
         let unseen = self.todo().any(on_its_way);
         self.beyond |= unseen;

@@ -294,8 +294,8 @@ impl Model for Settings {
     }
 }
 
-/// Every defect that the search finds. Two more can be planted that it does not: see `docs/model.md`.
-pub const DEFECTS: [Defect; 12] = [
+/// Every defect that the search finds. One more can be planted that it does not: see `docs/model.md`.
+pub const DEFECTS: [Defect; 13] = [
     Defect::OfflineWithoutLook,
     Defect::ThiefKeepsTheLease,
     Defect::AnnounceBeforePut,
@@ -308,4 +308,5 @@ pub const DEFECTS: [Defect; 12] = [
     Defect::OthersKeepWholeBlocks,
     Defect::NoPassThroughTheDoors,
     Defect::IsolationWaitsForALook,
+    Defect::LeaseWithoutLook,
 ];

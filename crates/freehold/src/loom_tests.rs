@@ -470,3 +470,22 @@ fn a_hinted_frame_is_freed_while_a_lease_of_its_word_ends() {
 fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     hinted_and_freed_while(false, 1, |_| {});
 }
+
+/// A frame of a block that is free as a whole is freed while that is split: there is no moment at which that is accepted.
+#[test]
+fn a_free_frame_is_refused_while_its_block_is_split() {
+    model(|| {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        fh.drain_all();
+        // Of another word than the one that is leased.
+        let other = Pfn::new(first.get() / 512 * 512 + 200);
+        let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 0, 0)), move || {
+            assert!(fh.on(cpu(1)).free(other, Order::ZERO).is_err(), "a free frame was freed");
+            None
+        }]);
+        assert_ne!(got[0], Some(other));
+        settled(fh, 1);
+    });
+}

@@ -72,18 +72,21 @@ impl Making<'_> {
 
     /// A whole block becomes a split one of holder `h`.
     pub(super) fn begin_split(&mut self, b: u8, h: u8) {
-        self.next(&[SetSplit, List].map(|kind| Do { h, ..Do::block(kind, b) }));
+        self.next(&[Do { h, w: 0, ..Do::block(Fill, b) }, Do { h, ..Do::block(List, b) }]);
     }
 
     pub(super) fn split(&mut self, d: Do) {
         let block = self.s.b(d.b);
         match d.kind {
-            // The tag first: whoever takes a frame past the leases can free it again at once.
-            SetSplit => {
-                block.tag = (State::Split, d.h, false);
-                self.next(&[d.then(Fill)]);
+            // The words first: until they are full a free would be accepted that is none. Whoever takes a frame past the
+            // leases now puts it back if the tag still says whole.
+            Fill => {
+                let strays = std::mem::replace(self.s.word(d), FULL);
+                self.s.late(d, strays);
+                let last = usize::from(d.w) + 1 == WORDS;
+                self.next(&[if last { d.then(SetSplit) } else { Do { w: d.w + 1, ..d } }]);
             }
-            Fill => self.strays(d.b, FULL),
+            SetSplit => block.tag = (State::Split, d.h, false),
             _ => {
                 block.listed = true;
                 block.class = if block.class == QUEUED { QUEUED } else { 2 };

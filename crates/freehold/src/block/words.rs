@@ -285,11 +285,11 @@ impl Line {
         self.0[w % WORDS].fetch_and(!bits, Ordering::Acquire) & bits
     }
 
-    /// Makes all frames of a word free, for who has just split the block. Returns what was there: frees that went wrong
+    /// Makes all frames of a word free, for who is about to split the block. Returns what was there: frees that went wrong
     /// unseen.
     pub(crate) fn fill_word(&self, w: usize) -> u64 {
-        // Release: who takes frames of it sees that the block's tag had changed before. An exchange, since somebody who looked
-        // at the block when it was another one may put frames there at this moment.
+        // Release: who takes frames of it sees that the block was whole. An exchange, since somebody who looked at the block
+        // when it was another one may put frames there at this moment.
         self.0[w % WORDS].swap(!0, Ordering::SeqCst)
     }
 

@@ -91,11 +91,13 @@ impl<P: Platform> Freehold<'_, P> {
     pub(crate) fn fill(&self, index: Index, migratetype: usize, group: u16) {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = self.retyped(index, migratetype).with_state(SPLIT).with_flag(FRESH, false);
-        // The tag first: whoever takes a frame, by whatever hint, can free it again at once.
-        head.tag.set(tag.with_group(group));
+        // The words first: a free is refused until they are full. Between a tag that says split and a word that is still empty
+        // a wrong free would count, and its frame could be handed out twice. Whoever takes a frame by a hint meanwhile looks
+        // at the tag afterwards, and puts it back.
         for w in 0..WORDS {
             self.report_late(index, w, line.fill_word(w));
         }
+        head.tag.set(tag.with_group(group));
     }
 }
 
