@@ -70,6 +70,8 @@ pub enum Defect {
     NoPassThroughTheDoors,
     /// A whole block that was announced is not isolated before its holder has looked, which may have no reason to.
     IsolationWaitsForALook,
+    /// Who has marked a block that nobody is to be told of does not look whether that has changed.
+    AnnounceLooksOnce,
 }
 
 /// What is searched.

@@ -88,6 +88,7 @@ fn smallest_that_shows(defect: Defect) -> Settings {
         Defect::OthersKeepWholeBlocks => Settings { cpus: 3, budget: [0; 4], whole: true, ..plain },
         Defect::NoPassThroughTheDoors => Settings { budget: [0, 0, 1, 2], hints: true, ..plain },
         Defect::IsolationWaitsForALook => Settings { cpus: 3, budget: [0, 0, 2, 0], whole: true, ..plain },
+        Defect::AnnounceLooksOnce => Settings { budget: [0, 0, 0, 2], whole: true, ..plain },
         Defect::AnnounceBeforePut | Defect::ClassAfterWords => Settings { budget: [0, 0, 0, 1], ..plain },
         _ => plain,
     }

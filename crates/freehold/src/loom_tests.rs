@@ -489,3 +489,51 @@ fn a_free_frame_is_refused_while_its_block_is_split() {
         settled(fh, 1);
     });
 }
+
+/// A word is leased of a block that was chosen before it became whole and is being split again: what is handed out of it can be
+/// freed by anybody at once.
+#[test]
+fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        together::<()>(roles![
+            move || {
+                let taken = take(fh, 1, 0);
+                // The other CPU is in the middle of something, so this goes straight to the word.
+                fh.on(cpu(0)).free(taken, Order::ZERO).unwrap();
+            },
+            move || {
+                fh.on(cpu(0)).free(frame, Order::ZERO).unwrap();
+                take(fh, 0, 1);
+            }
+        ]);
+        settled_of(fh, 512, 2);
+    });
+}
+
+/// A free completes its block and is about to tell of it; meanwhile that is taken whole, and a part of it is freed again.
+#[test]
+fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
+    model(|| {
+        let fh = machine(false, 512);
+        let (frame, word) = (take(fh, 0, 0), take(fh, 0, 6));
+        fh.on(cpu(0)).flush().unwrap();
+        let block = frame.pageblock();
+        // Its holder has something to look at already.
+        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        let got = together::<Option<Pfn>>(roles![
+            move || {
+                fh.on(cpu(1)).free(word, Order::new(6).unwrap()).unwrap();
+                None
+            },
+            move || {
+                let taken = fh.on(cpu(0)).alloc(request(9)).ok()?;
+                fh.on(cpu(0)).free(Pfn::new(block.get() + 200), Order::ZERO).unwrap();
+                Some(taken)
+            }
+        ]);
+        settled_of(fh, 512, if got[1].is_some() { 511 } else { 0 });
+    });
+}

@@ -1,6 +1,7 @@
 //! A holder is told of a block, and takes it out of its inbox.
 
 use super::Making;
+use crate::Defect;
 use crate::Kind::*;
 use crate::protocol::*;
 
@@ -34,7 +35,7 @@ impl Making<'_> {
                 self.next(&[d.then(Again)]);
             }
             _ => {
-                if (tag.0 as u8, tag.1) != (d.n, d.h) {
+                if !self.has(Defect::AnnounceLooksOnce) && (tag.0 as u8, tag.1) != (d.n, d.h) {
                     self.next(&[Do::block(Queue, d.b)]);
                 }
             }
