@@ -58,9 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let scratch = scratch::Scratch::new(&mutants)?;
     let mut programs = scratch.build(false)?;
-    if wanted.iter().any(|(_, mutant)| mutant.is_ordering()) {
-        programs.extend(scratch.build(true)?);
-    }
+    programs.extend(scratch.build(true)?);
     let mut trials = trial::Trials::new(&scratch, programs);
     let mut results = Vec::new();
     for (number, mutant) in wanted {

@@ -45,9 +45,10 @@ impl Trials {
         for at in 0..self.programs.len() {
             let is_loom = self.programs[at].name == "loom";
             let done = first.is_some_and(|(name, tests)| name == self.programs[at].name && tests.is_empty());
-            if !done && (!is_loom || mutant.is_ordering()) {
-                // What loom has to say of an ordering is worth more than what this machine does with it.
-                others.push((!is_loom, self.cost(at, "")?, at));
+            if !done {
+                // What loom has to say of an ordering is worth more than what this machine does with it. Of all else it has the
+                // last word, since it takes longest.
+                others.push((is_loom != mutant.is_ordering(), self.cost(at, "")?, at));
             }
         }
         others.sort_unstable();
