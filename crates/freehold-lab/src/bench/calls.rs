@@ -11,6 +11,8 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::Kind;
+use crate::engine::Marks;
+use crate::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
@@ -37,7 +39,9 @@ pub trait Machine: Sync {
     /// # Errors
     ///
     /// What is wrong.
-    fn check(&self, live: u64) -> Result<(), String>;
+    fn check(&self, _live: u64) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
     fn free_blocks(&self) -> Option<u64> {
@@ -48,6 +52,11 @@ pub trait Machine: Sync {
     /// or does not count.
     fn zone_lock(&self) -> Option<ZoneLock> {
         None
+    }
+
+    /// What has been done so far, under the zone's lock and under `cpu`'s.
+    fn marks(&self, _cpu: CpuId) -> Marks {
+        Marks::default()
     }
 
     /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
@@ -88,6 +97,14 @@ pub trait Machine: Sync {
 pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
 /// Why an engine has no `start-up`.
 pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
+
+/// Whether the frames that are free and those in use are all there are.
+pub(super) fn accounted(free: u64, live: u64, frames: u64) -> Result<(), String> {
+    if free + live == frames {
+        return Ok(());
+    }
+    Err(format!("{free} frames are free and {live} in use, of {frames}"))
+}
 
 /// Nanoseconds of a pair, by how the CPU is entered.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -131,28 +148,40 @@ pub trait Calls {
     /// # Errors
     ///
     /// Where the engine has too few.
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused>;
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
+    }
 
     /// Frees single frames, by the engine's bulk call where it has one.
     ///
     /// # Errors
     ///
     /// As [`free`](Self::free).
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused>;
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
+    }
 
-    /// Makes an allocated chunk into single frames.
+    /// Makes an allocated chunk into single frames; nothing to do where any part of what was allocated can be freed.
     ///
     /// # Errors
     ///
     /// Where it is not one.
-    fn split(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused>;
+    #[inline(always)]
+    fn split(&mut self, _pfn: Pfn, _order: Order) -> Result<(), Refused> {
+        Ok(())
+    }
 
     /// Frees the frames of a chunk that was split, by one call where the engine has one.
     ///
     /// # Errors
     ///
     /// As [`free`](Self::free).
-    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused>;
+    #[inline(always)]
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        (range.start.get()..range.end.get()).try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
+    }
 
     /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc) where the engine
     /// makes no difference.
@@ -174,6 +203,19 @@ pub trait Calls {
     #[inline(always)]
     fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         self.free_bulk(frames)
+    }
+
+    /// Frees chunks, by one call where the engine has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    #[inline(always)]
+    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused>
+    where
+        Self: Sized,
+    {
+        free_chunks(self, chunks, Self::free, Self::free_bulk)
     }
 
     /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that cannot be asked for

@@ -43,7 +43,7 @@ pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod result;
-mod ring;
+pub(crate) mod ring;
 pub mod runner;
 mod scale;
 pub mod significance;

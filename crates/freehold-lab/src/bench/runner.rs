@@ -239,16 +239,15 @@ fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
 fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Result<Box<dyn Rig>, BenchError> {
     let unbuildable = |reason| BenchError::Unbuildable { engine: engine.name().to_owned(), reason };
     Ok(match engine {
-        BenchEngine::Freehold => {
-            let machine = FreeholdMachine::new(cpus, frames, host);
-            Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
-        }
         BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
         BenchEngine::Mmap => Box::new(MmapMachine),
         BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
-        BenchEngine::Classic(spec) => match FreeholdOptions::of(spec.name()) {
-            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
-            None => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        BenchEngine::Freehold | BenchEngine::Classic(_) => match FreeholdOptions::of(engine.name()) {
+            Some(options) => {
+                let machine = FreeholdMachine::with_options(options, cpus, frames, host);
+                Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
+            }
+            None => Box::new(ClassicMachine::new(engine.name(), cpus, frames).map_err(unbuildable)?),
         },
     })
 }

@@ -9,7 +9,9 @@ mod machine;
 mod sums;
 mod threads;
 
-pub(crate) use self::freehold::Options as FreeholdOptions;
+pub(crate) use self::classic::marks as classic_marks;
+pub(crate) use self::freehold::{Options as FreeholdOptions, marks as freehold_marks};
+pub(crate) use self::sums::free_chunks;
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
 
 use std::fmt;
@@ -18,8 +20,8 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::engine::Engine;
+use crate::engine::Simulated;
 use crate::nearest::nearest;
-use crate::simulate::engine::Simulated;
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.
 pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
