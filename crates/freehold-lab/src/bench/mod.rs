@@ -39,6 +39,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod engines;
 pub mod figures;
+mod gathered;
 pub mod listing;
 pub mod loops;
 pub mod memory;

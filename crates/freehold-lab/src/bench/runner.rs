@@ -11,8 +11,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
-
 use super::backing::Backing;
 use super::budget::{Budget, Turns};
 use super::calls::{Machine, Refused};
@@ -22,7 +20,8 @@ use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
 use super::figures::{Figures, Meter};
-use super::result::{Report, Row, Spread, Unsuited};
+use super::gathered::Gathered;
+use super::result::{Report, Unsuited};
 pub use super::scale::Scale;
 use super::workloads::{self, Run};
 use super::{Kind, loops, memory, threads, yardstick};
@@ -344,29 +343,6 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
     Ok(report)
 }
 
-/// What the runs of one benchmark have found, for one engine.
-#[derive(Clone, Default)]
-struct Found {
-    /// By the place of the metric.
-    spreads: Vec<Spread>,
-    latencies: Option<(&'static str, Histogram<u64>)>,
-}
-
-impl Found {
-    fn add(&mut self, kind: Kind, figures: Figures) {
-        for (spread, metric) in self.spreads.iter_mut().zip(kind.about().metrics) {
-            figures.get(metric.name).into_iter().for_each(|figure| spread.add(figure));
-        }
-        if let Some((metric, latencies)) = figures.latencies {
-            match &mut self.latencies {
-                // The same bounds in every run.
-                Some((_, all)) => all.add(latencies).unwrap_or_default(),
-                none => *none = Some((metric, latencies)),
-            }
-        }
-    }
-}
-
 fn benchmark(
     plan: &Plan,
     kind: Kind,
@@ -376,16 +352,14 @@ fn benchmark(
     progress: &mut impl FnMut(Kind, &str),
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let metrics = kind.about().metrics;
-    let mut found =
-        vec![Found { spreads: vec![Spread::default(); metrics.len()], latencies: None }; plan.engines.len()];
+    let mut found = Gathered::new(kind, report.engines.clone());
     let fail = |engine: &BenchEngine, refused| BenchError::Engine {
         engine: engine.name().to_owned(),
         benchmark: kind,
         refused,
     };
     let mut rigs = Vec::new();
-    for (at, engine) in plan.engines.iter().enumerate() {
+    for engine in &plan.engines {
         if stopped() {
             break;
         }
@@ -397,9 +371,9 @@ fn benchmark(
         }
         let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
         let exact = counted.is_some();
-        counted.into_iter().for_each(|counted| found[at].add(kind, counted));
+        counted.into_iter().for_each(|counted| found.add_run(engine.name(), counted));
         rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
-        rigs.push((at, engine, rig, exact));
+        rigs.push((engine, rig, exact));
     }
     for number in turns {
         if stopped() {
@@ -407,7 +381,7 @@ fn benchmark(
         }
         measure_yardstick(report, kind, run.cpus, &plan.scale)
             .map_err(|refused| fail(&BenchEngine::Freehold, refused))?;
-        for (at, engine, rig, exact) in &rigs {
+        for (engine, rig, exact) in &rigs {
             if stopped() {
                 break;
             }
@@ -416,31 +390,18 @@ fn benchmark(
             if *exact {
                 figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);
             }
-            found[*at].add(kind, figures);
+            found.add_run(engine.name(), figures);
         }
     }
-    for (_, engine, rig, _) in &rigs {
+    for (engine, rig, _) in &rigs {
         rig.check().map_err(|finding| BenchError::NotWhole {
             engine: engine.name().to_owned(),
             benchmark: kind,
             finding,
         })?;
     }
-    for (place, metric) in metrics.iter().enumerate() {
-        for (at, (engine, of)) in plan.engines.iter().zip(&found).enumerate() {
-            let baseline = (at > 0).then(|| (plan.engines[0].name(), &found[0].spreads[place]));
-            let Some(mut row) = Row::new(kind, metric, engine.name(), &of.spreads[place], baseline) else { continue };
-            let samples_of = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
-            row.histogram = samples_of.map(|(_, all)| samples(all));
-            report.rows.push(row);
-        }
-    }
+    found.report(report);
     Ok(())
-}
-
-/// Values and counts, rising; what is above the last bound counts as that.
-fn samples(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
-    latencies.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
 }
 
 /// What the machine costs at this moment.
