@@ -56,7 +56,6 @@ mod suite;
 mod vmalloc;
 
 pub(super) mod about;
-pub(super) mod table;
 
 use super::budget::Turns;
 use super::catalogue::Kind;
