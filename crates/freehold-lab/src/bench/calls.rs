@@ -5,7 +5,6 @@
 //! call through a table is added to work that takes two or three nanoseconds. It is the same source for all of them;
 //! what the compiler inlines of an engine is what it would inline for a user of that engine's crate.
 
-use std::fmt;
 use std::time::Duration;
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
@@ -235,14 +234,17 @@ pub const FOLIOS: usize = 31;
 
 /// An engine did not do what was asked. Small and without heap, so that handing it up costs a timed loop no more than
 /// the branch that any caller has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// No frame came.
-    Alloc(AllocError),
+    #[error("allocation: {0}")]
+    Alloc(#[from] AllocError),
     /// A frame was not taken back.
-    Free(FreeError),
+    #[error("free: {0}")]
+    Free(#[from] FreeError),
     /// A bulk call gave fewer frames than asked for.
+    #[error("a bulk call for {wanted} frames gave {got}")]
     Short {
         /// Frames asked for.
         wanted: usize,
@@ -250,22 +252,28 @@ pub enum Refused {
         got: usize,
     },
     /// There was no memory, said by an engine that gives no reason.
+    #[error("out of memory")]
     NoMemory,
     /// A frame was handed out that was in use.
+    #[error("{pfn} was handed out while it was in use")]
     Overlap {
         /// The frame.
         pfn: Pfn,
     },
     /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
+    #[error("there is no such call")]
     NoSuchCall,
     /// Frames were still in use when all had been freed.
+    #[error("{frames} frames were still in use when all had been freed")]
     Kept {
         /// How many.
         frames: u64,
     },
     /// No machine of that size can be built.
+    #[error("a machine of that size cannot be built")]
     Unbuildable,
     /// The other thread of a benchmark gave up.
+    #[error("the other thread gave up")]
     Abandoned,
 }
 
@@ -274,36 +282,6 @@ impl Refused {
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::NoMemory | Self::Alloc(AllocError::NoMemory { .. }))
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Alloc(error) => write!(f, "allocation: {error}"),
-            Self::Free(error) => write!(f, "free: {error}"),
-            Self::Short { wanted, got } => write!(f, "a bulk call for {wanted} frames gave {got}"),
-            Self::NoMemory => f.write_str("out of memory"),
-            Self::Overlap { pfn } => write!(f, "{pfn} was handed out while it was in use"),
-            Self::NoSuchCall => f.write_str("there is no such call"),
-            Self::Kept { frames } => write!(f, "{frames} frames were still in use when all had been freed"),
-            Self::Unbuildable => f.write_str("a machine of that size cannot be built"),
-            Self::Abandoned => f.write_str("the other thread gave up"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
-impl From<AllocError> for Refused {
-    fn from(error: AllocError) -> Self {
-        Self::Alloc(error)
-    }
-}
-
-impl From<FreeError> for Refused {
-    fn from(error: FreeError) -> Self {
-        Self::Free(error)
     }
 }
 

@@ -6,7 +6,6 @@
 //!                       check every engine, forget it
 //! ```
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -61,10 +60,11 @@ impl Plan {
 }
 
 /// Why there are no figures.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
     /// An engine cannot be built.
+    #[error("engine '{engine}' cannot be built: {reason}")]
     Unbuildable {
         /// The engine.
         engine: String,
@@ -72,6 +72,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine refused what it must do, or did wrong.
+    #[error("{benchmark}: engine '{engine}': {refused}")]
     Engine {
         /// The engine.
         engine: String,
@@ -81,6 +82,10 @@ pub enum BenchError {
         refused: Refused,
     },
     /// There is no memory for a benchmark that writes some.
+    #[error(
+        "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
+        .frames >> 8
+    )]
     NoMemory {
         /// The benchmark.
         benchmark: Kind,
@@ -90,6 +95,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine did what it must not, said in words.
+    #[error("{benchmark}: engine '{engine}': {reason}")]
     Failed {
         /// The engine.
         engine: String,
@@ -99,6 +105,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine is not whole after a benchmark.
+    #[error("{benchmark}: engine '{engine}' is not whole afterwards: {finding}")]
     NotWhole {
         /// The engine.
         engine: String,
@@ -108,28 +115,6 @@ pub enum BenchError {
         finding: String,
     },
 }
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unbuildable { engine, reason } => write!(f, "engine '{engine}' cannot be built: {reason}"),
-            Self::Engine { engine, benchmark, refused } => write!(f, "{benchmark}: engine '{engine}': {refused}"),
-            Self::NoMemory { benchmark, frames, reason } => {
-                write!(
-                    f,
-                    "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
-                    frames >> 8
-                )
-            }
-            Self::Failed { engine, benchmark, reason } => write!(f, "{benchmark}: engine '{engine}': {reason}"),
-            Self::NotWhole { engine, benchmark, finding } => {
-                write!(f, "{benchmark}: engine '{engine}' is not whole afterwards: {finding}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for BenchError {}
 
 /// An engine, however it is typed. The one call through a table that a run makes is [`Rig::run`], outside the loops.
 trait Rig {
