@@ -5,12 +5,14 @@
 
 mod cma;
 mod paths;
+mod simulated;
 
 use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn};
 use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
 pub use paths::Paths;
+pub use simulated::{Family, Marks, Simulated};
 
 /// What a caller wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
+use freehold_lab::engine::{Family, Marks, Simulated};
 use freehold_lab::engines::{EngineSpec, MachineConfig};
 use freehold_lab::fragmentation::{Cell, Grid, MEMORY_MOST, NotWhole, Scenario, Workload, heat, run};
-use freehold_lab::simulate::engine::{Family, Marks, Simulated};
 use predicates::str::contains;
 use serde_json::Value;
 

@@ -188,7 +188,7 @@ fn every_workload_is_whole_on_several_nodes_and_with_cma() {
 #[test]
 fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
     let mut model = round_model();
-    if let Some(costs) = model.engines.get_mut(&freehold_lab::simulate::engine::Family::Owners) {
+    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Owners) {
         costs.remote_free_ns = 50.0;
     }
     let config = MachineConfig::new(FRAMES, 3);
@@ -250,7 +250,7 @@ fn two_who_free_into_one_line_queue_for_it() {
 #[test]
 fn looks_for_blocks_queue_for_the_groups_lock() {
     let mut model = Model::standard();
-    if let Some(costs) = model.engines.get_mut(&freehold_lab::simulate::engine::Family::Freehold) {
+    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Freehold) {
         costs.pcp_step_ns = 1e6;
     }
     let row = |engine: &str| {

@@ -5,12 +5,13 @@
 //! call through a table is added to work that takes two or three nanoseconds. It is the same source for all of them;
 //! what the compiler inlines of an engine is what it would inline for a user of that engine's crate.
 
-use std::fmt;
 use std::time::Duration;
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::Kind;
+use crate::engine::Marks;
+use crate::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
@@ -37,7 +38,9 @@ pub trait Machine: Sync {
     /// # Errors
     ///
     /// What is wrong.
-    fn check(&self, live: u64) -> Result<(), String>;
+    fn check(&self, _live: u64) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
     fn free_blocks(&self) -> Option<u64> {
@@ -48,6 +51,11 @@ pub trait Machine: Sync {
     /// or does not count.
     fn zone_lock(&self) -> Option<ZoneLock> {
         None
+    }
+
+    /// What has been done so far, under the zone's lock and under `cpu`'s.
+    fn marks(&self, _cpu: CpuId) -> Marks {
+        Marks::default()
     }
 
     /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
@@ -88,6 +96,14 @@ pub trait Machine: Sync {
 pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
 /// Why an engine has no `start-up`.
 pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
+
+/// Whether the frames that are free and those in use are all there are.
+pub(super) fn accounted(free: u64, live: u64, frames: u64) -> Result<(), String> {
+    if free + live == frames {
+        return Ok(());
+    }
+    Err(format!("{free} frames are free and {live} in use, of {frames}"))
+}
 
 /// Nanoseconds of a pair, by how the CPU is entered.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -131,28 +147,40 @@ pub trait Calls {
     /// # Errors
     ///
     /// Where the engine has too few.
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused>;
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
+    }
 
     /// Frees single frames, by the engine's bulk call where it has one.
     ///
     /// # Errors
     ///
     /// As [`free`](Self::free).
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused>;
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
+    }
 
-    /// Makes an allocated chunk into single frames.
+    /// Makes an allocated chunk into single frames; nothing to do where any part of what was allocated can be freed.
     ///
     /// # Errors
     ///
     /// Where it is not one.
-    fn split(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused>;
+    #[inline(always)]
+    fn split(&mut self, _pfn: Pfn, _order: Order) -> Result<(), Refused> {
+        Ok(())
+    }
 
     /// Frees the frames of a chunk that was split, by one call where the engine has one.
     ///
     /// # Errors
     ///
     /// As [`free`](Self::free).
-    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused>;
+    #[inline(always)]
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        (range.start.get()..range.end.get()).try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
+    }
 
     /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc) where the engine
     /// makes no difference.
@@ -176,6 +204,19 @@ pub trait Calls {
         self.free_bulk(frames)
     }
 
+    /// Frees chunks, by one call where the engine has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    #[inline(always)]
+    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused>
+    where
+        Self: Sized,
+    {
+        free_chunks(self, chunks, Self::free, Self::free_bulk)
+    }
+
     /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that cannot be asked for
     /// given frames gives as many others in a row. Returns which.
     ///
@@ -193,14 +234,17 @@ pub const FOLIOS: usize = 31;
 
 /// An engine did not do what was asked. Small and without heap, so that handing it up costs a timed loop no more than
 /// the branch that any caller has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// No frame came.
-    Alloc(AllocError),
+    #[error("allocation: {0}")]
+    Alloc(#[from] AllocError),
     /// A frame was not taken back.
-    Free(FreeError),
+    #[error("free: {0}")]
+    Free(#[from] FreeError),
     /// A bulk call gave fewer frames than asked for.
+    #[error("a bulk call for {wanted} frames gave {got}")]
     Short {
         /// Frames asked for.
         wanted: usize,
@@ -208,22 +252,28 @@ pub enum Refused {
         got: usize,
     },
     /// There was no memory, said by an engine that gives no reason.
+    #[error("out of memory")]
     NoMemory,
     /// A frame was handed out that was in use.
+    #[error("{pfn} was handed out while it was in use")]
     Overlap {
         /// The frame.
         pfn: Pfn,
     },
     /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
+    #[error("there is no such call")]
     NoSuchCall,
     /// Frames were still in use when all had been freed.
+    #[error("{frames} frames were still in use when all had been freed")]
     Kept {
         /// How many.
         frames: u64,
     },
     /// No machine of that size can be built.
+    #[error("a machine of that size cannot be built")]
     Unbuildable,
     /// The other thread of a benchmark gave up.
+    #[error("the other thread gave up")]
     Abandoned,
 }
 
@@ -232,36 +282,6 @@ impl Refused {
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::NoMemory | Self::Alloc(AllocError::NoMemory { .. }))
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Alloc(error) => write!(f, "allocation: {error}"),
-            Self::Free(error) => write!(f, "free: {error}"),
-            Self::Short { wanted, got } => write!(f, "a bulk call for {wanted} frames gave {got}"),
-            Self::NoMemory => f.write_str("out of memory"),
-            Self::Overlap { pfn } => write!(f, "{pfn} was handed out while it was in use"),
-            Self::NoSuchCall => f.write_str("there is no such call"),
-            Self::Kept { frames } => write!(f, "{frames} frames were still in use when all had been freed"),
-            Self::Unbuildable => f.write_str("a machine of that size cannot be built"),
-            Self::Abandoned => f.write_str("the other thread gave up"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
-impl From<AllocError> for Refused {
-    fn from(error: AllocError) -> Self {
-        Self::Alloc(error)
-    }
-}
-
-impl From<FreeError> for Refused {
-    fn from(error: FreeError) -> Self {
-        Self::Free(error)
     }
 }
 

@@ -10,7 +10,7 @@ use super::runner::FRAMES;
 use super::workloads::{
     cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up, steady, tails, trunc,
 };
-use crate::nearest::nearest;
+use crate::nearest::UnknownName;
 
 /// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -394,29 +394,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// There is no benchmark of that name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnknownBenchmark {
-    name: String,
-}
-
-impl fmt::Display for UnknownBenchmark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no benchmark '{}'", self.name)?;
-        if let Some(near) = nearest(&self.name, Kind::ALL.iter().map(|kind| kind.name())) {
-            write!(f, "; did you mean '{near}'?")?;
-        }
-        f.write_str(" ('freehold bench --list' lists them all)")
-    }
-}
-
-impl std::error::Error for UnknownBenchmark {}
-
 impl FromStr for Kind {
-    type Err = UnknownBenchmark;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, UnknownBenchmark> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownBenchmark { name: name.to_owned() })
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let unknown = || UnknownName::new(("benchmark", name), Self::ALL.map(Self::name), "bench");
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
     }
 }
 

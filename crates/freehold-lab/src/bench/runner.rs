@@ -6,12 +6,9 @@
 //!                       check every engine, forget it
 //! ```
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-
-use hdrhistogram::Histogram;
 
 use super::backing::Backing;
 use super::budget::{Budget, Turns};
@@ -22,7 +19,8 @@ use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
 use super::figures::{Figures, Meter};
-use super::result::{Report, Row, Spread, Unsuited};
+use super::gathered::Gathered;
+use super::result::{Report, Unsuited};
 pub use super::scale::Scale;
 use super::workloads::{self, Run};
 use super::{Kind, loops, memory, threads, yardstick};
@@ -62,10 +60,11 @@ impl Plan {
 }
 
 /// Why there are no figures.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
     /// An engine cannot be built.
+    #[error("engine '{engine}' cannot be built: {reason}")]
     Unbuildable {
         /// The engine.
         engine: String,
@@ -73,6 +72,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine refused what it must do, or did wrong.
+    #[error("{benchmark}: engine '{engine}': {refused}")]
     Engine {
         /// The engine.
         engine: String,
@@ -82,6 +82,10 @@ pub enum BenchError {
         refused: Refused,
     },
     /// There is no memory for a benchmark that writes some.
+    #[error(
+        "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
+        .frames >> 8
+    )]
     NoMemory {
         /// The benchmark.
         benchmark: Kind,
@@ -91,6 +95,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine did what it must not, said in words.
+    #[error("{benchmark}: engine '{engine}': {reason}")]
     Failed {
         /// The engine.
         engine: String,
@@ -100,6 +105,7 @@ pub enum BenchError {
         reason: String,
     },
     /// An engine is not whole after a benchmark.
+    #[error("{benchmark}: engine '{engine}' is not whole afterwards: {finding}")]
     NotWhole {
         /// The engine.
         engine: String,
@@ -109,28 +115,6 @@ pub enum BenchError {
         finding: String,
     },
 }
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unbuildable { engine, reason } => write!(f, "engine '{engine}' cannot be built: {reason}"),
-            Self::Engine { engine, benchmark, refused } => write!(f, "{benchmark}: engine '{engine}': {refused}"),
-            Self::NoMemory { benchmark, frames, reason } => {
-                write!(
-                    f,
-                    "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
-                    frames >> 8
-                )
-            }
-            Self::Failed { engine, benchmark, reason } => write!(f, "{benchmark}: engine '{engine}': {reason}"),
-            Self::NotWhole { engine, benchmark, finding } => {
-                write!(f, "{benchmark}: engine '{engine}' is not whole afterwards: {finding}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for BenchError {}
 
 /// An engine, however it is typed. The one call through a table that a run makes is [`Rig::run`], outside the loops.
 trait Rig {
@@ -239,16 +223,15 @@ fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
 fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Result<Box<dyn Rig>, BenchError> {
     let unbuildable = |reason| BenchError::Unbuildable { engine: engine.name().to_owned(), reason };
     Ok(match engine {
-        BenchEngine::Freehold => {
-            let machine = FreeholdMachine::new(cpus, frames, host);
-            Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
-        }
         BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
         BenchEngine::Mmap => Box::new(MmapMachine),
         BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
-        BenchEngine::Classic(spec) => match FreeholdOptions::of(spec.name()) {
-            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
-            None => Box::new(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        BenchEngine::Freehold | BenchEngine::Classic(_) => match FreeholdOptions::of(engine.name()) {
+            Some(options) => {
+                let machine = FreeholdMachine::with_options(options, cpus, frames, host);
+                Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
+            }
+            None => Box::new(ClassicMachine::new(engine.name(), cpus, frames).map_err(unbuildable)?),
         },
     })
 }
@@ -345,29 +328,6 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
     Ok(report)
 }
 
-/// What the runs of one benchmark have found, for one engine.
-#[derive(Clone, Default)]
-struct Found {
-    /// By the place of the metric.
-    spreads: Vec<Spread>,
-    latencies: Option<(&'static str, Histogram<u64>)>,
-}
-
-impl Found {
-    fn add(&mut self, kind: Kind, figures: Figures) {
-        for (spread, metric) in self.spreads.iter_mut().zip(kind.about().metrics) {
-            figures.get(metric.name).into_iter().for_each(|figure| spread.add(figure));
-        }
-        if let Some((metric, latencies)) = figures.latencies {
-            match &mut self.latencies {
-                // The same bounds in every run.
-                Some((_, all)) => all.add(latencies).unwrap_or_default(),
-                none => *none = Some((metric, latencies)),
-            }
-        }
-    }
-}
-
 fn benchmark(
     plan: &Plan,
     kind: Kind,
@@ -377,16 +337,14 @@ fn benchmark(
     progress: &mut impl FnMut(Kind, &str),
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let metrics = kind.about().metrics;
-    let mut found =
-        vec![Found { spreads: vec![Spread::default(); metrics.len()], latencies: None }; plan.engines.len()];
+    let mut found = Gathered::new(kind, report.engines.clone());
     let fail = |engine: &BenchEngine, refused| BenchError::Engine {
         engine: engine.name().to_owned(),
         benchmark: kind,
         refused,
     };
     let mut rigs = Vec::new();
-    for (at, engine) in plan.engines.iter().enumerate() {
+    for engine in &plan.engines {
         if stopped() {
             break;
         }
@@ -398,9 +356,9 @@ fn benchmark(
         }
         let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
         let exact = counted.is_some();
-        counted.into_iter().for_each(|counted| found[at].add(kind, counted));
+        counted.into_iter().for_each(|counted| found.add_run(engine.name(), counted));
         rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
-        rigs.push((at, engine, rig, exact));
+        rigs.push((engine, rig, exact));
     }
     for number in turns {
         if stopped() {
@@ -408,7 +366,7 @@ fn benchmark(
         }
         measure_yardstick(report, kind, run.cpus, &plan.scale)
             .map_err(|refused| fail(&BenchEngine::Freehold, refused))?;
-        for (at, engine, rig, exact) in &rigs {
+        for (engine, rig, exact) in &rigs {
             if stopped() {
                 break;
             }
@@ -417,31 +375,18 @@ fn benchmark(
             if *exact {
                 figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);
             }
-            found[*at].add(kind, figures);
+            found.add_run(engine.name(), figures);
         }
     }
-    for (_, engine, rig, _) in &rigs {
+    for (engine, rig, _) in &rigs {
         rig.check().map_err(|finding| BenchError::NotWhole {
             engine: engine.name().to_owned(),
             benchmark: kind,
             finding,
         })?;
     }
-    for (place, metric) in metrics.iter().enumerate() {
-        for (at, (engine, of)) in plan.engines.iter().zip(&found).enumerate() {
-            let baseline = (at > 0).then(|| (plan.engines[0].name(), &found[0].spreads[place]));
-            let Some(mut row) = Row::new(kind, metric, engine.name(), &of.spreads[place], baseline) else { continue };
-            let samples_of = of.latencies.as_ref().filter(|(name, _)| *name == metric.name);
-            row.histogram = samples_of.map(|(_, all)| samples(all));
-            report.rows.push(row);
-        }
-    }
+    found.report(report);
     Ok(())
-}
-
-/// Values and counts, rising; what is above the last bound counts as that.
-fn samples(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
-    latencies.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
 }
 
 /// What the machine costs at this moment.

@@ -22,47 +22,90 @@ use super::targets::verdicts;
 use super::{Kind, memory};
 use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::unique;
 
-/// The header and the table.
+/// The header and the tables.
 #[must_use]
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
-    let tables = memory::table::render(report, style);
-    let lines = lines(report);
-    if lines.is_empty() {
-        return text + &tables;
+    let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
+    // Those of virtual memory have engines of their own.
+    let engines_of = |kind: Kind| {
+        unique(report.rows.iter().filter(|row| row.benchmark == kind.name()).map(|row| row.engine.as_str()))
+    };
+    let usual = Part::new(report, &usual, report.engines.iter().map(String::as_str).collect(), report.rmw.median());
+    let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
+    let before = text.len();
+    for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
+        part.render(style, &mut text);
     }
-    let width = usize::from(style.width);
-    let all: Vec<usize> = (0..report.engines.len()).collect();
-    let names = lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
-    let needed = |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
-    // As it reads best: whole names, one line a metric; else as it fits.
-    let layouts = [(false, 40), (false, 12), (true, 12)].map(|(stacked, name)| -> Vec<Column> {
-        all.iter().map(|&engine| Column::new(report, &lines, engine, stacked, name)).collect()
-    });
-    let [_, _, narrowest] = &layouts;
-    let engines = layouts.iter().find(|engines| needed(engines) <= width).unwrap_or(narrowest);
-    let with_rmw = needed(engines) + RMW.len() + 2 <= width;
-    let fixed = if with_rmw { names + RMW.len() + 2 } else { names };
-    let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
-    let Some(first) = engines.first() else { return text };
-    loop {
-        let mut shown = vec![first];
-        let mut room = width.saturating_sub(fixed + first.width() + 2);
-        while let Some(next) = rest.first() {
-            if shown.len() > 1 && next.width() + 2 > room {
-                break;
+    if text.len() > before {
+        text.push_str(&legend(report, style));
+    }
+    text
+}
+
+/// Benchmarks of the same engines.
+struct Part<'a> {
+    engines: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
+    /// What the figures are.
+    head: &'static str,
+    /// What times are shown in beside nanoseconds.
+    rmw: Option<f64>,
+}
+
+impl<'a> Part<'a> {
+    fn new(report: &'a Report, kinds: &[Kind], engines: Vec<&'a str>, rmw: Option<f64>) -> Self {
+        let mut lines = Vec::new();
+        for about in kinds.iter().map(|kind| kind.about()) {
+            if !report.rows.iter().any(|row| row.benchmark == about.name) {
+                continue;
             }
-            room = room.saturating_sub(next.width() + 2);
-            shown.push(rest.remove(0));
+            lines.push(Line { label: about.name.to_uppercase(), rows: Vec::new() });
+            for metric in about.metrics {
+                let row = |engine: &&str| report.row(about.name, metric.name, engine);
+                let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
+                // Not every machine has the threads for every metric.
+                if rows.iter().any(Option::is_some) {
+                    lines.push(Line { label: format!("  {}", metric.label()), rows });
+                }
+            }
         }
-        let _ = writeln!(text, "{}", block(report, &lines, &shown, with_rmw, style));
-        if rest.is_empty() {
-            break;
+        Self { engines, lines, head: if rmw.is_some() { "median; ns or a count" } else { "median; as named" }, rmw }
+    }
+
+    /// As many engines at a time as fit beside the first.
+    fn render(&self, style: Style, text: &mut String) {
+        let width = usize::from(style.width);
+        let names = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
+        let needed = |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
+        // As it reads best: whole names, one line a metric; else as it fits.
+        let layouts = [(false, 40), (false, 12), (true, 12)].map(|(stacked, name)| -> Vec<Column> {
+            (0..self.engines.len()).map(|engine| Column::new(self, engine, stacked, name)).collect()
+        });
+        let [_, _, narrowest] = &layouts;
+        let engines = layouts.iter().find(|engines| needed(engines) <= width).unwrap_or(narrowest);
+        let rmw = self.rmw.filter(|_| needed(engines) + RMW.len() + 2 <= width);
+        let fixed = if rmw.is_some() { names + RMW.len() + 2 } else { names };
+        let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
+        let Some(first) = engines.first() else { return };
+        loop {
+            let mut shown = vec![first];
+            let mut room = width.saturating_sub(fixed + first.width() + 2);
+            while let Some(next) = rest.first() {
+                if shown.len() > 1 && next.width() + 2 > room {
+                    break;
+                }
+                room = room.saturating_sub(next.width() + 2);
+                shown.push(rest.remove(0));
+            }
+            let _ = writeln!(text, "{}", block(self.head, &self.lines, &shown, rmw, style));
+            if rest.is_empty() {
+                return;
+            }
         }
     }
-    text.push_str(&legend(report, style));
-    text + &tables
 }
 
 const RMW: &str = "in RMW";
@@ -73,27 +116,6 @@ struct Line<'a> {
     label: String,
     /// A figure for each engine; none of them where the line is a benchmark's name.
     rows: Vec<Option<&'a Row>>,
-}
-
-fn lines(report: &Report) -> Vec<Line<'_>> {
-    let mut lines = Vec::new();
-    for kind in Kind::ALL {
-        let about = kind.about();
-        // Those of virtual memory have tables of their own.
-        if memory::is_here(kind) || !report.rows.iter().any(|row| row.benchmark == about.name) {
-            continue;
-        }
-        lines.push(Line { label: about.name.to_uppercase(), rows: Vec::new() });
-        for metric in about.metrics {
-            let row = |engine| report.row(about.name, metric.name, engine);
-            let rows: Vec<Option<&Row>> = report.engines.iter().map(|engine| row(engine)).collect();
-            // Not every machine has the threads for every metric.
-            if rows.iter().any(Option::is_some) {
-                lines.push(Line { label: format!("  {}", metric.label()), rows });
-            }
-        }
-    }
-    lines
 }
 
 /// The parts of an engine's cells, each as wide as the widest of them.
@@ -107,15 +129,15 @@ struct Column {
 
 impl Column {
     /// With a name broken to so many columns, or to the width of the cells where that is more.
-    fn new(report: &Report, lines: &[Line<'_>], engine: usize, stacked: bool, name: usize) -> Self {
+    fn new(part: &Part<'_>, engine: usize, stacked: bool, name: usize) -> Self {
         let mut widths = [0; 3];
-        for row in lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
+        for row in part.lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
             for (width, part) in widths.iter_mut().zip(parts(row)) {
                 *width = part.chars().count().max(*width);
             }
         }
         let mut column = Self { engine, name: String::new(), widths, stacked };
-        column.name = broken(&report.engines[engine], column.cells_width().max(name));
+        column.name = broken(part.engines[engine], column.cells_width().max(name));
         column
     }
 
@@ -188,14 +210,14 @@ fn changed(percent: f64) -> String {
 }
 
 /// Some of the engines.
-fn block(report: &Report, lines: &[Line<'_>], shown: &[&Column], with_rmw: bool, style: Style) -> String {
+fn block(head: &str, lines: &[Line<'_>], shown: &[&Column], rmw: Option<f64>, style: Style) -> String {
     let mut table = new_table(style);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let mut names = vec![Cell::new("median; ns or a count")];
+    let mut names = vec![Cell::new(head)];
     for (at, column) in shown.iter().enumerate() {
         let name = right(column.name.clone());
         names.push(if style.color { name.add_attribute(Attribute::Bold) } else { name });
-        if at == 0 && with_rmw {
+        if at == 0 && rmw.is_some() {
             names.push(right(RMW.to_owned()));
         }
     }
@@ -210,9 +232,9 @@ fn block(report: &Report, lines: &[Line<'_>], shown: &[&Column], with_rmw: bool,
                     Some(color) => cell.fg(color),
                     None => cell,
                 });
-                if at == 0 && with_rmw {
-                    let rmw = row.filter(|row| row.unit == "ns").zip(report.rmw.median());
-                    cells.push(right(rmw.map_or_else(String::new, |(row, rmw)| figure(row.median / rmw))));
+                if let Some(rmw) = rmw.filter(|_| at == 0) {
+                    let row = row.filter(|row| row.unit == "ns");
+                    cells.push(right(row.map_or_else(String::new, |row| figure(row.median / rmw))));
                 }
             }
         }
@@ -236,12 +258,12 @@ fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
         "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
     );
-    if let [first, _, ..] = &report.engines[..] {
+    if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.
-        let timed = || report.rows.iter().filter(|row| row.unit == "ns").map(|row| row.runs);
+        let timed = || report.rows.iter().filter(|row| ["ns", "us", "ms"].contains(&row.unit)).map(|row| row.runs);
         let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
         let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
-        let _ = write!(text, " Changes are from {first}: -25% is a quarter less, x25 25 times as much. ");
+        text.push_str(" Changes are from a table's first engine: -25% is a quarter less, x25 25 times as much. ");
         if significance::can_tell(runs, runs) {
             let _ = write!(
                 text,

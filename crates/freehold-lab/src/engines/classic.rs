@@ -4,8 +4,9 @@ use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZonePlace, ZoneTuning};
-use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, ListFlow, Memory, Request};
-use crate::simulate::engine::{Family, Marks, Simulated};
+use crate::engine::{
+    Block, Contention, Counters, Engine, Family, HoldBucket, ListFlow, Marks, Memory, Request, Simulated,
+};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -216,6 +217,18 @@ impl Engine for ClassicEngine {
     }
 }
 
+/// What has been done so far, as [`Simulated::marks`].
+pub(crate) fn marks(classic: &Classic, zone: usize, cpu: CpuId) -> Marks {
+    let work = classic.work(zone, cpu).unwrap_or_default();
+    Marks {
+        holds: work.zone_holds,
+        steps: work.zone_steps,
+        changes: work.pcp_changes,
+        merge_steps: work.pcp_merge_steps,
+        refilled: work.refilled_frames,
+    }
+}
+
 impl Simulated for ClassicEngine {
     fn family(&self) -> Family {
         let on = self.classic.switches();
@@ -227,14 +240,7 @@ impl Simulated for ClassicEngine {
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        let work = self.classic.work(zone, cpu).unwrap_or_default();
-        Marks {
-            holds: work.zone_holds,
-            steps: work.zone_steps,
-            changes: work.pcp_changes,
-            merge_steps: work.pcp_merge_steps,
-            refilled: work.refilled_frames,
-        }
+        marks(&self.classic, zone, cpu)
     }
 
     fn home(&self, pfn: Pfn) -> Option<CpuId> {

@@ -12,11 +12,12 @@ use freehold::{
     Watermarks, ZoneConfig, ZoneStats,
 };
 
-use super::sums::added;
+use super::sums::{added, free_chunks};
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
-use crate::engine::{Block, Contention, Counters, Engine, HoldBucket, Memory, Paths, Request};
-use crate::simulate::engine::{Family, Marks, Simulated};
+use crate::engine::{
+    Block, Contention, Counters, Engine, Family, HoldBucket, Marks, Memory, Paths, Request, Simulated,
+};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -291,25 +292,16 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        let owned = self.owned(cpu);
         let on = self.allocator.on(cpu);
-        let free = |pfn, order| owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order));
-        let mut frames = [Pfn::new(0); 64];
-        for part in chunks.chunks(frames.len()) {
-            let mut singles = 0;
-            for &(pfn, order) in part {
-                if order == Order::ZERO {
-                    frames[singles] = pfn;
-                    singles += 1;
-                } else {
-                    free(pfn, order)?;
-                }
-            }
-            let singles = &frames[..singles];
-            let freed = owned.as_ref().map_or_else(|| on.free_bulk(singles), |owned| owned.free_bulk(singles));
-            freed.map_err(|error| error.error)?;
-        }
-        Ok(())
+        free_chunks(
+            &mut self.owned(cpu),
+            chunks,
+            |owned, pfn, order| owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order)),
+            |owned, frames| {
+                let freed = owned.as_ref().map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
+                freed.map_err(|error| error.error)
+            },
+        )
     }
 
     fn split(&self, _pfn: Pfn, _from: Order, _to: Order) -> Result<(), FreeError> {
@@ -440,16 +432,21 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 }
 
+/// What has been done so far, as [`Simulated::marks`].
+pub(crate) fn marks<P: Platform>(allocator: &Freehold<'_, P>, zone: usize, cpu: CpuId) -> Marks {
+    let (holds, steps) = allocator.zone_lock_counts(zone).unwrap_or_default();
+    // A CPU's refills are counted together, wherever they come from: in the first zone's.
+    let changes = allocator.cpu_stats(cpu).filter(|_| zone == 0).map_or(0, |stats| stats.refills);
+    Marks { holds, steps, changes, ..Marks::default() }
+}
+
 impl Simulated for FreeholdEngine<'_, '_, OneThread> {
     fn family(&self) -> Family {
         Family::Freehold
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        let (holds, steps) = self.allocator.zone_lock_counts(zone).unwrap_or_default();
-        // A CPU's refills are counted together, wherever they come from: in the first zone's.
-        let changes = self.allocator.cpu_stats(cpu).filter(|_| zone == 0).map_or(0, |stats| stats.refills);
-        Marks { holds, steps, changes, ..Marks::default() }
+        marks(self.allocator, zone, cpu)
     }
 
     fn home(&self, _: Pfn) -> Option<CpuId> {

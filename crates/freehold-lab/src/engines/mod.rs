@@ -9,7 +9,9 @@ mod machine;
 mod sums;
 mod threads;
 
-pub(crate) use self::freehold::Options as FreeholdOptions;
+pub(crate) use self::classic::marks as classic_marks;
+pub(crate) use self::freehold::{Options as FreeholdOptions, marks as freehold_marks};
+pub(crate) use self::sums::free_chunks;
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
 
 use std::fmt;
@@ -18,8 +20,8 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::engine::Engine;
-use crate::nearest::nearest;
-use crate::simulate::engine::Simulated;
+use crate::engine::Simulated;
+use crate::nearest::{did_you_mean, nearest};
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.
 pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
@@ -76,10 +78,11 @@ impl fmt::Display for EngineSpec {
 }
 
 /// Why a name is no engine, or an engine cannot be built.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// No preset has that name.
+    #[error("there is no engine '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
     UnknownEngine {
         /// The name.
         name: String,
@@ -87,6 +90,7 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// No switch has that name.
+    #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
     UnknownSwitch {
         /// The name.
         name: String,
@@ -94,16 +98,21 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// Freehold has no such option.
+    #[error(
+        "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned{LISTED}"
+    )]
     UnknownOption {
         /// What was written.
         option: String,
     },
     /// A switch without a sign: it does not say whether on or off.
+    #[error("write '+{name}' to switch it on or '-{name}' to switch it off{LISTED}")]
     UnsignedSwitch {
         /// The name.
         name: String,
     },
     /// The machine does not suit the engine, or the switches do not go together.
+    #[error("engine '{name}' cannot be built: {reason}")]
     Unbuildable {
         /// The engine.
         name: String,
@@ -112,35 +121,7 @@ pub enum EngineError {
     },
 }
 
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let did_you_mean = |f: &mut fmt::Formatter<'_>, suggestion: &Option<String>| match suggestion {
-            Some(suggestion) => write!(f, "; did you mean '{suggestion}'?"),
-            None => Ok(()),
-        };
-        match self {
-            Self::UnknownEngine { name, suggestion } => {
-                write!(f, "there is no engine '{name}'")?;
-                did_you_mean(f, suggestion)?;
-            }
-            Self::UnknownSwitch { name, suggestion } => {
-                write!(f, "there is no switch '{name}'")?;
-                did_you_mean(f, suggestion)?;
-            }
-            Self::UnknownOption { option } => write!(
-                f,
-                "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned"
-            )?,
-            Self::UnsignedSwitch { name } => {
-                write!(f, "write '+{name}' to switch it on or '-{name}' to switch it off")?
-            }
-            Self::Unbuildable { name, reason } => return write!(f, "engine '{name}' cannot be built: {reason}"),
-        }
-        f.write_str(" ('freehold engines' lists them all)")
-    }
-}
-
-impl std::error::Error for EngineError {}
+const LISTED: &str = " ('freehold engines' lists them all)";
 
 impl FromStr for EngineSpec {
     type Err = EngineError;

@@ -1,6 +1,6 @@
-//! Statistics of Freehold's zones, taken together.
+//! Several as one: statistics of Freehold's zones, and the frees of a batch of chunks.
 
-use freehold::ZoneStats;
+use freehold::{Order, Pfn, ZoneStats};
 
 /// Two zones as one, as far as the laboratory asks.
 pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
@@ -19,4 +19,28 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
     sum.mixed += more.mixed;
     sum.splits += more.splits;
     sum
+}
+
+/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by itself.
+#[inline(always)]
+pub(crate) fn free_chunks<T, E>(
+    to: &mut T,
+    chunks: &[(Pfn, Order)],
+    one: impl Fn(&mut T, Pfn, Order) -> Result<(), E>,
+    bulk: impl Fn(&mut T, &[Pfn]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut frames = [Pfn::new(0); 64];
+    for part in chunks.chunks(frames.len()) {
+        let mut singles = 0;
+        for &(pfn, order) in part {
+            if order == Order::ZERO {
+                frames[singles] = pfn;
+                singles += 1;
+            } else {
+                one(to, pfn, order)?;
+            }
+        }
+        bulk(to, &frames[..singles])?;
+    }
+    Ok(())
 }

@@ -4,9 +4,9 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::cell::{Figures, Unusable};
+use crate::engine::Simulated;
 use crate::engine::{Memory, Request};
 use crate::engines::MachineConfig;
-use crate::simulate::engine::Simulated;
 
 /// A chunk in use.
 pub(super) type Chunk = (Pfn, Order);

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::books::Books;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engine::Memory;
+use crate::engine::Simulated;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
-use crate::simulate::engine::Simulated;
 
 /// What the CPUs do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -2,8 +2,6 @@
 //!
 //! Only the names that make a command's output what it is are asked for; fields may be added to any of them.
 
-use std::fmt;
-
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -51,25 +49,16 @@ pub(super) struct Document {
 }
 
 /// What is wrong with a document that no command writes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "this is no output of replay, bench, simulate or compare: {found}; expected \"trace\" and \"engines\" (replay), \
+     \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
+     \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)"
+)]
 pub struct UnknownDocument {
     /// What it is instead.
     found: String,
 }
-
-impl fmt::Display for UnknownDocument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "this is no output of replay, bench, simulate or compare: {}; expected \"trace\" and \"engines\" (replay), \
-             \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
-             \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)",
-            self.found
-        )
-    }
-}
-
-impl std::error::Error for UnknownDocument {}
 
 /// The documents in a source: a replay of several traces is several.
 pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {

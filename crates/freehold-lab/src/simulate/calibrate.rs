@@ -24,7 +24,6 @@ use std::time::Instant;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
 
-use super::engine::{Family, Marks};
 use super::model::{EngineCosts, Model};
 use super::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
 use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
@@ -32,6 +31,7 @@ use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::shuffle;
 use crate::bench::yardstick::{Line, rmw_ns};
 use crate::engine::Request;
+use crate::engine::{Family, Marks};
 use crate::engines::EngineSpec;
 
 /// Memory of the engines: 8 GiB.

@@ -7,13 +7,13 @@
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
-use super::engine::{Family, Marks, Simulated};
 use super::lines::Lines;
 use super::lock::Lock;
 use super::model::Model;
 pub use super::tally::Tally;
 use super::time::Time;
 use crate::engine::{CmaBook, Request};
+use crate::engine::{Family, Marks, Simulated};
 use crate::engines::MachineConfig;
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.

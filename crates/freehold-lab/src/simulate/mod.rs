@@ -23,7 +23,6 @@
 //! scheduling, memory nodes, reclaim and compaction.
 
 pub mod calibrate;
-pub mod engine;
 pub mod lines;
 pub mod lock;
 pub mod machine;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::Family;
+use crate::engine::Family;
 
 /// What one family of engines costs by itself, on one CPU, its lines at hand. Nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

@@ -4,21 +4,19 @@
 //! Calls go through trait objects, as the simulator's do, so that a program is one piece of code; what that costs is
 //! measured with an engine that does nothing ([`with_nothing`]) and is part of the model (`caller_ns`).
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use freehold::{AllocFlags, CpuId, FrameRange, Freehold, Order, Owned, Pfn, ZoneConfig};
-use freehold_classic::{Classic, Config, Design};
+use freehold::{CpuId, Migratetype, Order, Pfn};
 
-use super::engine::Marks;
 use super::workloads::{DEPTH, Io, MESSAGE, Message, Program, Step};
-use crate::bench::calls::START;
+use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::clock::Cpus;
-use crate::bench::engines::HostThreads;
+use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, RingAlone};
+use crate::bench::ring::Ring;
 use crate::bench::yardstick::Line;
-use crate::engine::Request;
-use crate::engines::EngineSpec;
+use crate::engine::{Marks, Request};
+use crate::engines::{EngineSpec, FreeholdOptions};
 
 /// One CPU of a real engine.
 pub trait RealCpu {
@@ -38,132 +36,46 @@ pub trait RealMachine: Sync {
     fn drain(&self);
 }
 
-struct ClassicReal(Classic);
-
-struct ClassicRealCpu<'a>(&'a Classic, CpuId);
-
 /// A benchmark cannot go on without its engine.
-fn refused(error: impl std::fmt::Display) -> ! {
-    panic!("the engine refused a frame it had given out: {error}")
+fn refused(refused: Refused) -> ! {
+    panic!("the engine refused a CPU, or a frame it had given out: {refused}")
 }
 
-impl RealCpu for ClassicRealCpu<'_> {
+impl<C: Calls> RealCpu for C {
     fn alloc(&mut self, request: Request) -> Option<Pfn> {
-        let Request { order, migratetype, flags } = request;
-        self.0.alloc(self.1, freehold_classic::Request { order, migratetype, flags }).ok()
+        match request.migratetype {
+            Migratetype::Movable => Calls::alloc(self, request.order),
+            _ => self.alloc_unmovable(request.order),
+        }
+        .ok()
     }
 
     fn free(&mut self, chunks: &[(Pfn, Order)]) {
         let done = match chunks {
-            [(pfn, order)] => self.0.free(self.1, *pfn, *order).map(drop),
-            _ => self.0.free_folios(self.1, chunks).map(drop),
+            [(pfn, order)] => Calls::free(self, *pfn, *order),
+            _ => self.free_chunks(chunks),
         };
         done.unwrap_or_else(|error| refused(error));
     }
 }
 
-impl RealMachine for ClassicReal {
+impl<M: Machine> RealMachine for M {
     fn cpu(&self, cpu: u16) -> Box<dyn RealCpu + '_> {
-        Box::new(ClassicRealCpu(&self.0, CpuId::new(cpu)))
+        Box::new(Machine::cpu(self, CpuId::new(cpu)).unwrap_or_else(|error| refused(error)))
     }
 
     fn marks(&self, cpu: u16) -> Marks {
-        let work = self.0.work(0, CpuId::new(cpu)).unwrap_or_default();
-        Marks {
-            holds: work.zone_holds,
-            steps: work.zone_steps,
-            changes: work.pcp_changes,
-            merge_steps: work.pcp_merge_steps,
-            refilled: work.refilled_frames,
-        }
+        Machine::marks(self, CpuId::new(cpu))
     }
 
     fn drain(&self) {
-        self.0.drain_all();
+        Machine::drain(self);
     }
-}
-
-struct FreeholdReal<'m>(Freehold<'m, HostThreads>);
-
-struct FreeholdRealCpu<'a, 'm>(Owned<'a, 'm, HostThreads>);
-
-impl RealCpu for FreeholdRealCpu<'_, '_> {
-    fn alloc(&mut self, request: Request) -> Option<Pfn> {
-        if request.flags == AllocFlags::empty() {
-            return self.0.alloc(freehold::Request::new(request.order, request.migratetype)).ok();
-        }
-        self.0.alloc(freehold::Request::new(request.order, request.migratetype).flags(request.flags)).ok()
-    }
-
-    fn free(&mut self, chunks: &[(Pfn, Order)]) {
-        if let [(pfn, order)] = chunks {
-            return self.0.free(*pfn, *order).unwrap_or_else(|error| refused(error));
-        }
-        let mut singles = [Pfn::default(); 64];
-        for part in chunks.chunks(singles.len()) {
-            let mut n = 0;
-            for &(pfn, order) in part {
-                if order == Order::ZERO {
-                    singles[n] = pfn;
-                    n += 1;
-                } else {
-                    self.0.free(pfn, order).unwrap_or_else(|error| refused(error));
-                }
-            }
-            self.0.free_bulk(&singles[..n]).unwrap_or_else(|error| refused(error.error));
-        }
-    }
-}
-
-impl RealMachine for FreeholdReal<'_> {
-    fn cpu(&self, cpu: u16) -> Box<dyn RealCpu + '_> {
-        match self.0.own(CpuId::new(cpu)) {
-            Ok(owned) => Box::new(FreeholdRealCpu(owned)),
-            Err(error) => panic!("CPU {cpu} is to be had: {error}"),
-        }
-    }
-
-    fn marks(&self, cpu: u16) -> Marks {
-        let (holds, steps) = self.0.zone_lock_counts(0).unwrap_or_default();
-        let changes = self.0.cpu_stats(CpuId::new(cpu)).map_or(0, |stats| stats.refills);
-        Marks { holds, steps, changes, ..Marks::default() }
-    }
-
-    fn drain(&self) {
-        self.0.drain_all();
-    }
-}
-
-struct Nothing;
-
-struct NothingCpu(u64);
-
-impl RealCpu for NothingCpu {
-    fn alloc(&mut self, request: Request) -> Option<Pfn> {
-        self.0 += request.order.frames();
-        Some(Pfn::new(START.get() + self.0))
-    }
-
-    fn free(&mut self, chunks: &[(Pfn, Order)]) {
-        std::hint::black_box(chunks);
-    }
-}
-
-impl RealMachine for Nothing {
-    fn cpu(&self, _: u16) -> Box<dyn RealCpu + '_> {
-        Box::new(NothingCpu(0))
-    }
-
-    fn marks(&self, _: u16) -> Marks {
-        Marks::default()
-    }
-
-    fn drain(&self) {}
 }
 
 /// Lends an engine that does nothing but count.
 pub fn with_nothing<R>(run: impl FnOnce(&dyn RealMachine) -> R) -> R {
-    run(&Nothing)
+    run(&RingAlone)
 }
 
 /// Builds an engine for real threads and lends it.
@@ -177,74 +89,48 @@ pub fn with_real<R>(
     frames: u64,
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
-    if spec.name() == "freehold" {
-        let range = [FrameRange::new(START, frames).ok_or("the zone is too large")?];
-        let zones = [ZoneConfig::new(&range)];
-        let config = freehold::Config::new(cpus, &zones);
-        let size = Freehold::<HostThreads>::metadata_size(&config).map_err(|error| error.to_string())?;
-        let mut metadata = vec![MaybeUninit::uninit(); size];
-        let engine = Freehold::new(&config, &mut metadata, HostThreads::new()).map_err(|error| error.to_string())?;
-        return Ok(run(&FreeholdReal(engine)));
-    }
-    let design = Design::parse(spec.name()).map_err(|error| error.to_string())?;
-    let config = Config::single_zone(design, cpus, frames);
-    Ok(run(&ClassicReal(Classic::new(config).map_err(|error| error.to_string())?)))
+    Ok(match FreeholdOptions::of(spec.name()) {
+        Some(options) => {
+            let machine = FreeholdMachine::with_options(options, cpus, frames, HostThreads::new());
+            run(&machine.map_err(|error| error.to_string())?)
+        }
+        None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
+    })
 }
 
-/// One sender, one receiver.
-struct Ring {
-    head: Line,
-    tail: Line,
-    slots: Vec<Slot>,
-}
+/// One sender, one receiver: how many chunks a message has, and the chunks.
+struct Pipe(Ring<{ 1 + MESSAGE }>);
 
-#[repr(align(64))]
-struct Slot {
-    len: AtomicU64,
-    chunks: [AtomicU64; MESSAGE],
-}
-
-impl Ring {
-    fn new() -> Self {
-        let slot = |_| Slot { len: AtomicU64::new(0), chunks: std::array::from_fn(|_| AtomicU64::new(0)) };
-        Self { head: Line::default(), tail: Line::default(), slots: (0..DEPTH).map(slot).collect() }
-    }
-
+impl Pipe {
     fn send(&self, message: Message) -> Result<(), Message> {
-        // Relaxed: only the sender writes it.
-        let head = self.head.0.load(Ordering::Relaxed);
-        // Acquire: the receiver has read the slot that is filled again.
-        if head - self.tail.0.load(Ordering::Acquire) >= DEPTH as u64 {
+        let (head, _) = self.0.passed();
+        if !self.0.has_room(head) {
             return Err(message);
         }
-        let slot = &self.slots[head as usize % DEPTH];
-        // Relaxed slots: `head` orders them.
-        slot.len.store(message.len() as u64, Ordering::Relaxed);
-        for (place, (pfn, order)) in slot.chunks.iter().zip(&message) {
+        // Relaxed slots: the ring's indexes order them.
+        let [len, places @ ..] = self.0.message(head);
+        len.store(message.len() as u64, Ordering::Relaxed);
+        for (place, (pfn, order)) in places.iter().zip(&message) {
             place.store(pfn.get() << 5 | u64::from(order.get()), Ordering::Relaxed);
         }
-        // Release: the slot is filled.
-        self.head.0.store(head + 1, Ordering::Release);
+        self.0.produced(head);
         Ok(())
     }
 
     fn receive(&self) -> Option<Message> {
-        // Relaxed: only the receiver writes it.
-        let tail = self.tail.0.load(Ordering::Relaxed);
-        // Acquire: the slot is filled.
-        if self.head.0.load(Ordering::Acquire) == tail {
+        let (_, tail) = self.0.passed();
+        if !self.0.is_filled(tail) {
             return None;
         }
-        let slot = &self.slots[tail as usize % DEPTH];
-        // Relaxed slots: `head` ordered them.
-        let len = slot.len.load(Ordering::Relaxed) as usize;
+        // Relaxed slots: as above.
+        let [len, places @ ..] = self.0.message(tail);
+        let len = len.load(Ordering::Relaxed) as usize;
         let chunk = |word: &AtomicU64| {
             let word = word.load(Ordering::Relaxed);
             (Pfn::new(word >> 5), Order::new((word & 31) as u8).unwrap_or(Order::ZERO))
         };
-        let message = slot.chunks[..len.min(MESSAGE)].iter().map(chunk).collect();
-        // Release: it has been read.
-        self.tail.0.store(tail + 1, Ordering::Release);
+        let message = places[..len.min(MESSAGE)].iter().map(chunk).collect();
+        self.0.consumed(tail);
         Some(message)
     }
 }
@@ -278,7 +164,7 @@ impl Frames {
 struct Thread<'a> {
     index: u16,
     cpu: Box<dyn RealCpu + 'a>,
-    rings: &'a [Vec<Ring>],
+    rings: &'a [Vec<Pipe>],
     next: usize,
     frames: u64,
     zeroed: Frames,
@@ -331,7 +217,7 @@ const COUNT: Duration = Duration::from_millis(200);
 /// Frames allocated per second by these programs, one a thread, each on a CPU of its own.
 pub fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn Program>>) -> f64 {
     let n = programs.len();
-    let rings: Vec<Vec<Ring>> = (0..n).map(|_| (0..n).map(|_| Ring::new()).collect()).collect();
+    let rings: Vec<Vec<Pipe>> = (0..n).map(|_| (0..n).map(|_| Pipe(Ring::new(DEPTH))).collect()).collect();
     let counted: Vec<Line> = (0..n).map(|_| Line::default()).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use freehold::{FRAME_SIZE, Order, Pfn};
 
-use super::engine::Simulated;
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
@@ -23,6 +22,7 @@ pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
+use crate::engine::Simulated;
 use crate::engine::{CmaBook, Request};
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 use crate::replay::sizing;

@@ -33,11 +33,6 @@ impl Machine for BitmapMachine {
     fn cpu(&self, _: CpuId) -> Result<BitmapCpu<'_>, Refused> {
         Ok(BitmapCpu { shared: &self.shared })
     }
-
-    /// It offers nothing to check.
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
 }
 
 /// Any thread.
@@ -94,12 +89,6 @@ impl Calls for BitmapCpu<'_> {
     fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         let mut shared = self.shared.lock();
         frames.iter().try_for_each(|&pfn| taken_back(shared.dealloc(bit(pfn)), pfn))
-    }
-
-    /// Nothing to do: it keeps no record of what is allocated.
-    #[inline(always)]
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Ok(())
     }
 
     #[inline(always)]

@@ -35,11 +35,6 @@ impl Machine for BuddySystem {
         Ok(BuddySystemCpu { shared: &self.shared })
     }
 
-    /// It offers nothing to check.
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
-
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         (kind == Kind::Doors).then_some(ONE_DOOR)
     }
@@ -85,12 +80,6 @@ impl Calls for BuddySystemCpu<'_> {
     fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         let mut shared = self.shared.lock();
         frames.iter().for_each(|pfn| shared.dealloc(pfn.get() as usize, 1));
-        Ok(())
-    }
-
-    /// Nothing to do: it keeps no record of what is allocated.
-    #[inline(always)]
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
         Ok(())
     }
 

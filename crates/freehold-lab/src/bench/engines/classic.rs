@@ -7,8 +7,10 @@ use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, ZoneConfig};
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, ZoneLock};
+use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
+use crate::engine::Marks;
+use crate::engines::classic_marks;
 
 /// One zone.
 pub struct ClassicMachine {
@@ -58,11 +60,7 @@ impl Machine for ClassicMachine {
     fn check(&self, live: u64) -> Result<(), String> {
         self.classic.validate()?;
         let free = self.classic.memory_map().free;
-        if free + live == self.frames {
-            Ok(())
-        } else {
-            Err(format!("{free} frames are free and {live} in use, of {}", self.frames))
-        }
+        accounted(free, live, self.frames)
     }
 
     fn free_blocks(&self) -> Option<u64> {
@@ -82,6 +80,10 @@ impl Machine for ClassicMachine {
             Ok::<(), Refused>(other.free(cpu, pfn, Order::ZERO).map(drop)?)
         })?;
         Ok((time, STARTED))
+    }
+
+    fn marks(&self, cpu: CpuId) -> Marks {
+        classic_marks(&self.classic, 0, cpu)
     }
 
     fn zone_lock(&self) -> Option<ZoneLock> {
@@ -157,6 +159,11 @@ impl Calls for ClassicCpu<'_> {
         self.folios.clear();
         self.folios.extend(frames.iter().map(|&pfn| (pfn, Order::ZERO)));
         self.classic.free_folios(self.cpu, &self.folios).map(drop).map_err(Into::into)
+    }
+
+    #[inline(always)]
+    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused> {
+        self.classic.free_folios(self.cpu, chunks).map(drop).map_err(Into::into)
     }
 
     fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {

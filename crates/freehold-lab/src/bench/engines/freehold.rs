@@ -1,20 +1,20 @@
 //! Freehold: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
 
 use std::hint::black_box;
-use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Platform, Request, SingleCpu,
+    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request, SingleCpu,
     ZoneConfig,
 };
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
+use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
 use crate::bench::loops;
-use crate::engines::FreeholdOptions;
+use crate::engine::Marks;
+use crate::engines::{FreeholdOptions, freehold_marks};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
@@ -98,30 +98,28 @@ impl<P: Platform> FreeholdMachine<P> {
     ///
     /// [`ConfigError`] for no CPU, no memory, or too much of either.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
-        let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
-        Self::of(&Config::new(cpus, &[ZoneConfig::new(&memory)]), frames, platform)
+        Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
     }
 
     /// The same with options.
-    pub(in crate::bench) fn with_options(
+    pub(crate) fn with_options(
         options: FreeholdOptions,
         cpus: u16,
         frames: u64,
         platform: P,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConfigError> {
         let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
         let zones = [ZoneConfig::new(&memory)];
-        let config = options.apply(Config::new(cpus, &zones));
-        Self::of(&config, frames, platform).map_err(|error| error.to_string())
+        // Leaked, its metadata need not be stored beside what borrows it; a process makes a few of these, of some hundred
+        // KiB each.
+        let freehold = Freehold::leaked(&options.apply(Config::new(cpus, &zones)), platform)?;
+        Ok(Self { freehold, frames, without_barrier: OnceLock::new() })
     }
 
-    fn of(config: &Config<'_>, frames: u64, platform: P) -> Result<Self, ConfigError> {
-        let size = Freehold::<P>::metadata_size(config)?;
-        // The allocator borrows its metadata. Leaked, it need not be stored beside what borrows it; a process makes a
-        // few of these, of some hundred KiB each.
-        let metadata = vec![MaybeUninit::uninit(); size].leak();
-        let freehold = Freehold::new(config, metadata, platform)?;
-        Ok(Self { freehold, frames, without_barrier: OnceLock::new() })
+    /// The calls that anybody may make, on that CPU.
+    #[must_use]
+    pub fn on(&self, cpu: CpuId) -> OnCpu<'_, P> {
+        ByDoor { freehold: &self.freehold, door: self.freehold.on(cpu) }
     }
 
     /// The allocator itself.
@@ -138,7 +136,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         P: 'a;
 
     fn cpu(&self, cpu: CpuId) -> Result<FreeholdCpu<'_, P>, Refused> {
-        Ok(FreeholdCpu { freehold: &self.freehold, owned: self.freehold.own(cpu)? })
+        Ok(ByDoor { freehold: &self.freehold, door: self.freehold.own(cpu)? })
     }
 
     fn drain(&self) {
@@ -147,16 +145,15 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
 
     fn check(&self, live: u64) -> Result<(), String> {
         self.freehold.validate().map_err(|violation| format!("{violation:?}"))?;
-        let free = self.freehold.zone_stats(0).map_or(0, |stats| stats.free);
-        if free + live == self.frames {
-            Ok(())
-        } else {
-            Err(format!("{free} frames are free and {live} in use, of {}", self.frames))
-        }
+        accounted(self.freehold.zone_stats(0).map_or(0, |stats| stats.free), live, self.frames)
     }
 
     fn free_blocks(&self) -> Option<u64> {
         self.freehold.zone_stats(0).map(|stats| stats.free_blocks)
+    }
+
+    fn marks(&self, cpu: CpuId) -> Marks {
+        freehold_marks(&self.freehold, 0, cpu)
     }
 
     fn zone_lock(&self) -> Option<ZoneLock> {
@@ -199,55 +196,62 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
     }
 }
 
-/// A CPU that this thread owns.
-pub struct FreeholdCpu<'a, P: Platform> {
+/// A CPU, by one of its ways in.
+pub struct ByDoor<'a, P, D> {
     freehold: &'a Freehold<'static, P>,
-    owned: Owned<'a, 'static, P>,
+    door: D,
 }
+
+/// A CPU that this thread owns.
+pub type FreeholdCpu<'a, P> = ByDoor<'a, P, Owned<'a, 'static, P>>;
+/// A CPU by the calls that name it and that anybody may make: what a host has that owns no CPUs.
+pub type OnCpu<'a, P> = ByDoor<'a, P, On<'a, 'static, P>>;
 
 /// A single frame that can be moved.
-pub(super) const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
+const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
 
-impl<P: Platform> Calls for FreeholdCpu<'_, P> {
-    #[inline(always)]
-    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
-        Ok(self.owned.alloc(Request::new(order, Migratetype::Movable))?)
-    }
+/// Both ways in have the same calls, but no trait.
+macro_rules! calls_by {
+    ($door:ident) => {
+        impl<'a, P: Platform> Calls for ByDoor<'a, P, $door<'a, 'static, P>> {
+            #[inline(always)]
+            fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+                Ok(self.door.alloc(Request::new(order, Migratetype::Movable))?)
+            }
 
-    #[inline(always)]
-    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-        Ok(self.owned.free(pfn, order)?)
-    }
+            #[inline(always)]
+            fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+                Ok(self.door.free(pfn, order)?)
+            }
 
-    #[inline(always)]
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-        let (wanted, got) = (out.len(), self.owned.alloc_bulk(MOVABLE, out)?);
-        if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
-    }
+            #[inline(always)]
+            fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+                let (wanted, got) = (out.len(), self.door.alloc_bulk(MOVABLE, out)?);
+                if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
+            }
 
-    #[inline(always)]
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        Ok(self.owned.free_bulk(frames)?)
-    }
+            #[inline(always)]
+            fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+                Ok(self.door.free_bulk(frames)?)
+            }
 
-    /// Nothing to do: any part of what was allocated can be freed.
-    #[inline(always)]
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Ok(())
-    }
+            #[inline(always)]
+            fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+                Ok(self.door.free_range(range)?)
+            }
 
-    #[inline(always)]
-    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-        Ok(self.owned.free_range(range)?)
-    }
+            #[inline(always)]
+            fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+                Ok(self.door.alloc(Request::new(order, Migratetype::Unmovable))?)
+            }
 
-    #[inline(always)]
-    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
-        Ok(self.owned.alloc(Request::new(order, Migratetype::Unmovable))?)
-    }
-
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        self.freehold.alloc_contig_range(range, |_| false)?;
-        Ok(range)
-    }
+            fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+                self.freehold.alloc_contig_range(range, |_| false)?;
+                Ok(range)
+            }
+        }
+    };
 }
+
+calls_by!(Owned);
+calls_by!(On);

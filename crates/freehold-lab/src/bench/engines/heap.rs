@@ -6,7 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use freehold::{CpuId, FrameRange, Order, Pfn};
+use freehold::{CpuId, Order, Pfn};
 
 use crate::bench::Kind;
 use crate::bench::backing::FRAME;
@@ -28,10 +28,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     }
 
     /// They offer nothing to check.
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
-
     fn is_memory(&self) -> bool {
         true
     }
@@ -80,21 +76,7 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
         Ok(())
     }
 
-    #[inline(always)]
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
-    }
-
-    #[inline(always)]
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
-    }
-
     fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Err(Refused::NoSuchCall)
-    }
-
-    fn free_range(&mut self, _: FrameRange) -> Result<(), Refused> {
         Err(Refused::NoSuchCall)
     }
 }

@@ -24,11 +24,6 @@ impl Machine for MmapMachine {
         Ok(MmapCpu)
     }
 
-    /// It offers nothing to check.
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
-
     fn is_memory(&self) -> bool {
         true
     }
@@ -76,20 +71,11 @@ impl Calls for MmapCpu {
         unmap(pfn.get() as usize * FRAME, FRAME << order.get())
     }
 
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
-    }
-
     fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         // Neighbours by one call, as anybody would.
         frames
             .chunk_by(|a, b| a.get() + 1 == b.get())
             .try_for_each(|run| unmap(run[0].get() as usize * FRAME, run.len() * FRAME))
-    }
-
-    /// Nothing to do: any page can be unmapped.
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Ok(())
     }
 
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {

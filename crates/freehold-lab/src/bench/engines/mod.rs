@@ -11,12 +11,11 @@ mod freehold;
 mod heap;
 #[allow(unsafe_code)]
 mod mmap;
-mod on_cpu;
 mod peer;
 mod ring_alone;
 mod stamped;
 
-pub use self::freehold::{FreeholdCpu, FreeholdMachine, HostThreads, InitialThread};
+pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, HostThreads, InitialThread, OnCpu};
 #[cfg(feature = "peers")]
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
@@ -24,7 +23,6 @@ pub use classic::{ClassicCpu, ClassicMachine};
 #[cfg(feature = "peers")]
 pub use heap::{HeapCpu, HeapMachine};
 pub use mmap::{MmapCpu, MmapMachine};
-pub use on_cpu::OnCpu;
 pub use peer::Peer;
 pub use ring_alone::{RingAlone, RingAloneCpu};
 pub use stamped::{Stamped, StampedCpu};

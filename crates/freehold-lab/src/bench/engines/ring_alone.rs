@@ -1,6 +1,6 @@
-//! No engine at all: what of producer and consumer is the ring between them.
+//! No engine at all: what of producer and consumer is the ring between them, of a simulated program its own steps.
 
-use freehold::{CpuId, FrameRange, Order, Pfn};
+use freehold::{CpuId, Order, Pfn};
 
 use crate::bench::calls::{Calls, Machine, Refused, START};
 
@@ -13,10 +13,6 @@ impl Machine for RingAlone {
 
     fn cpu(&self, _: CpuId) -> Result<RingAloneCpu, Refused> {
         Ok(RingAloneCpu { next: 0 })
-    }
-
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
     }
 }
 
@@ -40,23 +36,8 @@ impl Calls for RingAloneCpu {
     }
 
     #[inline(always)]
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
-    }
-
-    #[inline(always)]
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        std::hint::black_box(frames);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn free_range(&mut self, _: FrameRange) -> Result<(), Refused> {
+    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused> {
+        std::hint::black_box(chunks);
         Ok(())
     }
 }

@@ -1,36 +1,7 @@
 //! What is printed of these benchmarks.
 
-use super::variants::{KERNEL, VARIANTS};
-use super::vmalloc_tests::TESTS;
-use crate::bench::catalogue::{About, Metric};
-
-const NOTHING: Metric = Metric { name: "", unit: "", what: "" };
-
-/// Metrics of each test.
-const TIMES: usize = 6;
-
-const VMALLOC_METRICS: [Metric; TIMES * TESTS.len()] = {
-    let mut metrics = [NOTHING; TIMES * TESTS.len()];
-    let mut i = 0;
-    while i < TESTS.len() {
-        let t = &TESTS[i];
-        let of_test: [Metric; TIMES] = [
-            Metric { name: t.us_v6_18, unit: "us", what: "the table's loops; single frames, freed one by one" },
-            Metric { name: t.us_v6_19_rc1, unit: "us", what: "the same; the largest chunks, freed page by page" },
-            Metric { name: t.us, unit: "us", what: "the same; the largest chunks, freed as runs" },
-            Metric { name: t.regression, unit: "times", what: "time as v6.18 by time as v6.19-rc1" },
-            Metric { name: t.against_v6_18, unit: "times", what: "time as v6.18 by time with contiguous freeing" },
-            Metric { name: t.speedup, unit: "times", what: "time as v6.19-rc1 by time with contiguous freeing" },
-        ];
-        let mut j = 0;
-        while j < TIMES {
-            metrics[TIMES * i + j] = of_test[j];
-            j += 1;
-        }
-        i += 1;
-    }
-    metrics
-};
+use super::{variants, vmalloc_tests};
+use crate::bench::catalogue::{About, Metric, counted, ns};
 
 pub(in crate::bench) const VMALLOC: About = About {
     name: "vmalloc",
@@ -42,53 +13,20 @@ pub(in crate::bench) const VMALLOC: About = About {
     source: "lib/test_vmalloc.c of Linux 7.2; Ryan Roberts' vfree change (January 2026)",
     threads: 2,
     fewest_threads: 1,
-    metrics: &VMALLOC_METRICS,
+    metrics: vmalloc_tests::METRICS.as_flattened(),
 };
 
-/// Metrics of each variant.
-const EACH: usize = 13;
-
-const LAZYFREE_METRICS: [Metric; EACH * VARIANTS.len() + 2 * KERNEL.len()] = {
-    let mut metrics = [NOTHING; EACH * VARIANTS.len() + 2 * KERNEL.len()];
+const LAZYFREE_COUNT: usize = variants::METRICS.as_flattened().len() + variants::KERNEL_METRICS.as_flattened().len();
+/// The variants' metrics, then the system's.
+const LAZYFREE_METRICS: [Metric; LAZYFREE_COUNT] = {
+    let (ours, systems) = (variants::METRICS.as_flattened(), variants::KERNEL_METRICS.as_flattened());
+    let mut all = [ours[0]; LAZYFREE_COUNT];
     let mut i = 0;
-    while i < VARIANTS.len() {
-        let v = &VARIANTS[i];
-        let queued = "put on the deferred-split queue";
-        let of_variant: [Metric; EACH] = [
-            Metric { name: v.ns_page_by_page, unit: "ns", what: "a folio of 64 KiB, one flush a page" },
-            Metric {
-                name: v.ns_page_by_page_deferred,
-                unit: "ns",
-                what: "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
-            },
-            Metric { name: v.ns_batched, unit: "ns", what: "a folio of 64 KiB at once, flushes collected" },
-            Metric { name: v.speedup, unit: "times", what: "the first by the third, in each run" },
-            Metric { name: v.speedup_over_deferred, unit: "times", what: "the second by the third, in each run" },
-            Metric { name: v.deferred_page_by_page, unit: "folios", what: queued },
-            Metric { name: v.deferred_page_by_page_deferred, unit: "folios", what: queued },
-            Metric { name: v.deferred_batched, unit: "folios", what: queued },
-            Metric { name: v.flushes_page_by_page, unit: "calls", what: "flushes of all folios" },
-            Metric { name: v.flushes_page_by_page_deferred, unit: "calls", what: "flushes of all folios" },
-            Metric { name: v.flushes_batched, unit: "calls", what: "flushes of all folios" },
-            Metric { name: v.syscalls_page_by_page_deferred, unit: "calls", what: "system calls for a folio" },
-            Metric { name: v.syscalls_batched, unit: "calls", what: "system calls for a folio" },
-        ];
-        let mut j = 0;
-        while j < EACH {
-            metrics[EACH * i + j] = of_variant[j];
-            j += 1;
-        }
+    while i < all.len() {
+        all[i] = if i < ours.len() { ours[i] } else { systems[i - ours.len()] };
         i += 1;
     }
-    let first = EACH * VARIANTS.len();
-    let mut i = 0;
-    while i < KERNEL.len() {
-        let what = "64 KiB, by the system's MADV_PAGEOUT";
-        metrics[first + 2 * i] = Metric { name: KERNEL[i].ns, unit: "ns", what };
-        metrics[first + 2 * i + 1] = Metric { name: KERNEL[i].ns_second_thread, unit: "ns", what };
-        i += 1;
-    }
-    metrics
+    all
 };
 
 pub(in crate::bench) const LAZYFREE: About = About {
@@ -103,6 +41,24 @@ pub(in crate::bench) const LAZYFREE: About = About {
     metrics: &LAZYFREE_METRICS,
 };
 
+macro_rules! given_back {
+    ($suffix:literal, $block:literal, $ratio:literal) => {
+        [
+            ns(concat!("ns_per_block", $suffix), $block),
+            counted(concat!("ratio_to_one_madvise", $suffix), "times", $ratio),
+            counted(concat!("syscalls_per_block", $suffix), "calls", "system calls for a block"),
+        ]
+    };
+}
+
+/// Of all blocks: of small pages, of huge ones; of every second block the same.
+pub(super) const GIVEN_BACK: [[Metric; 3]; 4] = [
+    given_back!("", "a block of 4 KiB pages, all of them free", "time by that of one madvise, in each run"),
+    given_back!("_huge", "a block of one 2 MiB page, all of them free", "time by that of one madvise"),
+    given_back!("_scattered", "4 KiB pages, every second block free", "beside one call over as much in a row"),
+    given_back!("_scattered_huge", "2 MiB pages, every second block free", "beside one call over as much in a row"),
+];
+
 pub(in crate::bench) const GIVE_BACK: About = About {
     name: "give-back",
     what: "An arena gives 1 GiB of wholly free blocks of 2 MiB back to the system; beside it one madvise over as much, \
@@ -110,24 +66,7 @@ pub(in crate::bench) const GIVE_BACK: About = About {
     source: "the decay of allocators like jemalloc; page reporting of virtual machines",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[
-        Metric { name: "ns_per_block", unit: "ns", what: "a block of 4 KiB pages, all of them free" },
-        Metric { name: "ratio_to_one_madvise", unit: "times", what: "time by that of one madvise, in each run" },
-        Metric { name: "syscalls_per_block", unit: "calls", what: "system calls for a block" },
-        Metric { name: "ns_per_block_huge", unit: "ns", what: "a block of one 2 MiB page, all of them free" },
-        Metric { name: "ratio_to_one_madvise_huge", unit: "times", what: "time by that of one madvise" },
-        Metric { name: "syscalls_per_block_huge", unit: "calls", what: "system calls for a block" },
-        Metric { name: "ns_per_block_scattered", unit: "ns", what: "4 KiB pages, every second block free" },
-        Metric { name: "ratio_to_one_madvise_scattered", unit: "times", what: "beside one call over as much in a row" },
-        Metric { name: "syscalls_per_block_scattered", unit: "calls", what: "system calls for a block" },
-        Metric { name: "ns_per_block_scattered_huge", unit: "ns", what: "2 MiB pages, every second block free" },
-        Metric {
-            name: "ratio_to_one_madvise_scattered_huge",
-            unit: "times",
-            what: "beside one call over as much in a row",
-        },
-        Metric { name: "syscalls_per_block_scattered_huge", unit: "calls", what: "system calls for a block" },
-    ],
+    metrics: GIVEN_BACK.as_flattened(),
 };
 
 pub(in crate::bench) const ARENA: About = About {

@@ -1,48 +1,27 @@
 //! What the loops of `lib/test_vmalloc.c` ask: areas of virtual memory, for static dispatch.
 
-use std::fmt;
-
 use freehold::{CpuId, FreeError};
 use freehold_host::freehold_vm::VmallocError;
 use rustix::io::Errno;
 
 /// Something did not work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Failed {
     /// No area.
-    Vmalloc(VmallocError),
+    #[error(transparent)]
+    Vmalloc(#[from] VmallocError),
     /// No frames.
+    #[error(transparent)]
     Frames(freehold::AllocError),
     /// A frame was not taken back.
+    #[error(transparent)]
     Free(FreeError),
     /// The system refused.
-    System(Errno),
+    #[error("the system refused: {0}")]
+    System(#[from] Errno),
     /// The other thread gave up.
+    #[error("the thread that frees gave up")]
     Abandoned,
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Vmalloc(error) => write!(f, "{error}"),
-            Self::Frames(error) => write!(f, "{error}"),
-            Self::Free(error) => write!(f, "{error}"),
-            Self::System(errno) => write!(f, "the system refused: {errno}"),
-            Self::Abandoned => f.write_str("the thread that frees gave up"),
-        }
-    }
-}
-
-impl From<VmallocError> for Failed {
-    fn from(error: VmallocError) -> Self {
-        Self::Vmalloc(error)
-    }
-}
-
-impl From<Errno> for Failed {
-    fn from(errno: Errno) -> Self {
-        Self::System(errno)
-    }
 }
 
 /// What an area shall be like.

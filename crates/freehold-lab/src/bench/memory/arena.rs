@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use freehold_adapters::global::LargeFromArena;
 use freehold_host::{Arena, Backing, Frames};
 
-use super::figures::Figures;
+use super::Figures;
 use super::heap::{self, Heap};
 use super::{FREEHOLD, MALLOC, Run, rss};
 use crate::bench::clock::thread_time;

@@ -4,54 +4,20 @@ use std::time::Duration;
 
 use freehold_host::{Arena, Backing, Error, Frames};
 
-use super::figures::Figures;
+use super::about::GIVEN_BACK;
 use super::raw::{Mapping, Pages, Unneeded};
 use super::{FREEHOLD, LINUX, Run};
 use crate::bench::clock::thread_time;
 use crate::bench::engines::BenchEngine;
+use crate::bench::gathered::Gathered;
 use crate::bench::runner::Plan;
 
 const BYTES: u64 = 1 << 30;
 const BLOCK: u64 = 2 << 20;
 const BLOCKS: u64 = BYTES / BLOCK;
 
-struct Metrics {
-    /// Every second block only.
-    scattered: bool,
-    ns: &'static str,
-    ratio: &'static str,
-    syscalls: &'static str,
-}
-
-struct Memory {
-    backing: Backing,
-    what: &'static str,
-    metrics: [Metrics; 2],
-}
-
-macro_rules! metrics {
-    ($scattered:literal, $suffix:literal) => {
-        Metrics {
-            scattered: $scattered,
-            ns: concat!("ns_per_block", $suffix),
-            ratio: concat!("ratio_to_one_madvise", $suffix),
-            syscalls: concat!("syscalls_per_block", $suffix),
-        }
-    };
-}
-
-const MEMORIES: [Memory; 2] = [
-    Memory {
-        backing: Backing::Private,
-        what: "4 KiB pages",
-        metrics: [metrics!(false, ""), metrics!(true, "_scattered")],
-    },
-    Memory {
-        backing: Backing::HugePages,
-        what: "huge pages",
-        metrics: [metrics!(false, "_huge"), metrics!(true, "_scattered_huge")],
-    },
-];
+/// What the arena is made of.
+const MEMORIES: [(Backing, &str); 2] = [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")];
 
 pub(super) fn steps(plan: &Plan) -> usize {
     plan.runs * MEMORIES.len() * 2
@@ -103,40 +69,40 @@ impl Both {
     }
 }
 
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
+pub(super) fn run(run: &mut Run<'_>, figures: &mut Gathered) -> Result<(), (String, String)> {
     let ours = run.plan.engines.contains(&BenchEngine::Freehold);
-    for (part, memory) in (0..).zip(&MEMORIES) {
-        let turns = run.turns.part(part, MEMORIES.len() as u32);
-        let both = match build(memory.backing) {
+    for (part, (backing, what)) in MEMORIES.into_iter().enumerate() {
+        let turns = run.turns.part(part as u32, MEMORIES.len() as u32);
+        let both = match build(backing) {
             Ok(both) => both,
             Err(reason) => {
-                figures.unavailable(format!("{} left out: {reason}", memory.what));
+                figures.unavailable(format!("{what} left out: {reason}"));
                 continue;
             }
         };
         for _ in turns {
-            for metrics in &memory.metrics {
+            for (scattered, [each, ratio, syscalls]) in [(false, &GIVEN_BACK[part]), (true, &GIVEN_BACK[2 + part])] {
                 if (run.stopped)() {
                     return Ok(());
                 }
-                (run.progress)(memory.what);
+                (run.progress)(what);
                 run.cpus.pin(0);
-                let expected = if metrics.scattered { BLOCKS / 2 } else { BLOCKS };
+                let expected = if scattered { BLOCKS / 2 } else { BLOCKS };
                 let ns = |time: Duration| time.as_nanos() as f64 / expected as f64;
                 let theirs = both.theirs(expected).map_err(|reason| (LINUX.to_owned(), reason))?;
-                figures.add(LINUX, metrics.ns, ns(theirs));
-                figures.add(LINUX, metrics.syscalls, 1.0 / expected as f64);
+                figures.add(LINUX, each.name, ns(theirs));
+                figures.add(LINUX, syscalls.name, 1.0 / expected as f64);
                 if !ours {
                     continue;
                 }
                 let fail = |reason: String| (FREEHOLD.to_owned(), reason);
-                let (time, blocks, calls) = both.ours(metrics.scattered).map_err(|error| fail(error.to_string()))?;
+                let (time, blocks, calls) = both.ours(scattered).map_err(|error| fail(error.to_string()))?;
                 if blocks != expected {
                     return Err(fail(format!("{blocks} blocks were given back, of {expected} that were free")));
                 }
-                figures.add(FREEHOLD, metrics.ns, ns(time));
-                figures.add(FREEHOLD, metrics.ratio, ns(time) / ns(theirs));
-                figures.add(FREEHOLD, metrics.syscalls, calls as f64 / blocks as f64);
+                figures.add(FREEHOLD, each.name, ns(time));
+                figures.add(FREEHOLD, ratio.name, ns(time) / ns(theirs));
+                figures.add(FREEHOLD, syscalls.name, calls as f64 / blocks as f64);
             }
         }
         both.arena.validate().map_err(|error| (FREEHOLD.to_owned(), format!("not whole afterwards: {error}")))?;

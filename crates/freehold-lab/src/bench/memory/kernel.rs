@@ -4,7 +4,6 @@ use std::fs;
 
 use super::raw::{Mapping, PAGE, Pages, Unneeded};
 use super::second::{Clock, beside};
-use super::variants::KernelMetrics;
 use crate::bench::clock::Cpus;
 
 const BYTES: usize = 128 << 20;
@@ -12,28 +11,28 @@ const BLOCK: usize = 2 << 20;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Nanoseconds for 64 KiB, or why there are none here.
-pub(super) fn reclaim(metrics: &KernelMetrics, second: bool, cpus: &Cpus) -> Result<f64, String> {
+pub(super) fn reclaim(page: usize, second: bool, cpus: &Cpus) -> Result<f64, String> {
     let refused = |errno| format!("madvise: {errno}");
     let mapping = Mapping::aligned(BYTES, BLOCK).map_err(|errno| format!("mmap: {errno}"))?;
-    if metrics.page == PAGE {
+    if page == PAGE {
         // A system without huge pages refuses, which is as good.
         let _ = mapping.pages(Pages::Small);
         mapping.fill(BYTES);
     } else {
-        let kib = metrics.page / 1024;
+        let kib = page / 1024;
         if setting(&format!("{THP}/enabled")) == "never" || !allowed(kib) {
             return Err(format!(
                 "the system offers no pages of {kib} KiB; as root: echo madvise > {THP}/hugepages-{kib}kB/enabled"
             ));
         }
-        if metrics.page < BLOCK {
+        if page < BLOCK {
             // No larger ones: nothing of 2 MiB fits.
             mapping.cut(BLOCK / 2).map_err(refused)?;
         }
         mapping.pages(Pages::Large).map_err(refused)?;
         let before = faults(kib);
         mapping.fill(BYTES);
-        let (got, wanted) = (faults(kib) - before, (BYTES / metrics.page) as u64);
+        let (got, wanted) = (faults(kib) - before, (BYTES / page) as u64);
         if got < wanted * 9 / 10 {
             return Err(format!("the system gave {got} pages of {kib} KiB where {wanted} were wanted"));
         }

@@ -2,11 +2,11 @@
 
 use freehold_host::freehold_vm::UnmapPath;
 
-use super::figures::Figures;
 use super::folios::{FOLIOS, Folios, Reclaim};
-use super::variants::{KERNEL, Metrics, VARIANTS, Variant};
+use super::variants::{KERNEL, KERNEL_METRICS, METRICS, VARIANTS, Variant};
 use super::{FREEHOLD, LINUX, Run, kernel};
 use crate::bench::engines::BenchEngine;
+use crate::bench::gathered::Gathered;
 use crate::bench::runner::Plan;
 
 fn is_wanted(plan: &Plan) -> bool {
@@ -21,7 +21,7 @@ fn needs_two(variant: Variant) -> bool {
     matches!(variant, Variant::SecondThread | Variant::Toucher)
 }
 
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
+pub(super) fn run(run: &mut Run<'_>, figures: &mut Gathered) -> Result<(), (String, String)> {
     let two = run.cpus.count() > 1;
     if !two {
         figures.unavailable("a second thread left out: this process may use one CPU".to_owned());
@@ -32,29 +32,30 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
         None
     };
     for turn in run.turns.clone() {
-        for metrics in VARIANTS.iter().filter(|metrics| two || !needs_two(metrics.variant)) {
+        for (&(variant, what), metrics) in VARIANTS.iter().zip(&METRICS).filter(|((v, _), _)| two || !needs_two(*v)) {
             if (run.stopped)() {
                 return Ok(());
             }
             let Some(folios) = &folios else { break };
-            (run.progress)(&format!("{FREEHOLD}, {}", metrics.what));
+            (run.progress)(&format!("{FREEHOLD}, {what}"));
             run.cpus.pin(0);
-            all(folios, metrics, turn, run, figures).map_err(|error| (FREEHOLD.to_owned(), error))?;
+            let found = all(folios, variant, turn, run).map_err(|error| (FREEHOLD.to_owned(), error))?;
+            metrics.iter().zip(found).for_each(|(metric, figure)| figures.add(FREEHOLD, metric.name, figure));
         }
-        for metrics in &KERNEL {
+        for ((page, what), metrics) in KERNEL.into_iter().zip(&KERNEL_METRICS) {
             if (run.stopped)() {
                 return Ok(());
             }
-            (run.progress)(&format!("{LINUX}, {}", metrics.what));
+            (run.progress)(&format!("{LINUX}, {what}"));
             run.cpus.pin(0);
-            for (metric, second) in [(metrics.ns, false), (metrics.ns_second_thread, true)] {
+            for (metric, second) in metrics.iter().zip([false, true]) {
                 if second && !two {
                     continue;
                 }
-                match kernel::reclaim(metrics, second, run.cpus) {
-                    Ok(ns) => figures.add(LINUX, metric, ns),
+                match kernel::reclaim(page, second, run.cpus) {
+                    Ok(ns) => figures.add(LINUX, metric.name, ns),
                     Err(reason) => {
-                        figures.unavailable(format!("{LINUX}, {} left out: {reason}", metrics.what));
+                        figures.unavailable(format!("{LINUX}, {what} left out: {reason}"));
                         break;
                     }
                 }
@@ -64,8 +65,8 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
     Ok(())
 }
 
-/// All three ways, one after the other.
-fn all(folios: &Folios, metrics: &Metrics, turn: usize, run: &Run<'_>, figures: &mut Figures) -> Result<(), String> {
+/// All three ways, one after the other: a figure for each of a variant's metrics.
+fn all(folios: &Folios, variant: Variant, turn: usize, run: &Run<'_>) -> Result<[f64; 13], String> {
     let each = |n: u64| n as f64 / FOLIOS as f64;
     let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
     // In turns, so that none of the three always follows the same one.
@@ -73,25 +74,23 @@ fn all(folios: &Folios, metrics: &Metrics, turn: usize, run: &Run<'_>, figures: 
     paths.rotate_left(turn % 3);
     let mut done = [Reclaim::default(); 3];
     for path in paths {
-        done[path as usize] = folios.run(metrics.variant, path, run.cpus)?;
+        done[path as usize] = folios.run(variant, path, run.cpus)?;
     }
     let [pages, deferred, batched] =
         [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched].map(|path| done[path as usize]);
-    let rows = [
-        (metrics.ns_page_by_page, ns(&pages)),
-        (metrics.ns_page_by_page_deferred, ns(&deferred)),
-        (metrics.ns_batched, ns(&batched)),
-        (metrics.speedup, ns(&pages) / ns(&batched)),
-        (metrics.speedup_over_deferred, ns(&deferred) / ns(&batched)),
-        (metrics.deferred_page_by_page, pages.deferred as f64),
-        (metrics.deferred_page_by_page_deferred, deferred.deferred as f64),
-        (metrics.deferred_batched, batched.deferred as f64),
-        (metrics.flushes_page_by_page, pages.flushes as f64),
-        (metrics.flushes_page_by_page_deferred, deferred.flushes as f64),
-        (metrics.flushes_batched, batched.flushes as f64),
-        (metrics.syscalls_page_by_page_deferred, each(deferred.syscalls)),
-        (metrics.syscalls_batched, each(batched.syscalls)),
-    ];
-    rows.into_iter().for_each(|(metric, figure)| figures.add(FREEHOLD, metric, figure));
-    Ok(())
+    Ok([
+        ns(&pages),
+        ns(&deferred),
+        ns(&batched),
+        ns(&pages) / ns(&batched),
+        ns(&deferred) / ns(&batched),
+        pages.deferred as f64,
+        deferred.deferred as f64,
+        batched.deferred as f64,
+        pages.flushes as f64,
+        deferred.flushes as f64,
+        batched.flushes as f64,
+        each(deferred.syscalls),
+        each(batched.syscalls),
+    ])
 }

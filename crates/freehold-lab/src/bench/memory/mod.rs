@@ -10,7 +10,6 @@
 //!  give_back   an arena's trim beside one madvise
 //!  arena       an arena's frames as memory                            heap       malloc families beside it
 //!
-//!  figures     medians by engine and metric    table, targets    what is printed of them
 //!  raw         mappings of the system that unmap themselves, unsafe as heap is    rss         what this process has
 //! ```
 //!
@@ -27,8 +26,6 @@ pub mod vmalloc_tests;
 mod areas;
 #[cfg(target_os = "linux")]
 mod arena;
-#[cfg(target_os = "linux")]
-mod figures;
 #[cfg(target_os = "linux")]
 pub mod folios;
 #[cfg(target_os = "linux")]
@@ -59,12 +56,13 @@ mod suite;
 mod vmalloc;
 
 pub(super) mod about;
-pub(super) mod table;
 
 use super::budget::Turns;
 use super::catalogue::Kind;
 use super::clock::Cpus;
 use super::engines::HostThreads;
+#[cfg(target_os = "linux")]
+use super::gathered::Gathered as Figures;
 use super::result::Report;
 use super::runner::{BenchError, Plan};
 
@@ -118,7 +116,7 @@ pub(super) fn steps(_: Kind, _: &Plan) -> usize {
 /// Measures, and adds what was found to the report. What the system does not offer is named in `report.unavailable`.
 #[cfg(target_os = "linux")]
 pub(super) fn run(kind: Kind, mut run: Run<'_>, report: &mut Report) -> Result<(), BenchError> {
-    let mut figures = figures::Figures::new(kind);
+    let mut figures = Figures::new(kind, Vec::new());
     let measured = match kind {
         Kind::Vmalloc => vmalloc::run(&mut run, &mut figures),
         Kind::Lazyfree => lazyfree::run(&mut run, &mut figures),

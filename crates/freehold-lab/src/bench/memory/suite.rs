@@ -97,7 +97,7 @@ pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, c
         Work::Deferred => deferred(Turns { clock: process_time, ..turns }, &mut thread, cpus),
     };
     areas.set_kernel(Kernel::Patched);
-    result.map_err(|failed| format!("{}: {failed}", test.us.trim_end_matches("_us")))
+    result.map_err(|failed| format!("{}_p{}_h{}: {failed}", test.name, test.pages, u8::from(test.huge)))
 }
 
 /// CPU time of all threads of this process.
@@ -274,7 +274,7 @@ mod tests {
     fn all<A: Areas>(areas: &A, has_switch: bool) {
         for test in &TESTS {
             let times = run(areas, test, FEW, 5, &Cpus::allowed()).unwrap();
-            assert_eq!((times.before.is_some(), times.patched > 0.0), (has_switch, true), "{}", test.us);
+            assert_eq!((times.before.is_some(), times.patched > 0.0), (has_switch, true), "{}", test.name);
         }
         areas.check().unwrap();
     }

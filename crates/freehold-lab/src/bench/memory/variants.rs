@@ -1,5 +1,7 @@
 //! What is different in each variant of the lazyfree benchmark.
 
+use crate::bench::catalogue::{Metric, counted, ns};
+
 /// A variant of what is reclaimed, and beside what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
@@ -19,98 +21,64 @@ pub enum Variant {
     Toucher,
 }
 
-/// The metrics of a variant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Metrics {
-    /// Which variant.
-    pub variant: Variant,
-    /// What it is.
-    pub what: &'static str,
-    /// Time, page by page, each page flushed.
-    pub ns_page_by_page: &'static str,
-    /// Time, page by page, flushes collected: Linux until 6.14.
-    pub ns_page_by_page_deferred: &'static str,
-    /// Time, batched.
-    pub ns_batched: &'static str,
-    /// How many times faster the last is than the first.
-    pub speedup: &'static str,
-    /// How many times faster the last is than the second: what the thread measured.
-    pub speedup_over_deferred: &'static str,
-    /// Folios that came on the deferred-split queue, page by page.
-    pub deferred_page_by_page: &'static str,
-    /// The same, page by page with flushes collected.
-    pub deferred_page_by_page_deferred: &'static str,
-    /// The same, batched.
-    pub deferred_batched: &'static str,
-    /// Flushes, page by page.
-    pub flushes_page_by_page: &'static str,
-    /// The same, with flushes collected.
-    pub flushes_page_by_page_deferred: &'static str,
-    /// The same, batched.
-    pub flushes_batched: &'static str,
-    /// System calls for each folio, page by page with flushes collected.
-    pub syscalls_page_by_page_deferred: &'static str,
-    /// System calls for each folio, batched.
-    pub syscalls_batched: &'static str,
-}
+macro_rules! variants {
+    ($($variant:ident, $suffix:literal, $what:literal;)*) => {
+        /// All variants, and what each is.
+        pub const VARIANTS: [(Variant, &str); 7] = [$((Variant::$variant, $what)),*];
 
-macro_rules! variant {
-    ($variant:ident, $suffix:literal, $what:literal) => {
-        Metrics {
-            variant: Variant::$variant,
-            what: $what,
-            ns_page_by_page: concat!("ns_per_folio_page_by_page", $suffix),
-            ns_page_by_page_deferred: concat!("ns_per_folio_page_by_page_deferred", $suffix),
-            ns_batched: concat!("ns_per_folio_batched", $suffix),
-            speedup: concat!("batched_speedup", $suffix),
-            speedup_over_deferred: concat!("batched_speedup_over_deferred", $suffix),
-            deferred_page_by_page: concat!("deferred_splits_page_by_page", $suffix),
-            deferred_page_by_page_deferred: concat!("deferred_splits_page_by_page_deferred", $suffix),
-            deferred_batched: concat!("deferred_splits_batched", $suffix),
-            flushes_page_by_page: concat!("flushes_page_by_page", $suffix),
-            flushes_page_by_page_deferred: concat!("flushes_page_by_page_deferred", $suffix),
-            flushes_batched: concat!("flushes_batched", $suffix),
-            syscalls_page_by_page_deferred: concat!("syscalls_per_folio_page_by_page_deferred", $suffix),
-            syscalls_batched: concat!("syscalls_per_folio_batched", $suffix),
-        }
+        /// What is measured of each.
+        pub(in crate::bench) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
+            ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
+            ns(
+                concat!("ns_per_folio_page_by_page_deferred", $suffix),
+                "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
+            ),
+            ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
+            counted(concat!("batched_speedup", $suffix), "times", "the first by the third, in each run"),
+            counted(concat!("batched_speedup_over_deferred", $suffix), "times", "the second by the third, in each run"),
+            counted(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
+            counted(concat!("deferred_splits_page_by_page_deferred", $suffix), "folios", QUEUED),
+            counted(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
+            counted(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
+            counted(concat!("flushes_page_by_page_deferred", $suffix), "calls", FLUSHES),
+            counted(concat!("flushes_batched", $suffix), "calls", FLUSHES),
+            counted(concat!("syscalls_per_folio_page_by_page_deferred", $suffix), "calls", SYSCALLS),
+            counted(concat!("syscalls_per_folio_batched", $suffix), "calls", SYSCALLS),
+        ]),*];
     };
 }
 
-/// All variants.
-pub const VARIANTS: [Metrics; 7] = [
-    variant!(OneThread, "", "one thread"),
-    variant!(SecondThread, "_second_thread", "a second thread runs"),
-    variant!(Redirtied, "_redirtied", "1/8 written to again"),
-    variant!(Pinned, "_pinned", "1/8 pinned"),
-    variant!(AcrossTables, "_across_tables", "1/32 in two tables"),
-    variant!(MixedRights, "_mixed_rights", "1/8 half read-only"),
-    variant!(Toucher, "_toucher", "a second thread writes to 1/8"),
-];
+const QUEUED: &str = "put on the deferred-split queue";
+const FLUSHES: &str = "flushes of all folios";
+const SYSCALLS: &str = "system calls for a folio";
 
-/// What the system reclaims by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KernelMetrics {
-    /// The size of its pages, bytes.
-    pub page: usize,
-    /// What it is.
-    pub what: &'static str,
-    /// Time, one thread.
-    pub ns: &'static str,
-    /// Time, while a second thread runs.
-    pub ns_second_thread: &'static str,
+variants! {
+    OneThread, "", "one thread";
+    SecondThread, "_second_thread", "a second thread runs";
+    Redirtied, "_redirtied", "1/8 written to again";
+    Pinned, "_pinned", "1/8 pinned";
+    AcrossTables, "_across_tables", "1/32 in two tables";
+    MixedRights, "_mixed_rights", "1/8 half read-only";
+    Toucher, "_toucher", "a second thread writes to 1/8";
 }
 
 macro_rules! kernel {
-    ($page:expr, $name:literal) => {
-        KernelMetrics {
-            page: $page,
-            what: $name,
-            ns: concat!("ns_per_folio_", $name),
-            ns_second_thread: concat!("ns_per_folio_", $name, "_second_thread"),
-        }
+    ($($page:expr, $name:literal;)*) => {
+        /// What the system reclaims by itself: the size of its pages in bytes, and their name.
+        pub const KERNEL: [(usize, &str); 3] = [$(($page, $name)),*];
+
+        /// What is measured of each: by one thread, and while a second one runs.
+        pub(in crate::bench) const KERNEL_METRICS: [[Metric; 2]; KERNEL.len()] = [$([
+            ns(concat!("ns_per_folio_", $name), PAGEOUT),
+            ns(concat!("ns_per_folio_", $name, "_second_thread"), PAGEOUT),
+        ]),*];
     };
 }
 
-/// All sizes of pages.
-pub const KERNEL: [KernelMetrics; 3] =
-    [kernel!(4 << 10, "4k_pages"), kernel!(64 << 10, "64k_pages"), kernel!(2 << 20, "2m_pages")];
+const PAGEOUT: &str = "64 KiB, by the system's MADV_PAGEOUT";
+
+kernel! {
+    4 << 10, "4k_pages";
+    64 << 10, "64k_pages";
+    2 << 20, "2m_pages";
+}

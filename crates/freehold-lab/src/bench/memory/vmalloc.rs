@@ -6,15 +6,15 @@ use freehold_host::freehold_vm::{SoftMmu, Vpn, VpnRange};
 use freehold_host::{Arena, Backing};
 
 use super::areas::Areas;
-use super::figures::Figures;
 use super::mapped::Mapped;
 use super::over_vm::OverVm;
 use super::raw::Frames;
 use super::suite::{self, Amount, Times};
-use super::vmalloc_tests::{TESTS, Test, Work};
+use super::vmalloc_tests::{METRICS, TESTS, Test, Work};
 use super::{FREEHOLD, MMAP, ON_MEMORY, Run};
 use crate::bench::clock::Cpus;
 use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine};
+use crate::bench::gathered::Gathered;
 use crate::bench::runner::Plan;
 
 /// CPUs of every engine's machine: one allocates, another frees where a test has one that does.
@@ -116,7 +116,7 @@ fn build(name: &str, run: &Run<'_>) -> Result<Box<dyn Kind>, String> {
     })
 }
 
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
+pub(super) fn run(run: &mut Run<'_>, figures: &mut Gathered) -> Result<(), (String, String)> {
     let scale = Scale::of(run.plan);
     let mut kinds = Vec::new();
     for name in names(run.plan) {
@@ -128,7 +128,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
         }
     }
     'runs: for n in run.turns.clone() {
-        for test in &TESTS {
+        for (test, metrics) in TESTS.iter().zip(&METRICS) {
             for kind in &kinds {
                 if (run.stopped)() {
                     break 'runs;
@@ -138,13 +138,14 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
                 let times = kind.run(test, &scale, n as u64 + 1, run.cpus).map_err(fail)?;
                 let loops = if test.work == Work::PerCpu { 1 } else { test.loops };
                 let us = |ns: f64| ns * loops as f64 / 1e3;
-                figures.add(kind.name(), test.us, us(times.patched));
-                if let Some([old, regressed]) = times.before {
-                    figures.add(kind.name(), test.us_v6_18, us(old));
-                    figures.add(kind.name(), test.us_v6_19_rc1, us(regressed));
-                    figures.add(kind.name(), test.regression, old / regressed);
-                    figures.add(kind.name(), test.speedup, regressed / times.patched);
-                    figures.add(kind.name(), test.against_v6_18, old / times.patched);
+                let [old, regressed, patched, of @ ..] = metrics.map(|metric| metric.name);
+                let mut add = |metric, figure| figures.add(kind.name(), metric, figure);
+                add(patched, us(times.patched));
+                if let Some([v6_18, v6_19]) = times.before {
+                    add(old, us(v6_18));
+                    add(regressed, us(v6_19));
+                    let ratios = [v6_18 / v6_19, v6_18 / times.patched, v6_19 / times.patched];
+                    of.into_iter().zip(ratios).for_each(|(metric, ratio)| add(metric, ratio));
                 }
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
+use crate::bench::catalogue::{Metric, counted};
+
 /// What a loop of a test does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
@@ -38,60 +40,71 @@ pub struct Test {
     pub huge: bool,
     /// `l`: loops.
     pub loops: u64,
-    /// The metric of its time, as the patched kernel.
-    pub us: &'static str,
-    /// The same as v6.18, which has no large orders here.
-    pub us_v6_18: &'static str,
-    /// The same as v6.19-rc1, which frees them page by page.
-    pub us_v6_19_rc1: &'static str,
-    /// The metric of the table's first column: speed of v6.19-rc1 by that of v6.18.
-    pub regression: &'static str,
-    /// The metric of the table's second column: speed of the patched kernel by that of v6.18.
-    pub against_v6_18: &'static str,
-    /// The metric of what contiguous freeing brings: the second by the first.
-    pub speedup: &'static str,
 }
 
-macro_rules! test {
-    ($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal) => {
-        Test {
-            name: $name,
-            work: Work::$work,
-            pages: $pages,
-            huge: $huge == 1,
-            loops: $loops,
-            us: concat!($name, "_p", $pages, "_h", $huge, "_us"),
-            us_v6_18: concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
-            us_v6_19_rc1: concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
-            regression: concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
-            against_v6_18: concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
-            speedup: concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
-        }
+macro_rules! tests {
+    ($($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal;)*) => {
+        /// All rows of the table.
+        pub const TESTS: [Test; 19] =
+            [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
+
+        /// What is measured of each: its time as three kernels, and the table's columns.
+        pub(in crate::bench) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
+                "us",
+                "the table's loops; single frames, freed one by one",
+            ),
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
+                "us",
+                "the same; the largest chunks, freed page by page",
+            ),
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_us"),
+                "us",
+                "the same; the largest chunks, freed as runs",
+            ),
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
+                "times",
+                "time as v6.18 by time as v6.19-rc1",
+            ),
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
+                "times",
+                "time as v6.18 by time with contiguous freeing",
+            ),
+            counted(
+                concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
+                "times",
+                "time as v6.19-rc1 by time with contiguous freeing",
+            ),
+        ]),*];
     };
 }
 
-/// All rows of the table.
-pub const TESTS: [Test; 19] = [
-    test!("fix_align_alloc_test", FixAlign, 1, 0, 500_000),
-    test!("fix_size_alloc_test", FixSize, 1, 0, 500_000),
-    test!("fix_size_alloc_test", FixSize, 4, 0, 500_000),
-    test!("fix_size_alloc_test", FixSize, 16, 0, 500_000),
-    test!("fix_size_alloc_test", FixSize, 16, 1, 500_000),
-    test!("fix_size_alloc_test", FixSize, 64, 0, 100_000),
-    test!("fix_size_alloc_test", FixSize, 64, 1, 100_000),
-    test!("fix_size_alloc_test", FixSize, 256, 0, 100_000),
-    test!("fix_size_alloc_test", FixSize, 256, 1, 100_000),
-    test!("fix_size_alloc_test", FixSize, 512, 0, 100_000),
-    test!("fix_size_alloc_test", FixSize, 512, 1, 100_000),
-    test!("full_fit_alloc_test", FullFit, 1, 0, 500_000),
-    test!("kvfree_rcu_1_arg_vmalloc_test", Deferred, 1, 0, 500_000),
-    test!("kvfree_rcu_2_arg_vmalloc_test", Deferred, 1, 0, 500_000),
-    test!("long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000),
-    test!("pcpu_alloc_test", PerCpu, 1, 0, 500_000),
-    test!("random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000),
-    test!("random_size_alloc_test", RandomSize, 1, 0, 500_000),
-    test!("vm_map_ram_test", MapRam, 1, 0, 500_000),
-];
+tests! {
+    "fix_align_alloc_test", FixAlign, 1, 0, 500_000;
+    "fix_size_alloc_test", FixSize, 1, 0, 500_000;
+    "fix_size_alloc_test", FixSize, 4, 0, 500_000;
+    "fix_size_alloc_test", FixSize, 16, 0, 500_000;
+    "fix_size_alloc_test", FixSize, 16, 1, 500_000;
+    "fix_size_alloc_test", FixSize, 64, 0, 100_000;
+    "fix_size_alloc_test", FixSize, 64, 1, 100_000;
+    "fix_size_alloc_test", FixSize, 256, 0, 100_000;
+    "fix_size_alloc_test", FixSize, 256, 1, 100_000;
+    "fix_size_alloc_test", FixSize, 512, 0, 100_000;
+    "fix_size_alloc_test", FixSize, 512, 1, 100_000;
+    "full_fit_alloc_test", FullFit, 1, 0, 500_000;
+    "kvfree_rcu_1_arg_vmalloc_test", Deferred, 1, 0, 500_000;
+    "kvfree_rcu_2_arg_vmalloc_test", Deferred, 1, 0, 500_000;
+    "long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000;
+    "pcpu_alloc_test", PerCpu, 1, 0, 500_000;
+    "random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000;
+    "random_size_alloc_test", RandomSize, 1, 0, 500_000;
+    "vm_map_ram_test", MapRam, 1, 0, 500_000;
+}
 
 #[cfg(test)]
 mod tests {
@@ -99,9 +112,7 @@ mod tests {
 
     #[test]
     fn names_are_the_tables() {
-        assert_eq!(TESTS[10].us, "fix_size_alloc_test_p512_h1_us");
-        assert_eq!(TESTS[10].speedup, "fix_size_alloc_test_p512_h1_contig_free_speedup");
-        let names: std::collections::BTreeSet<_> = TESTS.iter().map(|test| test.us).collect();
-        assert_eq!(names.len(), TESTS.len());
+        assert_eq!(METRICS[10][2].name, "fix_size_alloc_test_p512_h1_us");
+        assert_eq!(METRICS[10][5].name, "fix_size_alloc_test_p512_h1_contig_free_speedup");
     }
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::bench::loops::Random;
 use crate::engine::Request;
-use crate::nearest::nearest;
+use crate::nearest::UnknownName;
 
 pub use trace::TraceOps;
 
@@ -196,27 +196,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// There is no workload of that name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnknownWorkload(String);
-
-impl fmt::Display for UnknownWorkload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no workload '{}'", self.0)?;
-        if let Some(near) = nearest(&self.0, Kind::ALL.iter().map(|kind| kind.name())) {
-            write!(f, "; did you mean '{near}'?")?;
-        }
-        f.write_str(" ('freehold simulate --list' lists them all)")
-    }
-}
-
-impl std::error::Error for UnknownWorkload {}
-
 impl FromStr for Kind {
-    type Err = UnknownWorkload;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownWorkload(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let unknown = || UnknownName::new(("workload", name), Self::ALL.map(Self::name), "simulate");
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
     }
 }
 

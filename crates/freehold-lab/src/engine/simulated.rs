@@ -7,7 +7,7 @@
 use freehold::{AllocError, CpuId, Pfn};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, Request};
+use super::{Engine, Request};
 
 /// How a design shares its lists, which is what the cost of a call depends on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
