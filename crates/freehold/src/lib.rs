@@ -66,6 +66,8 @@ mod freehold;
 mod group;
 mod inspect;
 #[cfg(all(test, loom))]
+mod loom_pairs;
+#[cfg(all(test, loom))]
 mod loom_tests;
 mod platform;
 mod primitive;

@@ -26,7 +26,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// The same with at most so many preemptions, whatever was asked for: for calls so long that more would take hours.
-fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
+pub(super) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
     builder.max_branches = 200_000;
@@ -41,7 +41,7 @@ fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A host with heavy barriers, or without.
-struct Host(bool);
+pub(super) struct Host(bool);
 
 impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
@@ -56,7 +56,7 @@ impl Platform for Host {
     }
 }
 
-type Small = &'static Freehold<'static, Host>;
+pub(super) type Small = &'static Freehold<'static, Host>;
 
 const FRAMES: u64 = 1024;
 
@@ -65,7 +65,7 @@ fn small(barrier: bool) -> Small {
     machine(barrier, FRAMES)
 }
 
-fn machine(barrier: bool, frames: u64) -> Small {
+pub(super) fn machine(barrier: bool, frames: u64) -> Small {
     let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
@@ -74,20 +74,20 @@ fn machine(barrier: bool, frames: u64) -> Small {
     Box::leak(Box::new(Freehold::new(&config, metadata, Host(barrier)).unwrap()))
 }
 
-fn cpu(number: u16) -> CpuId {
+pub(super) fn cpu(number: u16) -> CpuId {
     CpuId::new(number)
 }
 
-fn request(order: u8) -> Request {
+pub(super) fn request(order: u8) -> Request {
     Request::new(Order::new(order).unwrap(), Migratetype::Movable)
 }
 
-fn take(fh: Small, c: u16, order: u8) -> Pfn {
+pub(super) fn take(fh: Small, c: u16, order: u8) -> Pfn {
     fh.on(cpu(c)).alloc(request(order)).unwrap()
 }
 
 /// Runs these at the same time and waits for all.
-fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
+pub(super) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
     let threads: Vec<_> = roles.into_iter().map(thread::spawn).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
@@ -98,7 +98,7 @@ fn settled(fh: Small, used: u64) {
 }
 
 /// The same where there are so many frames.
-fn settled_of(fh: Small, frames: u64, used: u64) {
+pub(super) fn settled_of(fh: Small, frames: u64, used: u64) {
     fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(fh.zone_stats(0).unwrap().free, frames - used);
     assert_eq!(fh.totals().late_double_frees, 0);
@@ -535,5 +535,73 @@ fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
             }
         ]);
         settled_of(fh, 512, if got[1].is_some() { 511 } else { 0 });
+    });
+}
+
+/// Two words in a row are taken, one after the other, and somebody else takes the second one: the first one goes back.
+#[test]
+fn two_words_in_a_row_are_taken_both_or_none() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let first = take(fh, 0, 0).pageblock();
+        fh.on(cpu(0)).flush().unwrap();
+        let at = move |offset: u64| Pfn::new(first.get() + offset);
+        let got = together::<bool>(roles![
+            move || fh.on(cpu(0)).alloc(request(7).from(at(128)).below(at(256))).is_ok(),
+            move || fh.on(cpu(1)).alloc(request(6).from(at(192)).below(at(256))).is_ok()
+        ]);
+        assert!(got[0] != got[1], "one of the two has them");
+        settled_of(fh, 512, if got[0] { 129 } else { 65 });
+    });
+}
+
+/// Two blocks are taken as one, past everybody's locks, while one of them is isolated: one of the two has it.
+#[test]
+fn a_run_of_blocks_is_taken_while_one_is_isolated() {
+    model_within(2, || {
+        let fh = small(false);
+        let block = FrameRange::new(Pfn::new(1536), 512).unwrap();
+        let got = together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(10)).is_ok(), move || fh
+            .alloc_contig_range(block, |_| false)
+            .is_ok()]);
+        assert!(!(got[0] && got[1]), "a block was handed out twice");
+        settled(fh, if got[0] { 1024 } else { 512 * u64::from(got[1]) });
+    });
+}
+
+/// Who becomes a CPU's owner has one that is online.
+#[test]
+fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
+    model(|| {
+        let fh = small(false);
+        let got = together::<bool>(roles![move || fh.cpu_offline(cpu(1)).is_ok(), move || {
+            fh.own(cpu(1)).map(std::mem::forget).is_ok()
+        }]);
+        assert!(got[0] != got[1], "an offline CPU has an owner, or there is neither");
+    });
+}
+
+/// A hand becomes empty while another CPU frees into its word and looks at the block: the frame is found, by whoever looks next.
+#[test]
+fn a_free_into_a_word_whose_hand_becomes_empty() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        let frame = |n: u64| Pfn::new(block + n);
+        // The second free in a row has the word leased.
+        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        take(fh, 0, 0);
+        let got = together::<u64>(roles![
+            move || {
+                let asked = [0, 0].map(|_| fh.on(cpu(0)).alloc(request(0)).is_ok());
+                asked.map(u64::from).iter().sum()
+            },
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
+                fh.hold(&fh.zones[0], 1).collect(4);
+                0
+            }
+        ]);
+        settled_of(fh, 512, 512 - 3 + 1 + got[0]);
     });
 }

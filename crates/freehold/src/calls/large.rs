@@ -1,6 +1,6 @@
 //! Orders 10 to 18: runs of wholly free blocks, found in the zones' bitmaps.
 
-use crate::block::tag::ZONE_GROUP;
+use crate::block::tag::{IN_HAND, ZONE_GROUP};
 use crate::block::{FRAMES, bits};
 use crate::cpu::inside::Inside;
 use crate::group::lists::NO_LIST;
@@ -95,8 +95,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // There was room for it when the memory was added.
         let Some(index) = self.map.locate_block(number) else { return };
         zone.make_present(self.map.head(index));
-        // In this order: a whole block on no list is taken for one that was freed just now.
-        self.take_block(index, migratetype, ZONE_GROUP);
+        // No lock keeps others out here. As one that a CPU has in hand it is waited for until it is taken: a whole block of the
+        // zone's on no list would be taken for one that was freed just now, and one in use that is on a list would be unlisted.
+        let head = self.map.head(index);
+        head.tag.set(head.tag.get().with_group(IN_HAND));
         self.map.links(index).list.set(NO_LIST);
+        self.take_block(index, migratetype, ZONE_GROUP);
     }
 }
