@@ -9,7 +9,7 @@ use super::machine::{Recorded, no_zoneinfo};
 use super::replay::{self as command, Done, ReplayArgs};
 use crate::engines::EngineSpec;
 use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts, Zone};
-use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, sizing, starting_lists};
+use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, sizing, starting_lists};
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(trace, args.zoneinfo())?.ok_or_else(|| no_zoneinfo(trace))?;
         let survey = command::survey(args, args.put_in(true), trace)?;
-        let counts = against_kernel::count_kernel(trace, &recorded.zones).map_err(read)?;
+        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey)).map_err(read)?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
             CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
