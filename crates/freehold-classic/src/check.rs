@@ -3,11 +3,32 @@
 use freehold::Migratetype;
 
 use crate::Classic;
-use crate::page::{Kind, PAGEBLOCK, State};
+use crate::page::{Kind, PAGEBLOCK};
 use crate::primitive::Ordering::Relaxed;
 use crate::stats::{MemoryMap, Stats};
 use crate::switches::Switch;
 use crate::zone::Zone;
+
+/// Which frames of a zone a list says that a chunk starts at.
+struct Listed<'a> {
+    zone: &'a Zone,
+    frames: Vec<bool>,
+}
+
+impl Listed<'_> {
+    /// A chunk found on a list where only such ones may be: how many frames it has. On one list only.
+    fn put(&mut self, frame: u32, kinds: &[Kind], place: &str) -> Result<u64, String> {
+        let frames = &self.zone.frames;
+        let state = frames.state(frame);
+        if !kinds.contains(&state.kind()) {
+            return Err(format!("{} is on {place} but its state is {:?}", frames.pfn(frame), state.kind()));
+        }
+        if core::mem::replace(&mut self.frames[frame as usize], true) {
+            return Err(format!("{} is on two lists", frames.pfn(frame)));
+        }
+        Ok(1u64 << state.order())
+    }
+}
 
 impl Classic {
     /// Everything counted so far.
@@ -68,69 +89,59 @@ impl Classic {
 
     fn validate_zone(&self, zone: &Zone) -> Result<(), String> {
         let frames = &zone.frames;
-        // 1 where a list says that a chunk starts.
-        let mut listed = vec![false; frames.len() as usize];
-        let mut list = |frame: u32, state: State, kinds: &[Kind], place: &str| {
-            if !kinds.contains(&state.kind()) {
-                return Err(format!("{} is on {place} but its state is {:?}", frames.pfn(frame), state.kind()));
-            }
-            if core::mem::replace(&mut listed[frame as usize], true) {
-                return Err(format!("{} is on two lists", frames.pfn(frame)));
-            }
-            Ok(1u64 << state.order())
-        };
-        for (cpu, pcp) in zone.pcps.iter().enumerate() {
-            let inner = pcp.lock();
-            let mut count = 0;
-            for index in 0..self.layout.lists() {
-                for frame in inner.lists[index].iter(frames) {
-                    let state = frames.state(frame);
-                    count += list(frame, state, &[Kind::Pcp, Kind::PcpBuddy], "a PCP list")?;
-                    if state.order() != self.layout.order(index) {
-                        return Err(format!("{} is on a PCP list of another order", frames.pfn(frame)));
-                    }
-                    let owner = zone.blocks.owner(zone.block_of(frame));
-                    if state.kind() == Kind::PcpBuddy && owner != Some(cpu as u32) {
-                        return Err(format!("{} is marked on CPU {cpu} but owned by {owner:?}", frames.pfn(frame)));
-                    }
-                }
-            }
-            if count != u64::from(inner.count) {
-                return Err(format!("CPU {cpu} counts {} frames and has {count}", inner.count));
-            }
-            let mut chain = pcp.remote.peek();
-            while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
-                list(frame, frames.state(frame), &[Kind::Queued], "a list of remote frees")?;
-            }
+        let mut listed = Listed { zone, frames: vec![false; frames.len() as usize] };
+        for cpu in 0..zone.pcps.len() {
+            self.validate_pcp(cpu, &mut listed)?;
         }
         let mut chain = zone.deferred.peek();
         while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
-            list(frame, frames.state(frame), &[Kind::Queued], "the list of deferred frees")?;
+            listed.put(frame, &[Kind::Queued], "the list of deferred frees")?;
         }
+        Self::validate_free_lists(&mut listed)?;
+        self.validate_cover(zone, &listed.frames)?;
+        Self::validate_owned(zone)
+    }
+
+    /// A CPU's lists and its count, and what others have left to it.
+    fn validate_pcp(&self, cpu: usize, listed: &mut Listed<'_>) -> Result<(), String> {
+        let zone = listed.zone;
+        let (pcp, frames) = (&zone.pcps[cpu], &zone.frames);
+        let inner = pcp.lock();
+        let mut count = 0;
+        for index in 0..self.layout.lists() {
+            for frame in inner.lists[index].iter(frames) {
+                let state = frames.state(frame);
+                count += listed.put(frame, &[Kind::Pcp, Kind::PcpBuddy], "a PCP list")?;
+                if state.order() != self.layout.order(index) {
+                    return Err(format!("{} is on a PCP list of another order", frames.pfn(frame)));
+                }
+                let owner = zone.blocks.owner(zone.block_of(frame));
+                if state.kind() == Kind::PcpBuddy && owner != Some(cpu as u32) {
+                    return Err(format!("{} is marked on CPU {cpu} but owned by {owner:?}", frames.pfn(frame)));
+                }
+            }
+        }
+        if count != u64::from(inner.count) {
+            return Err(format!("CPU {cpu} counts {} frames and has {count}", inner.count));
+        }
+        let mut chain = pcp.remote.peek();
+        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+            listed.put(frame, &[Kind::Queued], "a list of remote frees")?;
+        }
+        Ok(())
+    }
+
+    /// The zone's lists, and its counts of them.
+    fn validate_free_lists(listed: &mut Listed<'_>) -> Result<(), String> {
+        let zone = listed.zone;
         let mut free = [0u64; Migratetype::ALL.len()];
-        let areas = zone.read_areas();
-        for (order, area) in areas.iter().enumerate() {
+        for (order, area) in zone.read_areas().iter().enumerate() {
             let mut chunks = 0;
             for migratetype in Migratetype::ALL {
-                for frame in area.lists[migratetype.index()].iter(frames) {
-                    let state = frames.state(frame);
-                    free[migratetype.index()] += list(frame, state, &[Kind::Buddy], "a zone list")?;
+                for frame in area.lists[migratetype.index()].iter(&zone.frames) {
+                    free[migratetype.index()] += listed.put(frame, &[Kind::Buddy], "a zone list")?;
                     chunks += 1;
-                    if state.order() as usize != order || state.migratetype() != migratetype {
-                        return Err(format!("{} is on the wrong zone list", frames.pfn(frame)));
-                    }
-                    // Above that, types may keep buddies apart, and a chunk of the largest order has none.
-                    let buddy = (order < 9).then(|| frames.state(frame ^ (1 << order)));
-                    if buddy.is_some_and(|buddy| buddy.kind() == Kind::Buddy && buddy.order() as usize == order) {
-                        return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
-                    }
-                    let block_type = zone.type_of(frame);
-                    if zone.on.has(Switch::TypeHygiene) && block_type != migratetype {
-                        return Err(format!(
-                            "{} is on a list of type {migratetype} in a block of type {block_type}",
-                            frames.pfn(frame)
-                        ));
-                    }
+                    Self::validate_free_chunk(zone, frame, order, migratetype)?;
                 }
             }
             if chunks != area.free {
@@ -143,8 +154,27 @@ impl Classic {
         if (counted.free, counted.high_atomic, counted.cma) != (total, high_atomic, cma) {
             return Err(format!("the zone counts {counted:?} and has {total}, {high_atomic}, {cma}"));
         }
-        self.validate_cover(zone, &listed)?;
-        Self::validate_owned(zone)
+        Ok(())
+    }
+
+    /// A chunk on the zone's list of that order and type: is it, and is its buddy in use?
+    fn validate_free_chunk(zone: &Zone, frame: u32, order: usize, migratetype: Migratetype) -> Result<(), String> {
+        let frames = &zone.frames;
+        let state = frames.state(frame);
+        if state.order() as usize != order || state.migratetype() != migratetype {
+            return Err(format!("{} is on the wrong zone list", frames.pfn(frame)));
+        }
+        // Above that, types may keep buddies apart, and a chunk of the largest order has none.
+        let buddy = (order < 9).then(|| frames.state(frame ^ (1 << order)));
+        if buddy.is_some_and(|buddy| buddy.kind() == Kind::Buddy && buddy.order() as usize == order) {
+            return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
+        }
+        let block_type = zone.type_of(frame);
+        if zone.on.has(Switch::TypeHygiene) && block_type != migratetype {
+            let pfn = frames.pfn(frame);
+            return Err(format!("{pfn} is on a list of type {migratetype} in a block of type {block_type}"));
+        }
+        Ok(())
     }
 
     /// Every frame belongs to exactly one chunk, and every free chunk is on a list.

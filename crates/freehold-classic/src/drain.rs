@@ -60,7 +60,7 @@ impl Zone {
     /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
     /// RFC.
     pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize, first: bool) {
-        let mut left = wanted.min(pcp.count);
+        let left = wanted.min(pcp.count);
         if left == 0 {
             return;
         }
@@ -70,6 +70,19 @@ impl Zone {
         if self.on.has(Switch::MergeUnowned) && first {
             pcp.merge_unowned(&self.frames, layout);
         }
+        let selection = self.first_list(layout, requested);
+        pcp.counters.drains += 1;
+        // Up to 5.18 and a little beyond, the buddies of the first batch of chunks were prefetched.
+        let prefetch = if self.on.has(Switch::AutoHigh) { 0 } else { pcp.tuning.batch };
+        if self.on.has(Switch::SinglePass) {
+            self.free_in_one_pass(pcp, left, selection, prefetch);
+        } else {
+            self.free_in_two_passes(pcp, left, selection, prefetch);
+        }
+    }
+
+    /// Where a drain begins to look.
+    fn first_list(&self, layout: Layout, requested: usize) -> Selection {
         let lists = layout.lists();
         let first = if self.on.has(Switch::WholeFirst) {
             layout.index(PAGEBLOCK_ORDER, Migratetype::Unmovable)
@@ -81,55 +94,57 @@ impl Zone {
         // The kernel steps on before it looks, so to begin with a list means to stand on the one before.
         let early = self.on.has(Switch::RequestedFirst) || self.on.has(Switch::WholeFirst);
         let index = if early { (first + lists - 1) % lists } else { first };
-        let mut selection = Selection { index, min: 0, max: lists - 1, share: 0 };
-        pcp.counters.drains += 1;
-        // Up to 5.18 and a little beyond, the buddies of the first batch of chunks were prefetched.
-        let mut prefetch = if self.on.has(Switch::AutoHigh) { 0 } else { pcp.tuning.batch };
-        if self.on.has(Switch::SinglePass) {
-            let mut zone = self.lock();
-            while left > 0 {
-                let looked = pcp.counters.lists_looked_at;
-                let list = selection.next(pcp, self);
-                zone.work += pcp.counters.lists_looked_at - looked;
-                let mut share = self.share(&mut selection, left);
-                loop {
-                    let (frame, state) = self.pick(pcp, list, &mut prefetch);
-                    left = left.saturating_sub(1 << state.order());
-                    share -= 1;
-                    zone.work += 1;
-                    zone.free_drained(frame, state);
-                    if left == 0 || share == 0 || pcp.lists[list].is_empty() {
-                        break;
-                    }
+        Selection { index, min: 0, max: lists - 1, share: 0 }
+    }
+
+    /// Chunks are taken off and freed one by one, all under the zone lock.
+    fn free_in_one_pass(&self, pcp: &mut PcpInner, mut left: u32, mut selection: Selection, mut prefetch: u32) {
+        let mut zone = self.lock();
+        while left > 0 {
+            let looked = pcp.counters.lists_looked_at;
+            let list = selection.next(pcp, self);
+            zone.work += pcp.counters.lists_looked_at - looked;
+            let mut share = self.share(&mut selection, left);
+            loop {
+                let (frame, state) = self.pick(pcp, list, &mut prefetch);
+                left = left.saturating_sub(1 << state.order());
+                share -= 1;
+                zone.work += 1;
+                zone.free_drained(frame, state);
+                if left == 0 || share == 0 || pcp.lists[list].is_empty() {
+                    break;
                 }
-                selection.share = share;
             }
-        } else {
-            let mut picked = List::EMPTY;
-            while left > 0 {
-                let list = selection.next(pcp, self);
-                let mut share = self.share(&mut selection, left);
-                loop {
-                    let (frame, state) = self.pick(pcp, list, &mut prefetch);
-                    left = left.saturating_sub(1 << state.order());
-                    share -= 1;
-                    self.frames.set(frame, state);
-                    picked.push_back(&self.frames, frame);
-                    pcp.counters.second_list_moves += 1;
-                    if left == 0 || share == 0 || pcp.lists[list].is_empty() {
-                        break;
-                    }
+            selection.share = share;
+        }
+    }
+
+    /// Chunks are gathered on a list of their own first, and freed from there under the zone lock.
+    fn free_in_two_passes(&self, pcp: &mut PcpInner, mut left: u32, mut selection: Selection, mut prefetch: u32) {
+        let mut picked = List::EMPTY;
+        while left > 0 {
+            let list = selection.next(pcp, self);
+            let mut share = self.share(&mut selection, left);
+            loop {
+                let (frame, state) = self.pick(pcp, list, &mut prefetch);
+                left = left.saturating_sub(1 << state.order());
+                share -= 1;
+                self.frames.set(frame, state);
+                picked.push_back(&self.frames, frame);
+                pcp.counters.second_list_moves += 1;
+                if left == 0 || share == 0 || pcp.lists[list].is_empty() {
+                    break;
                 }
-                selection.share = share;
             }
-            let mut zone = self.lock();
-            let mut at = picked.first();
-            while let Some(frame) = at {
-                // Read before the free reuses the links.
-                let next = self.frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
-                at = (next != crate::page::NIL).then_some(next);
-                zone.free_drained(frame, self.frames.state(frame));
-            }
+            selection.share = share;
+        }
+        let mut zone = self.lock();
+        let mut at = picked.first();
+        while let Some(frame) = at {
+            // Read before the free reuses the links. Relaxed: the lists are this thread's own now.
+            let next = self.frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
+            at = (next != crate::page::NIL).then_some(next);
+            zone.free_drained(frame, self.frames.state(frame));
         }
     }
 

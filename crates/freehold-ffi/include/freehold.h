@@ -42,9 +42,13 @@
  * any more. What is handed over by pointer stays the caller's and is read during the call only, but for the metadata and what
  * the platform points to, which an allocator keeps until it is destroyed.
  *
- * Sizes. freehold_config, freehold_zone and freehold_platform may gain fields at their ends. freehold_config_init notes how
- * large the program knows them, so a program that was compiled with an older header goes on working: what its structures
- * lack is zero. All other structures stay as they are within a version of the ABI (FREEHOLD_VERSION_MINOR).
+ * Sizes. freehold_config, freehold_zone, freehold_platform, freehold_released and the four of statistics may gain fields at
+ * their ends. A program that was compiled with an older header goes on working: macros of the plain names (the functions end
+ * in _sized) tell the library how large the program knows them; what the former three lack is zero, and of the others no more
+ * is written. freehold_pressure may grow too: it is the library's own. All others stay as they are within a version of the ABI
+ * (FREEHOLD_VERSION_MINOR): freehold_request is read in every allocation, freehold_frames is a value that programs copy and
+ * keep, freehold_frame_range comes in arrays, and freehold_error is handed over as it comes from the stack, without a size in
+ * it, so what else there is to tell goes into its message.
  *
  * "Thread safety" says for each function who may call it and when; "Requires", what else the caller promises.
  *
@@ -1467,6 +1471,9 @@ enum freehold_status freehold_arena_validate(const struct freehold_arena *arena,
  * The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
  * than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
  *
+ * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
+ * call, or as small as it has to be.
+ *
  * Thread safety: any thread, at any time.
  */
 struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
@@ -1796,26 +1803,30 @@ enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena
                                                      struct freehold_error *error);
 
 /**
- * Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
+ * What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block, and of blocks in use the
+ * aligned runs of 8 free frames or more. What it did is written to `released`, unless that is null.
  *
  * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
-enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
-                                         struct freehold_released *released,
-                                         struct freehold_error *error);
+enum freehold_status freehold_arena_trim_sized(const struct freehold_arena *arena,
+                                               struct freehold_released *released,
+                                               size_t size,
+                                               struct freehold_error *error);
 
 /**
- * Gives back the blocks that have been wholly free, and untouched, since the last call, up to the budget; does the
- * periodic work of the threads' CPUs. To be called once each decay time, unless the background thread does. What it did is
- * written to `released`, unless that is null.
+ * What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched, since the last call, and
+ * free runs of those of which nothing was handed out since, up to the budget; does the periodic work of the threads' CPUs.
+ * To be called once each decay time, unless the background thread does. What it did is written to `released`, unless that is
+ * null.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
-enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
-                                         struct freehold_released *released,
-                                         struct freehold_error *error);
+enum freehold_status freehold_arena_pass_sized(const struct freehold_arena *arena,
+                                               struct freehold_released *released,
+                                               size_t size,
+                                               struct freehold_error *error);
 
 /**
  * Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses that
@@ -1846,13 +1857,14 @@ enum freehold_status freehold_arena_shrink(const struct freehold_arena *arena,
                                            struct freehold_error *error);
 
 /**
- * Counters, and what is resident. Takes no time to speak of.
+ * What `freehold_arena_read_stats` is: counters, and what is resident. Takes no time to speak of.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
-enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
-                                               struct freehold_arena_stats *stats,
-                                               struct freehold_error *error);
+enum freehold_status freehold_arena_read_stats_sized(const struct freehold_arena *arena,
+                                                     struct freehold_arena_stats *stats,
+                                                     size_t size,
+                                                     struct freehold_error *error);
 
 /**
  * How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
@@ -1862,23 +1874,26 @@ enum freehold_status freehold_arena_read_stats(const struct freehold_arena *aren
 uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
 
 /**
- * The allocator's view of one zone; there is one for each memory node.
+ * What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for each memory node.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
-enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena,
-                                                    size_t zone,
-                                                    struct freehold_zone_stats *stats,
-                                                    struct freehold_error *error);
+enum freehold_status freehold_arena_read_zone_stats_sized(const struct freehold_arena *arena,
+                                                          size_t zone,
+                                                          struct freehold_zone_stats *stats,
+                                                          size_t size,
+                                                          struct freehold_error *error);
 
 /**
- * The allocator's counters, over all threads.
+ * What `freehold_arena_read_totals` is: the allocator's counters, over all threads.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
-enum freehold_status freehold_arena_read_totals(const struct freehold_arena *arena,
-                                                struct freehold_totals *totals,
-                                                struct freehold_error *error);
+enum freehold_status freehold_arena_read_totals_sized(const struct freehold_arena *arena,
+                                                      struct freehold_totals *totals,
+                                                      size_t size,
+                                                      size_t cpu_size,
+                                                      struct freehold_error *error);
 #endif
 
 /* ---- The bare allocator: CPUs and memory that come and go ---- */
@@ -2173,33 +2188,39 @@ enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 
 /**
- * What a CPU has done. Takes no lock.
+ * What `freehold_read_cpu_stats` is: what a CPU has done. Takes no lock.
  *
  * Thread safety: any thread, at any time.
  */
-enum freehold_status freehold_read_cpu_stats(const struct freehold_allocator *allocator,
-                                             uint16_t cpu,
-                                             struct freehold_cpu_stats *stats,
-                                             struct freehold_error *error);
+enum freehold_status freehold_read_cpu_stats_sized(const struct freehold_allocator *allocator,
+                                                   uint16_t cpu,
+                                                   struct freehold_cpu_stats *stats,
+                                                   size_t cpu_size,
+                                                   struct freehold_error *error);
 
 /**
- * The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs.
+ * What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of its blocks. Exact while
+ * nothing runs.
  *
  * Thread safety: any thread, at any time.
  */
-enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *allocator,
-                                              size_t zone,
-                                              struct freehold_zone_stats *stats,
-                                              struct freehold_error *error);
+enum freehold_status freehold_read_zone_stats_sized(const struct freehold_allocator *allocator,
+                                                    size_t zone,
+                                                    struct freehold_zone_stats *stats,
+                                                    size_t size,
+                                                    struct freehold_error *error);
 
 /**
- * Sums over all CPUs and zones. Takes no lock; does not walk.
+ * What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
+ * `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at its start.
  *
  * Thread safety: any thread, at any time.
  */
-enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
-                                          struct freehold_totals *totals,
-                                          struct freehold_error *error);
+enum freehold_status freehold_read_totals_sized(const struct freehold_allocator *allocator,
+                                                struct freehold_totals *totals,
+                                                size_t size,
+                                                size_t cpu_size,
+                                                struct freehold_error *error);
 
 /**
  * Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
@@ -2277,6 +2298,51 @@ const char *freehold_version(void);
 #define freehold_config_init(config, cpus, zones, zone_count)                                                           \
     freehold_config_init_sized((config), sizeof(struct freehold_config), sizeof(struct freehold_zone),                 \
                                sizeof(struct freehold_platform), (cpus), (zones), (zone_count))
+/**
+ * What one CPU has done. Takes no lock.
+ */
+#define freehold_read_cpu_stats(allocator, cpu, stats, error)                                                           \
+    freehold_read_cpu_stats_sized((allocator), (cpu), (stats), sizeof(struct freehold_cpu_stats), (error))
+/**
+ * The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs.
+ */
+#define freehold_read_zone_stats(allocator, zone, stats, error)                                                         \
+    freehold_read_zone_stats_sized((allocator), (zone), (stats), sizeof(struct freehold_zone_stats), (error))
+/**
+ * Sums over all CPUs and zones. Takes no lock; does not walk.
+ */
+#define freehold_read_totals(allocator, totals, error)                                                                  \
+    freehold_read_totals_sized((allocator), (totals), sizeof(struct freehold_totals),                                  \
+                               sizeof(struct freehold_cpu_stats), (error))
+#if defined(FREEHOLD_HOSTED)
+/**
+ * Gives free memory back to the OS, now. What it did is written to `released`, unless that is null.
+ */
+#define freehold_arena_trim(arena, released, error)                                                                     \
+    freehold_arena_trim_sized((arena), (released), sizeof(struct freehold_released), (error))
+/**
+ * Gives back what has been free, and untouched, since the last call. What it did is written to `released`, unless that is
+ * null.
+ */
+#define freehold_arena_pass(arena, released, error)                                                                     \
+    freehold_arena_pass_sized((arena), (released), sizeof(struct freehold_released), (error))
+/**
+ * Counters, and what is resident.
+ */
+#define freehold_arena_read_stats(arena, stats, error)                                                                  \
+    freehold_arena_read_stats_sized((arena), (stats), sizeof(struct freehold_arena_stats), (error))
+/**
+ * The allocator's view of one zone; there is one for each memory node.
+ */
+#define freehold_arena_read_zone_stats(arena, zone, stats, error)                                                       \
+    freehold_arena_read_zone_stats_sized((arena), (zone), (stats), sizeof(struct freehold_zone_stats), (error))
+/**
+ * The allocator's counters, over all threads.
+ */
+#define freehold_arena_read_totals(arena, totals, error)                                                                \
+    freehold_arena_read_totals_sized((arena), (totals), sizeof(struct freehold_totals),                                \
+                                     sizeof(struct freehold_cpu_stats), (error))
+#endif
 #ifdef FREEHOLD_POP_DIAGNOSTICS
 #pragma clang diagnostic pop
 #undef FREEHOLD_POP_DIAGNOSTICS

@@ -19,23 +19,26 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &'static str) -> Res
 }
 
 /// A structure that may gain fields at its end.
+pub(crate) trait Versioned: Copy {
+    /// Bytes that the first version had.
+    const LEAST: usize;
+    /// What its size is called.
+    const NAME: &'static str = "size";
+}
+
+/// One that callers fill in.
 ///
 /// # Safety
 ///
 /// Any bytes that a caller may write are a value, all zeros among them.
-pub(crate) unsafe trait Versioned: Copy {
-    /// Bytes that the first version had.
-    const LEAST: usize;
-    /// What it is called.
-    const NAME: &'static str;
-}
+pub(crate) unsafe trait FilledIn: Versioned {}
 
 /// Whether the caller's version of a structure, told by its size, is one that this library knows.
 pub(crate) fn check_size<T: Versioned>(size: usize) -> Result<(), Failure> {
     if (T::LEAST..=size_of::<T>()).contains(&size) {
         return Ok(());
     }
-    let allowed = "a size that this library knows: freehold_config_init notes them";
+    let allowed = "a size that this library knows: its header's macros say the right one";
     Err(Failure::Argument { what: T::NAME, value: size as u64, allowed })
 }
 
@@ -44,7 +47,7 @@ pub(crate) fn check_size<T: Versioned>(size: usize) -> Result<(), Failure> {
 /// # Safety
 ///
 /// `pointer` is valid for reads of `size` bytes, which [`check_size`] has found right.
-pub(crate) unsafe fn versioned<T: Versioned>(pointer: *const T, size: usize) -> T {
+pub(crate) unsafe fn versioned<T: FilledIn>(pointer: *const T, size: usize) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: both have as many bytes, and all zeros or the caller's are a value.
     unsafe {
@@ -131,6 +134,22 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Re
     // SAFETY: not null, and the rest is the caller's promise.
     unsafe { pointer.write(value) };
     Ok(())
+}
+
+/// Refuses to write a result of which the caller has another version than this library knows, before anything is done.
+pub(crate) fn wanted_sized<T: Versioned>(pointer: *const T, size: usize, name: &'static str) -> Result<(), Failure> {
+    wanted(pointer, name)?;
+    check_size::<T>(size)
+}
+
+/// Writes as much of a result as the caller's version of the structure has.
+///
+/// # Safety
+///
+/// Valid for a write of `size` bytes; [`wanted_sized`] has found both right.
+pub(crate) unsafe fn put_sized<T: Versioned>(pointer: *mut T, size: usize, value: T) {
+    // SAFETY: the caller's promise; no more is read than there is.
+    unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), pointer.cast(), size.min(size_of::<T>())) };
 }
 
 /// Writes a result to where the caller wants it, if it does.

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use freehold::{Config as EngineConfig, FrameRange as EngineRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
-use crate::arguments::{self, Versioned, check_size};
+use crate::arguments::{self, FilledIn, Versioned, check_size};
 use crate::error::Failure;
 
 /// Neighbouring frames: `start` included, `end` not.
@@ -102,17 +102,20 @@ pub struct Config {
     pub group: u16,
 }
 
-// SAFETY: integers and pointers.
-unsafe impl Versioned for Zone {
+impl Versioned for Zone {
     const LEAST: usize = offset_of!(Self, cma);
     const NAME: &'static str = "zone_size";
 }
 
-// SAFETY: as above.
-unsafe impl Versioned for Config {
+// SAFETY: integers and pointers.
+unsafe impl FilledIn for Zone {}
+
+impl Versioned for Config {
     const LEAST: usize = offset_of!(Self, extra_ranges);
-    const NAME: &'static str = "size";
 }
+
+// SAFETY: as above.
+unsafe impl FilledIn for Config {}
 
 /// # Safety
 ///

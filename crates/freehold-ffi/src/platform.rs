@@ -6,7 +6,7 @@ use core::ptr;
 
 use freehold::{CpuId, Pfn, PressureLevel as EngineLevel};
 
-use crate::arguments::{self, Versioned, check_size};
+use crate::arguments::{self, FilledIn, Versioned, check_size};
 use crate::error::Failure;
 
 /// The bands between a zone's watermarks.
@@ -69,11 +69,13 @@ pub struct Platform {
     pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
 
-// SAFETY: pointers, and functions that may be null.
-unsafe impl Versioned for Platform {
+impl Versioned for Platform {
     const LEAST: usize = offset_of!(Self, heavy_barrier);
     const NAME: &'static str = "platform_size";
 }
+
+// SAFETY: pointers, and functions that may be null.
+unsafe impl FilledIn for Platform {}
 
 /// The allocator's host: the caller's functions.
 pub(crate) struct Host(Platform);

@@ -1,9 +1,12 @@
-//! The counters, as structures. They only grow at the end, and only with a new soname.
+//! The counters, as structures that may grow at their ends: the caller says how much of them it knows, and gets as much.
+
+use core::mem::offset_of;
+use core::ptr;
 
 use freehold::{CpuId, Order};
 
 use crate::allocator::Allocator;
-use crate::arguments::{put, shared, wanted};
+use crate::arguments::{Versioned, put, put_sized, shared, wanted_sized};
 use crate::error::{Error, Failure, answer};
 use crate::status::Status;
 
@@ -157,64 +160,120 @@ impl From<freehold::Totals> for Totals {
     }
 }
 
-impl ZoneStats {
-    /// What the derived figures are computed from, as the allocator has it.
-    fn engine(&self) -> freehold::ZoneStats {
-        let mut stats = freehold::ZoneStats::default();
-        stats.free = self.free;
-        stats.free_chunks = self.free_chunks;
-        stats.lock_acquisitions = self.lock_acquisitions;
-        stats.lock_work_max = self.lock_work_max;
-        stats.lock_work_histogram = self.lock_work_histogram;
-        stats
+impl Versioned for CpuStats {
+    const LEAST: usize = offset_of!(Self, recalls);
+    const NAME: &'static str = "cpu_size";
+}
+
+impl Versioned for ZoneStats {
+    const LEAST: usize = offset_of!(Self, fallbacks);
+}
+
+impl Versioned for Totals {
+    const LEAST: usize = offset_of!(Self, lock_acquisitions);
+}
+
+const _: () = assert!(offset_of!(Totals, unattributed_frees) == size_of::<CpuStats>());
+
+impl Totals {
+    /// Refuses what a caller does not have room for; `cpu_size` is the size of its [`CpuStats`], which its other counters
+    /// follow.
+    pub(crate) fn wanted(totals: *const Self, size: usize, cpu_size: usize) -> Result<(), Failure> {
+        wanted_sized(totals.cast::<CpuStats>(), cpu_size, "totals")?;
+        // As large as this library's would be with such a part at its start.
+        let whole = size.wrapping_sub(cpu_size).wrapping_add(size_of::<CpuStats>());
+        wanted_sized(totals, whole, "totals")
+    }
+
+    /// Writes as much as the caller's version has.
+    ///
+    /// # Safety
+    ///
+    /// Valid for a write of `size` bytes; [`Self::wanted`] has found all of it right.
+    pub(crate) unsafe fn put(self, totals: *mut Self, size: usize, cpu_size: usize) {
+        // SAFETY: the caller's promise; there are as many bytes in each part of this.
+        unsafe {
+            put_sized(totals.cast::<CpuStats>(), cpu_size, self.cpus);
+            let rest = (&raw const self).cast::<u8>().add(offset_of!(Self, unattributed_frees));
+            ptr::copy_nonoverlapping(rest, totals.cast::<u8>().add(cpu_size), size - cpu_size);
+        }
     }
 }
 
-/// What a CPU has done. Takes no lock.
+impl ZoneStats {
+    /// What the derived figures are computed from, as the allocator has it: of the caller's, only what every version has.
+    ///
+    /// # Safety
+    ///
+    /// Null, or a result of this library's for a caller of any version.
+    unsafe fn engine(this: *const Self) -> Option<freehold::ZoneStats> {
+        if this.is_null() {
+            return None;
+        }
+        let mut stats = freehold::ZoneStats::default();
+        // SAFETY: the caller's promise; these fields lie within the least size.
+        unsafe {
+            stats.free = (&raw const (*this).free).read();
+            stats.free_chunks = (&raw const (*this).free_chunks).read();
+            stats.lock_acquisitions = (&raw const (*this).lock_acquisitions).read();
+            stats.lock_work_max = (&raw const (*this).lock_work_max).read();
+            stats.lock_work_histogram = (&raw const (*this).lock_work_histogram).read();
+        }
+        Some(stats)
+    }
+}
+
+/// What `freehold_read_cpu_stats` is: what a CPU has done. Takes no lock.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
-/// to.
+/// to, the former `cpu_size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_cpu_stats(
+pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
     allocator: *const Allocator,
     cpu: u16,
     stats: *mut CpuStats,
+    cpu_size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
+            wanted_sized(stats, cpu_size, "stats")?;
             let found = shared(allocator, "allocator")?.engine.cpu_stats(CpuId::new(cpu));
-            put(stats, "stats", found.ok_or(Failure::NoCpu { cpu })?.into())
+            put_sized(stats, cpu_size, found.ok_or(Failure::NoCpu { cpu })?.into());
+            Ok(())
         })
     }
 }
 
-/// The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs.
+/// What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of its blocks. Exact while
+/// nothing runs.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
-/// to.
+/// to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_zone_stats(
+pub unsafe extern "C" fn freehold_read_zone_stats_sized(
     allocator: *const Allocator,
     zone: usize,
     stats: *mut ZoneStats,
+    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
-            wanted(stats, "stats")?;
+            wanted_sized(stats, size, "stats")?;
             let found = shared(allocator, "allocator")?.engine.zone_stats(zone);
-            put(stats, "stats", found.ok_or_else(|| no_zone(zone))?.into())
+            put_sized(stats, size, found.ok_or_else(|| no_zone(zone))?.into());
+            Ok(())
         })
     }
 }
@@ -223,22 +282,31 @@ pub(crate) fn no_zone(zone: usize) -> Failure {
     freehold::ConfigError::Zones { zones: zone }.into()
 }
 
-/// Sums over all CPUs and zones. Takes no lock; does not walk.
+/// What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
+/// `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at its start.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are null or can be
-/// written to.
+/// written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_totals(
+pub unsafe extern "C" fn freehold_read_totals_sized(
     allocator: *const Allocator,
     totals: *mut Totals,
+    size: usize,
+    cpu_size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { answer(error, || put(totals, "totals", shared(allocator, "allocator")?.engine.totals().into())) }
+    unsafe {
+        answer(error, || {
+            Totals::wanted(totals, size, cpu_size)?;
+            Totals::from(shared(allocator, "allocator")?.engine.totals()).put(totals, size, cpu_size);
+            Ok(())
+        })
+    }
 }
 
 /// Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
@@ -297,8 +365,8 @@ pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(stats: *const ZoneStats, order: u8) -> u64 {
     // SAFETY: the caller's promise.
-    let stats = unsafe { stats.as_ref() };
-    stats.map_or(0, |stats| stats.engine().unusable_permille(Order::new(order).unwrap_or(Order::MAX)))
+    let stats = unsafe { ZoneStats::engine(stats) };
+    stats.map_or(0, |stats| stats.unusable_permille(Order::new(order).unwrap_or(Order::MAX)))
 }
 
 /// The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
@@ -311,7 +379,7 @@ pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(stats: *const Zon
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const ZoneStats) -> i32 {
     // SAFETY: the caller's promise.
-    let order = unsafe { stats.as_ref() }.and_then(|stats| stats.engine().largest_free_order());
+    let order = unsafe { ZoneStats::engine(stats) }.and_then(|stats| stats.largest_free_order());
     order.map_or(-1, |order| order.get().into())
 }
 
@@ -325,5 +393,5 @@ pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const Zo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_lock_work_p99(stats: *const ZoneStats) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { stats.as_ref() }.map_or(0, |stats| stats.engine().lock_work_p99())
+    unsafe { ZoneStats::engine(stats) }.map_or(0, |stats| stats.lock_work_p99())
 }

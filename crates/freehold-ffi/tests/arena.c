@@ -254,6 +254,48 @@ static void giving_back(freehold_arena *arena)
     CHECK(stats.blocks_resident == 0 && stats.passes == 4 && stats.blocks_released >= released.blocks);
 }
 
+/* Results for a program that knows the structures' first fields only, and for one that knows more than this library. */
+static void older_results(freehold_arena *arena)
+{
+    const size_t known = offsetof(freehold_arena_stats, frames_reserved), zone = offsetof(freehold_zone_stats, fallbacks);
+    const size_t cpu = sizeof(freehold_cpu_stats), first = offsetof(freehold_released, frames);
+    unsigned char room[sizeof(freehold_totals) + 8];
+    freehold_arena_stats stats;
+    freehold_zone_stats of_zone;
+    freehold_totals totals;
+
+    memset(room, 0xff, sizeof room);
+    OK(freehold_arena_trim_sized(arena, (freehold_released *)room, first, &error));
+    freehold_released nothing;
+    memset(&nothing, 0, sizeof nothing);
+    CHECK(memcmp(room, &nothing, offsetof(freehold_released, cut_short) + 1) == 0 && room[first] == 0xff);
+    OK(freehold_arena_pass_sized(arena, (freehold_released *)room, first, &error));
+    CHECK(room[first] == 0xff);
+
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    memset(room, 0xff, sizeof room);
+    OK(freehold_arena_read_stats_sized(arena, (freehold_arena_stats *)room, known, &error));
+    HOLDS_ONLY(room, &stats, known);
+    OK(freehold_arena_read_zone_stats(arena, 0, &of_zone, &error));
+    OK(freehold_arena_read_zone_stats_sized(arena, 0, (freehold_zone_stats *)memset(room, 0xff, sizeof room), zone, &error));
+    HOLDS_ONLY(room, &of_zone, zone);
+    OK(freehold_arena_read_totals(arena, &totals, &error));
+    memset(room, 0xff, sizeof room);
+    OK(freehold_arena_read_totals_sized(arena, (freehold_totals *)room, sizeof totals - 8, cpu, &error));
+    HOLDS_ONLY(room, &totals, sizeof totals - 8);
+
+    /* Nothing is done for who cannot be told of it. */
+    memset(room, 0xff, sizeof room);
+    const size_t more = sizeof nothing + 8;
+    FAILS(freehold_arena_trim_sized(arena, (freehold_released *)room, more, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(error.found == more && room[0] == 0xff);
+    FAILS(freehold_arena_pass_sized(arena, (freehold_released *)room, 0, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    const uint64_t passes = stats.passes;
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(stats.passes == passes);
+    FAILS(freehold_arena_read_stats_sized(arena, &stats, sizeof stats + 8, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
 static struct {
     freehold_arena *arena;
     freehold_frames frames[64];
@@ -352,6 +394,7 @@ int main(void)
     numbers(arena);
     threads(arena);
     giving_back(arena);
+    older_results(arena);
     forked(arena);
     OK(freehold_arena_drain(arena, &error));
     OK(freehold_arena_validate(arena, &error));

@@ -405,6 +405,53 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_free(allocator, pfn, 9, &error));
 }
 
+/* Results for a program that knows the structures' first fields only, and for one that knows more than this library. */
+static void older_results(const freehold_allocator *allocator)
+{
+    const size_t cpu = offsetof(freehold_cpu_stats, recalls), zone = offsetof(freehold_zone_stats, fallbacks);
+    const size_t first = offsetof(freehold_totals, unattributed_frees);
+    const size_t sums = offsetof(freehold_totals, lock_work) - first;
+    unsigned char room[sizeof(freehold_totals) + 8];
+    freehold_cpu_stats cpu_stats;
+    freehold_zone_stats zone_stats;
+    freehold_totals totals;
+
+    OK(freehold_read_cpu_stats(allocator, 0, &cpu_stats, &error));
+    memset(room, 0xff, sizeof room);
+    OK(freehold_read_cpu_stats_sized(allocator, 0, (freehold_cpu_stats *)room, cpu, &error));
+    HOLDS_ONLY(room, &cpu_stats, cpu);
+
+    OK(freehold_read_zone_stats(allocator, 0, &zone_stats, &error));
+    memset(room, 0xff, sizeof room);
+    OK(freehold_read_zone_stats_sized(allocator, 0, (freehold_zone_stats *)room, zone, &error));
+    HOLDS_ONLY(room, &zone_stats, zone);
+    CHECK(freehold_zone_stats_largest_free_order((freehold_zone_stats *)room)
+          == freehold_zone_stats_largest_free_order(&zone_stats));
+
+    /* Its own sums follow the shorter part. */
+    OK(freehold_read_totals(allocator, &totals, &error));
+    CHECK(totals.lock_acquisitions > 0);
+    memset(room, 0xff, sizeof room);
+    OK(freehold_read_totals_sized(allocator, (freehold_totals *)room, cpu + sums, cpu, &error));
+    CHECK(memcmp(room, &totals, cpu) == 0);
+    HOLDS_ONLY(room + cpu, (unsigned char *)&totals + first, sums);
+
+    memset(room, 0xff, sizeof room);
+    const size_t more = sizeof totals + 8, part = sizeof cpu_stats;
+    FAILS(freehold_read_totals_sized(allocator, (freehold_totals *)room, more, part, &error),
+          FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(error.found == more);
+    FAILS(freehold_read_totals_sized(allocator, (freehold_totals *)room, more, part + 8, &error),
+          FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_read_totals_sized(allocator, (freehold_totals *)room, part - 8, part, &error),
+          FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_read_cpu_stats_sized(allocator, 0, (freehold_cpu_stats *)room, part + 8, &error),
+          FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_read_zone_stats_sized(allocator, 0, (freehold_zone_stats *)room, zone - 8, &error),
+          FREEHOLD_STATUS_INVALID_ARGUMENT);
+    HOLDS_ONLY(room, room, 0);
+}
+
 /* The structures as an older header might have had them, with something else behind each. */
 static void older_structures(void)
 {
@@ -512,6 +559,7 @@ int main(void)
         contiguous(allocator);
         OK(freehold_validate(allocator, &error));
         statistics(allocator, &host);
+        older_results(allocator);
         OK(freehold_validate(allocator, &error));
         OK(freehold_destroy(allocator, &error));
         free(metadata);

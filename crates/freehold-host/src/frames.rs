@@ -110,14 +110,6 @@ impl<H: Handle> Frames<H> {
         range
     }
 
-    /// Several frames, or one that the allocator has just refused and will refuse again.
-    #[inline(never)]
-    fn drop_slow(&mut self) {
-        if let Err(error) = self.arena.give_range(self.range) {
-            self.arena.refuse_drop(error);
-        }
-    }
-
     fn into_parts(self) -> (H, FrameRange) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped and not used again, so the handle is moved out once.
@@ -264,9 +256,7 @@ impl<H: Handle> DerefMut for Frames<H> {
 impl<H: Handle> Drop for Frames<H> {
     #[inline]
     fn drop(&mut self) {
-        if !self.arena.give_quick(self.range) {
-            self.drop_slow();
-        }
+        self.arena.give_frames(self.range);
     }
 }
 

@@ -38,8 +38,8 @@ struct Fast {
 pub(crate) struct Key {
     /// The arena's number, which a forked child sees as another one.
     stamp: NonNull<AtomicU64>,
-    /// Where in `FAST`: less than [`WAYS`].
-    way: usize,
+    /// Where in `FAST`, in bytes: the start of one of its places.
+    offset: usize,
 }
 
 // SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
@@ -49,7 +49,7 @@ unsafe impl Sync for Key {}
 
 impl Key {
     pub(crate) fn of(stamp: &Stamp) -> Self {
-        Self { stamp: NonNull::from(stamp.word()), way: stamp.id() as usize % WAYS }
+        Self { stamp: NonNull::from(stamp.word()), offset: stamp.id() as usize % WAYS * size_of::<Fast>() }
     }
 }
 
@@ -141,7 +141,8 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
     // SAFETY: the core lives: the caller has the arena, or the core itself. Relaxed: it never changes in this process.
     let id = unsafe { key.stamp.as_ref() }.load(Ordering::Relaxed);
     FAST.with(|fast| {
-        let fast = &fast[key.way % WAYS];
+        // SAFETY: by the arena's number modulo the number of places, and nothing else makes a key.
+        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset) };
         if fast.id.get() != id {
             return None;
         }

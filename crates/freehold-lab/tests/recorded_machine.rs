@@ -72,12 +72,15 @@ fn cma_begins_as_full_as_the_rest_for_every_engine() {
     let mut contents = contents();
     let most = contents.most_cma(machine.memory_frames);
     assert_eq!(most, (256 - 30 - 26) << 10, "regions that are not unmovable and not reclaimable");
-    let movable: u64 = contents.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
+    let frames = |chunks: &[u64]| chunks.iter().enumerate().map(|(order, chunks)| chunks << order).sum::<u64>();
+    let recorded = contents.free.iter().map(|chunks| frames(chunks)).sum::<u64>() + contents.held;
+    let movable = frames(&contents.free[1]) + contents.held;
     contents.set_cma(machine.cma().pop(), machine.memory_frames);
     let layout = Layout::new(&contents, machine.memory_frames);
     let cma_free = machine.cma_frames - layout.cma_used();
     let expected = movable * machine.cma_frames / most;
-    // What finds no room in whole regions stays in use.
+    assert_eq!((layout.free_frames(), layout.left_out()), (recorded, 0), "CMA or not, as much is free as was recorded");
+    // Whole regions, and chunks of each order, cannot be shared out to the frame.
     assert!(cma_free.abs_diff(expected) < expected / 25, "{cma_free} of {expected}");
     for name in engines::DEFAULT.into_iter().chain(["pcp-buddy,+cma-phases"]) {
         let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
@@ -166,6 +169,10 @@ fn a_share_of_the_recorded_machine_is_cma_if_asked_for() {
     table(&["--cma", "10%", "-e", "vanilla"]).success().stdout(counted);
     table(&["--cma", "85%", "-e", "vanilla"]).code(2).stderr(predicates::str::contains("% can"));
     table(&["--cma", "85%", "--machine", "pristine", "-e", "vanilla"]).success();
+    for compare in ["--against-kernel", "--power"] {
+        let told = predicates::str::contains("another machine").and(predicates::str::contains("without --cma"));
+        table(&["--cma", "10%", compare]).code(2).stderr(told);
+    }
     table(&["--cma", "10"]).code(2).stderr(predicates::str::contains("for example 25%"));
 }
 

@@ -102,6 +102,27 @@ fn on_one_cpu_threads_change_nothing_that_is_counted() {
 }
 
 #[test]
+fn what_cma_serves_is_counted_on_threads_too() {
+    let arguments = ["--cma", "40%", "-e", "vanilla", "-e", "freehold"];
+    let serial = replayed(&[&arguments[..], &["--cpus", "1"]].concat());
+    let one = replayed(&[&arguments[..], &["--cpus", "1", "--threads"]].concat());
+    let two = replayed(&[&arguments[..], &["--threads"]].concat());
+    for n in 0..2 {
+        let [serial, one, two] = [&serial, &one, &two].map(|document| &document["engines"][n]);
+        let name = &serial["engine"];
+        assert!(serial["cma"]["movable_by_cma"].as_u64() > Some(0), "{name}: {}", serial["cma"]);
+        assert_eq!(serial["cma"], one["cma"], "{name}: on one CPU nothing differs");
+        // On two, where each chunk comes from does; that every request is in the account does not.
+        assert_eq!((&two["whole"], &two["cma"]["frames"]), (&true.into(), &(1024 << 10).into()), "{name}: {two}");
+        assert_eq!(two["cma"]["movable_requests"], serial["cma"]["movable_requests"], "{name}");
+        let of = |what: &str| two["cma"][what].as_u64().unwrap();
+        assert!(of("movable_by_cma") > 0 && of("free_lowest") <= of("free_end"), "{name}: {}", two["cma"]);
+    }
+    let table = freehold().args(["replay", "--threads"]).args(arguments).assert().code(0).get_output().stdout.clone();
+    assert!(String::from_utf8_lossy(&table).contains("CMA (different in every run)"));
+}
+
+#[test]
 fn interrupts_go_past_the_lists_as_often_as_they_arrive() {
     let arguments = ["--cpus", "1", "-e", "vanilla", "--threads", "--interrupts"];
     let counts = |share: &str| {

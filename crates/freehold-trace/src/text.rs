@@ -76,65 +76,9 @@ impl TextReader {
 
     pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
         while out.len() < BATCH && !self.finished {
-            let piece = match self.next_piece() {
-                Ok(piece) => piece,
-                Err(source) => {
-                    self.finished = true;
-                    let error = stream_error(self.path.clone(), self.compression, source, self.line + 1);
-                    match error {
-                        TraceError::Truncated { at, .. } if tally.skip_bad => {
-                            tally.skip(|| at);
-                            break;
-                        }
-                        error => return Err(error),
-                    }
-                }
-            };
-            if !matches!(piece, Piece::End) {
-                self.line += 1;
-            }
-            match piece {
-                Piece::Buffered(len) => {
-                    // The line stays in the reader's buffer: nothing is copied for the common case.
-                    let text = &self.input.buffer()[..len];
-                    let parsed = self.parser.parse(text);
-                    let bad = match parsed {
-                        Err(bad) => Some((bad, snippet(text))),
-                        Ok(line) => {
-                            take(line, out, tally);
-                            None
-                        }
-                    };
-                    self.input.consume(len);
-                    if let Some((bad, text)) = bad {
-                        self.bad(bad, text, tally)?;
-                    }
-                }
-                Piece::Partial => match self.parser.parse(&self.partial) {
-                    Ok(line) => take(line, out, tally),
-                    Err(bad) => self.bad(bad, snippet(&self.partial), tally)?,
-                },
-                Piece::TooLong => {
-                    let why = format!("longer than {LONGEST_LINE} bytes");
-                    self.bad(Bad::because(why), snippet(&self.partial), tally)?;
-                }
-                Piece::Unfinished => {
-                    self.finished = true;
-                    let at = format!(
-                        "line {} ends without a line end, so its last field may be cut: `{}`",
-                        self.line,
-                        snippet(&self.partial)
-                    );
-                    if !tally.skip_bad {
-                        return Err(TraceError::Truncated {
-                            path: self.path.clone(),
-                            at,
-                            hint: "--skip-bad leaves that line out and counts it",
-                        });
-                    }
-                    tally.skip(|| at);
-                }
-                Piece::End => self.finished = true,
+            match self.next_piece() {
+                Ok(piece) => self.read_piece(piece, out, tally)?,
+                Err(source) => self.cut_off(source, tally)?,
             }
         }
         self.any_event |= !out.is_empty();
@@ -145,6 +89,63 @@ impl TextReader {
             return Err(self.empty(tally));
         }
         Ok(false)
+    }
+
+    /// No more comes: a file that ends too early may be skipped over, anything else is an error.
+    fn cut_off(&mut self, source: std::io::Error, tally: &mut Tally) -> Result<(), TraceError> {
+        self.finished = true;
+        match stream_error(self.path.clone(), self.compression, source, self.line + 1) {
+            TraceError::Truncated { at, .. } if tally.skip_bad => {
+                tally.skip(|| at);
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    fn read_piece(&mut self, piece: Piece, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
+        self.line += u64::from(!matches!(piece, Piece::End));
+        match piece {
+            Piece::Buffered(len) => {
+                // The line stays in the reader's buffer: nothing is copied for the common case.
+                let text = &self.input.buffer()[..len];
+                let bad = match self.parser.parse(text) {
+                    Err(bad) => Some((bad, snippet(text))),
+                    Ok(line) => {
+                        take(line, out, tally);
+                        None
+                    }
+                };
+                self.input.consume(len);
+                bad.map_or(Ok(()), |(bad, text)| self.bad(bad, text, tally))
+            }
+            Piece::Partial => match self.parser.parse(&self.partial) {
+                Ok(line) => {
+                    take(line, out, tally);
+                    Ok(())
+                }
+                Err(bad) => self.bad(bad, snippet(&self.partial), tally),
+            },
+            Piece::TooLong => {
+                let why = format!("longer than {LONGEST_LINE} bytes");
+                self.bad(Bad::because(why), snippet(&self.partial), tally)
+            }
+            Piece::Unfinished => {
+                self.finished = true;
+                let (line, text) = (self.line, snippet(&self.partial));
+                let at = format!("line {line} ends without a line end, so its last field may be cut: `{text}`");
+                if !tally.skip_bad {
+                    let hint = "--skip-bad leaves that line out and counts it";
+                    return Err(TraceError::Truncated { path: self.path.clone(), at, hint });
+                }
+                tally.skip(|| at);
+                Ok(())
+            }
+            Piece::End => {
+                self.finished = true;
+                Ok(())
+            }
+        }
     }
 
     fn empty(&self, tally: &Tally) -> TraceError {

@@ -2,6 +2,7 @@
 
 use crate::folio::flag;
 use crate::primitive::{Ordering, Plain};
+use crate::rmap::Mapping;
 use crate::stats::count;
 use crate::{Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange};
 
@@ -103,6 +104,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // First the folio's flag, then the entries' bits: what was written before this call may go either way, what is
         // written after it sets a bit that this does not clear.
         frame.clear_flags(flag::DIRTY | flag::REFERENCED | flag::SWAP_BACKED);
+        *pages += self.clean_entries(space, head, mapping, batch);
+        if frame.maps.get() > 0 {
+            self.lru_add(head);
+            count(&self.counters.lazyfree, 1);
+        }
+        skip
+    }
+
+    /// Clears the hardware's bits of the entries that show a folio at one mapping; how many entries those are.
+    fn clean_entries(&self, space: &Space<'m>, head: u32, mapping: &Mapping, batch: &mut FlushBatch) -> u64 {
+        let frame = self.folios.frame(head);
+        let mut pages = 0;
         let mut at = 0;
         while let Some(first) = mapping.next_live(at) {
             let start = mapping.page(first);
@@ -120,21 +133,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     let len = self.batch_len(space, page, entry, end.get() - page.get());
                     let slots = space.slots(page, len);
                     if self.mmu.clear_bits(slots, Entry::HARDWARE) != Entry::NONE {
-                        self.add_flush(
-                            batch,
-                            Flush { space: space.id(), range: slots.range(), kind: FlushKind::Changed },
-                        );
+                        let range = slots.range();
+                        self.add_flush(batch, Flush { space: space.id(), range, kind: FlushKind::Changed });
                     }
-                    *pages += len;
+                    pages += len;
                     at = first + len as u32;
                 }
                 at.max(first + (end.get() - start.get()) as u32)
             });
         }
-        if frame.maps.get() > 0 {
-            self.lru_add(head);
-            count(&self.counters.lazyfree, 1);
-        }
-        skip
+        pages
     }
 }

@@ -1,4 +1,4 @@
-//! Putting folios into address spaces and taking them out: map, unmap, remap, share; VMAs and protection.
+//! Putting folios into address spaces and taking them out: VMAs, map, unmap, remap.
 //!
 //! Unmapping goes as the kernel's `mmu_gather` does: entries are cleared under their table's lock and noted; then, with
 //! no table locked, the folios' counts are brought up to date; then one flush; then the references go, and with the
@@ -45,7 +45,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Replaces what VMAs there are in a range by others made of them, or nothing; those at the ends are split.
-    fn change_vmas(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Vma) -> Option<Vma>) -> Result<(), VmError> {
+    pub(crate) fn change_vmas(
+        &self,
+        space: &Space<'m>,
+        range: VpnRange,
+        f: impl Fn(Vma) -> Option<Vma>,
+    ) -> Result<(), VmError> {
         let (start, end) = (range.start.get(), range.end.get());
         space.vmas.with(
             || self.mmu.relax(),
@@ -134,7 +139,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// [`Vm::map_with`] of a folio that the caller has locked.
-    fn map_locked(
+    pub(crate) fn map_locked(
         &self,
         head: u32,
         (first, pages): (u32, u32),
@@ -402,152 +407,5 @@ impl<'m, M: Mmu> Vm<'m, M> {
             vpn = vpn.plus(pages);
         }
         Ok(())
-    }
-
-    /// Shows what is mapped in a range at the pages from `at` on in another address space, too, as `fork` does: both
-    /// are read-only from now on, and whoever writes first gets a copy ([`Vm::write_fault`]). Dirty bits are inherited.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::Busy`] where a folio is pinned: whoever pinned it would keep seeing what only one of the two will see.
-    /// Otherwise see [`VmError`]. What was shared before stays shared.
-    pub fn share(
-        &self,
-        frames: &impl FrameAllocator,
-        space: SpaceId,
-        range: VpnRange,
-        to: SpaceId,
-        at: Vpn,
-    ) -> Result<(), VmError> {
-        let from = self.space_with(space, range)?;
-        self.space_with(to, VpnRange::new(at, range.len()).unwrap_or_default())?;
-        let mut batch = FlushBatch::new();
-        let mut result = Ok(());
-        let mut vpn = range.start;
-        // AcqRel: as in `unmap`.
-        from.changing.fetch_add(1, Ordering::AcqRel);
-        while vpn < range.end && result.is_ok() {
-            match self.get_at(frames, from, vpn) {
-                Ok(None) => vpn = vpn.plus(1),
-                Ok(Some((head, first, entry))) => {
-                    let locked = self.folios.lock(head + first, || self.mmu.relax());
-                    let most = (self.folios.frame(locked).pages() - (head + first - locked)).into();
-                    let most = (range.end.get() - vpn.get()).min(most);
-                    let most = most.min(from.table_end(vpn).get() - vpn.get());
-                    let there = at.plus(vpn.get() - range.start.get());
-                    result = self.share_locked(locked, from, (vpn, entry, most), to, there, &mut batch).map(|pages| {
-                        vpn = vpn.plus(pages);
-                    });
-                    self.folios.frame(locked).unlock();
-                    let put = self.put_refs(frames, locked, 1);
-                    result = result.and(put);
-                }
-                Err(error) => result = Err(error),
-            }
-        }
-        self.flush(&mut batch);
-        // AcqRel: as in `unmap`.
-        from.changing.fetch_sub(1, Ordering::AcqRel);
-        result
-    }
-
-    fn share_locked(
-        &self,
-        head: u32,
-        from: &Space<'m>,
-        (vpn, entry, most): (Vpn, Entry, u64),
-        to: SpaceId,
-        at: Vpn,
-        batch: &mut FlushBatch,
-    ) -> Result<u64, VmError> {
-        let frame = self.folios.frame(head);
-        // This call's own reference is the one above the mappings. Relaxed: who pins from now on finds the entry
-        // read-only, and does not get to write through it.
-        if frame.refs.get() != frame.maps.get() + 1 {
-            return Err(VmError::Busy { pfn: self.folios.pfn(head) });
-        }
-        let shared = self.with_table(from, vpn, || {
-            let now = self.mmu.load(from.slots(vpn, 1));
-            if !now.is_mapped() || now.pfn() != entry.pfn() {
-                return None;
-            }
-            let len = self.batch_len(from, vpn, now, most);
-            let slots = from.slots(vpn, len);
-            if now.is_writable() {
-                self.mmu.clear_bits(slots, Entry::WRITABLE);
-                self.add_flush(batch, Flush { space: from.id(), range: slots.range(), kind: FlushKind::Changed });
-            }
-            let all = (0..len).map(|i| self.mmu.load(from.slots(vpn.plus(i), 1)));
-            Some((len, now, all.fold(Entry::NONE, |bits, entry| bits.with(entry.only(Entry::DIRTY)))))
-        });
-        // Changed under our eyes: look again.
-        let Some((len, now, bits)) = shared else { return Ok(0) };
-        let Some(index) = self.folios.index(now.pfn()) else { return Ok(len) };
-        let access = if now.is_present() { Access::Read } else { Access::None };
-        self.map_locked(head, (index - head, len as u32), to, at, access, bits)?;
-        Ok(len)
-    }
-
-    /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any more at once, with one
-    /// flush; what they gain they gain by faulting ([`Vm::write_fault`]), but for reading, which they gain at once.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`], [`VmError::OutOfSpace`].
-    pub fn protect(&self, space: SpaceId, range: VpnRange, access: Access) -> Result<(), VmError> {
-        let found = self.space_with(space, range)?;
-        self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;
-        self.change_entries(found, range, |entry| match access {
-            Access::None => entry.without(Entry::PRESENT.with(Entry::WRITABLE)).with(Entry::PROT_NONE),
-            Access::Read => entry.without(Entry::PROT_NONE.with(Entry::WRITABLE)).with(Entry::PRESENT),
-            Access::ReadWrite => entry.without(Entry::PROT_NONE).with(Entry::PRESENT),
-        });
-        Ok(())
-    }
-
-    /// Clears the soft-dirty bits of a range and write-protects it, so that the next write to each page faults and sets
-    /// its bit again (`/proc/self/clear_refs`). One flush.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
-    pub fn clear_soft_dirty(&self, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
-        let found = self.space_with(space, range)?;
-        self.change_entries(found, range, |entry| entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE)));
-        Ok(())
-    }
-
-    fn change_entries(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Entry) -> Entry) {
-        // AcqRel: as in `unmap`.
-        space.changing.fetch_add(1, Ordering::AcqRel);
-        let mut batch = FlushBatch::new();
-        let mut vpn = range.start;
-        while vpn < range.end {
-            let end = space.table_end(vpn).min(range.end);
-            self.with_table(space, vpn, || {
-                while vpn < end {
-                    let slots = space.slots(vpn, 1);
-                    let mut entry = self.mmu.load(slots);
-                    while entry.is_mapped() && f(entry) != entry {
-                        // Against hardware, which may be setting bits.
-                        match self.mmu.replace(slots, entry, f(entry)) {
-                            Ok(()) => break,
-                            Err(now) => entry = now,
-                        }
-                    }
-                    let lost = entry.without(f(entry)).only(Entry::PRESENT.with(Entry::WRITABLE));
-                    if entry.is_mapped() && lost != Entry::NONE {
-                        self.add_flush(
-                            &mut batch,
-                            Flush { space: space.id(), range: slots.range(), kind: FlushKind::Changed },
-                        );
-                    }
-                    vpn = vpn.plus(1);
-                }
-            });
-        }
-        self.flush(&mut batch);
-        // AcqRel: as in `unmap`.
-        space.changing.fetch_sub(1, Ordering::AcqRel);
     }
 }

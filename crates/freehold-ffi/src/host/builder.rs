@@ -92,6 +92,9 @@ fn choice(what: &'static str, value: u32, allowed: &'static str) -> Failure {
 /// The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
 /// than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
 ///
+/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
+/// call, or as small as it has to be.
+///
 /// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_arena_builder_new(bytes: u64) -> *mut ArenaBuilder {

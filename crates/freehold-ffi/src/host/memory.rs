@@ -1,15 +1,16 @@
 //! Frames as memory: where they are, what is behind them, giving them back to the OS.
 
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 use core::ptr;
 use std::os::fd::AsRawFd;
 
 use freehold::Pfn;
 use freehold_host::{Backing, OnFork, Released as HostReleased};
 
-use crate::arguments::{frames, put, put_if_wanted};
+use crate::arguments::{Versioned, check_size, frames, put, put_sized};
 use crate::config::FrameRange;
-use crate::error::{Error, FREEHOLD_NO_PFN, answer};
+use crate::error::{Error, FREEHOLD_NO_PFN, Failure, answer};
 use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
@@ -36,6 +37,30 @@ impl From<HostReleased> for Released {
         let HostReleased { blocks, frames, bytes, calls, seen, cut_short, .. } = released;
         Self { blocks, bytes, calls, seen, cut_short, frames }
     }
+}
+
+impl Versioned for Released {
+    const LEAST: usize = offset_of!(Self, frames);
+}
+
+/// Gives memory back and says what that did, to a caller that wants to know.
+///
+/// # Safety
+///
+/// `released` is null or can be written to, `size` bytes.
+unsafe fn released_by(
+    released: *mut Released,
+    size: usize,
+    give: impl FnOnce() -> Result<HostReleased, Failure>,
+) -> Result<(), Failure> {
+    if released.is_null() {
+        return give().map(drop);
+    }
+    check_size::<Released>(size)?;
+    let done = give()?;
+    // SAFETY: the caller's promise.
+    unsafe { put_sized(released, size, done.into()) };
+    Ok(())
 }
 
 /// Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
@@ -198,7 +223,8 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     unsafe { answer(error, || put(count, "count", live(arena)?.frames_in_memory(frames(start, end))?)) }
 }
 
-/// Gives every wholly free block back to the OS, now. What it did is written to `released`, unless that is null.
+/// What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block, and of blocks in use the
+/// aligned runs of 8 free frames or more. What it did is written to `released`, unless that is null.
 ///
 /// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
 ///
@@ -207,45 +233,36 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
 /// # Safety
 ///
 /// `arena` is null or comes from this library and is not destroyed;
-/// `released` and `error` are null or can be written to.
+/// `released` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_trim(
+pub unsafe extern "C" fn freehold_arena_trim_sized(
     arena: *const Arena,
     released: *mut Released,
+    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            let done = live(arena)?.trim()?;
-            put_if_wanted(released, done.into());
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || released_by(released, size, || Ok(live(arena)?.trim()?))) }
 }
 
-/// Gives back the blocks that have been wholly free, and untouched, since the last call, up to the budget; does the
-/// periodic work of the threads' CPUs. To be called once each decay time, unless the background thread does. What it did is
-/// written to `released`, unless that is null.
+/// What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched, since the last call, and
+/// free runs of those of which nothing was handed out since, up to the budget; does the periodic work of the threads' CPUs.
+/// To be called once each decay time, unless the background thread does. What it did is written to `released`, unless that is
+/// null.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
 /// `arena` is null or comes from this library and is not destroyed;
-/// `released` and `error` are null or can be written to.
+/// `released` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_pass(
+pub unsafe extern "C" fn freehold_arena_pass_sized(
     arena: *const Arena,
     released: *mut Released,
+    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            let done = live(arena)?.pass()?;
-            put_if_wanted(released, done.into());
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || released_by(released, size, || Ok(live(arena)?.pass()?))) }
 }

@@ -1,6 +1,8 @@
 //! What an arena tells about itself.
 
-use crate::arguments::{put, wanted};
+use core::mem::offset_of;
+
+use crate::arguments::{Versioned, put_sized, wanted_sized};
 use crate::error::{Error, answer};
 use crate::host::arena::{Arena, live};
 use crate::stats::{Totals, ZoneStats, no_zone};
@@ -67,22 +69,33 @@ impl From<freehold_host::Stats> for ArenaStats {
     }
 }
 
-/// Counters, and what is resident. Takes no time to speak of.
+impl Versioned for ArenaStats {
+    const LEAST: usize = offset_of!(Self, frames_reserved);
+}
+
+/// What `freehold_arena_read_stats` is: counters, and what is resident. Takes no time to speak of.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
 /// `arena` is null or comes from this library and is not destroyed;
-/// `stats` and `error` are null or can be written to.
+/// `stats` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_read_stats(
+pub unsafe extern "C" fn freehold_arena_read_stats_sized(
     arena: *const Arena,
     stats: *mut ArenaStats,
+    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(stats, "stats", live(arena)?.stats().into())) }
+    unsafe {
+        answer(error, || {
+            wanted_sized(stats, size, "stats")?;
+            put_sized(stats, size, live(arena)?.stats().into());
+            Ok(())
+        })
+    }
 }
 
 /// How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
@@ -99,45 +112,55 @@ pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) ->
     unsafe { live(arena).ok() }.map_or(0, |arena| arena.free_frames())
 }
 
-/// The allocator's view of one zone; there is one for each memory node.
+/// What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for each memory node.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
 /// `arena` is null or comes from this library and is not destroyed;
-/// `stats` and `error` are null or can be written to.
+/// `stats` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_read_zone_stats(
+pub unsafe extern "C" fn freehold_arena_read_zone_stats_sized(
     arena: *const Arena,
     zone: usize,
     stats: *mut ZoneStats,
+    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            wanted(stats, "stats")?;
+            wanted_sized(stats, size, "stats")?;
             let found = live(arena)?.zone_stats(zone);
-            put(stats, "stats", found.ok_or_else(|| no_zone(zone))?.into())
+            put_sized(stats, size, found.ok_or_else(|| no_zone(zone))?.into());
+            Ok(())
         })
     }
 }
 
-/// The allocator's counters, over all threads.
+/// What `freehold_arena_read_totals` is: the allocator's counters, over all threads.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
 /// `arena` is null or comes from this library and is not destroyed;
-/// `totals` and `error` are null or can be written to.
+/// `totals` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_read_totals(
+pub unsafe extern "C" fn freehold_arena_read_totals_sized(
     arena: *const Arena,
     totals: *mut Totals,
+    size: usize,
+    cpu_size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(totals, "totals", live(arena)?.totals().into())) }
+    unsafe {
+        answer(error, || {
+            Totals::wanted(totals, size, cpu_size)?;
+            Totals::from(live(arena)?.totals()).put(totals, size, cpu_size);
+            Ok(())
+        })
+    }
 }

@@ -32,7 +32,7 @@ const GROUPS: [(&str, &str); 10] = [
     ("freehold_cpu_online", "The bare allocator: CPUs and memory that come and go"),
     ("freehold_on_alloc", "The bare allocator: on a CPU that the caller names"),
     ("freehold_own", "The bare allocator: on a CPU that the caller has for itself"),
-    ("freehold_read_cpu_stats", "The bare allocator: statistics. Errors and versions"),
+    ("freehold_read_cpu_stats_sized", "The bare allocator: statistics. Errors and versions"),
 ];
 
 /// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name of an enum, and the former

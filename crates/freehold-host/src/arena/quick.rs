@@ -1,46 +1,56 @@
 //! The short way of [`Frames`](crate::Frames): a power of two of frames, up to a block, from the calling thread's own CPU.
 //!
 //! ```text
-//! count   1          the allocator's code for a single frame, where the call is
-//!         2 to 32    its code for runs, compiled once for each order
-//!         64 to 256  its code for any order
-//!         512        its code for blocks
-//!         others     the long way
+//! count = 2^k   k = 0         allocated by code that is compiled into the caller
+//!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros leads to; freed likewise
+//! others                      the table leads to the long way, or the code for their trailing zeros does
 //! ```
 //!
 //! What is known of the order when the program is compiled is worth a third of the instructions, and callers mostly do not know
-//! it. All of it stays in registers: results that are gathered in memory cost more than the allocation itself.
+//! it. The code for an order does all there is to do, so that the callers' part is a table look-up and a call, small enough to
+//! be compiled into them, and nothing is gathered in memory on the way: that costs more than the allocation itself.
 
-use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, Order, Pfn};
 
 use super::Arena;
-use crate::core::OwnedCpu;
 use crate::request::FrameRequest;
 use crate::thread;
 
-/// The order that so many frames are a chunk of, up to a block.
-#[inline(always)]
-fn chunk(frames: u64) -> Option<Order> {
-    let small = frames.is_power_of_two() && frames <= PAGEBLOCK_FRAMES;
-    if small { Order::new(frames.trailing_zeros() as u8) } else { None }
-}
+/// By the trailing zeros of a number of frames.
+const WAYS: usize = u64::BITS as usize + 1;
 
-#[inline(always)]
-fn alloc(cpu: &OwnedCpu, order: Order) -> Option<Pfn> {
-    cpu.alloc(FrameRequest::new(order).request()).ok()
-}
+type Take = fn(&Arena, u64) -> Option<Pfn>;
+type Give = fn(&Arena, FrameRange);
 
-/// The same, compiled for one order.
-#[inline(never)]
-fn alloc_run<const ORDER: u8>(cpu: &OwnedCpu) -> Option<Pfn> {
-    alloc(cpu, const { order(ORDER) })
-}
+static TAKE: [Take; WAYS] = {
+    let mut ways = [take_none as Take; WAYS];
+    ways[0] = take::<0>;
+    ways[1] = take::<1>;
+    ways[2] = take::<2>;
+    ways[3] = take::<3>;
+    ways[4] = take::<4>;
+    ways[5] = take::<5>;
+    ways[6] = take::<6>;
+    ways[7] = take::<7>;
+    ways[8] = take::<8>;
+    ways[9] = take::<9>;
+    ways
+};
 
-/// Frees a chunk of one order; `false` where the allocator refuses.
-#[inline(never)]
-fn free_run<const ORDER: u8>(cpu: &OwnedCpu, pfn: Pfn) -> bool {
-    cpu.free(pfn, const { order(ORDER) }).is_ok()
-}
+static GIVE: [Give; WAYS] = {
+    let mut ways = [give_long as Give; WAYS];
+    ways[0] = give::<0>;
+    ways[1] = give::<1>;
+    ways[2] = give::<2>;
+    ways[3] = give::<3>;
+    ways[4] = give::<4>;
+    ways[5] = give::<5>;
+    ways[6] = give::<6>;
+    ways[7] = give::<7>;
+    ways[8] = give::<8>;
+    ways[9] = give::<9>;
+    ways
+};
 
 const fn order(order: u8) -> Order {
     match Order::new(order) {
@@ -49,53 +59,59 @@ const fn order(order: u8) -> Order {
     }
 }
 
+fn take_none(_: &Arena, _: u64) -> Option<Pfn> {
+    None
+}
+
+/// `2^ORDER` frames, if that is the number.
+#[inline(never)]
+fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
+    if count == 1 << ORDER { take_chunk::<ORDER>(arena) } else { None }
+}
+
+#[inline(always)]
+fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
+    let order = const { order(ORDER) };
+    let pfn = thread::fast(&arena.key)?.alloc(FrameRequest::new(order).request()).ok()?;
+    if arena.inner.notes.is_news(pfn, order.frames()) {
+        arena.note(pfn, order);
+    }
+    Some(pfn)
+}
+
+/// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated may lie anywhere.
+#[inline(never)]
+fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
+    let (start, order) = (range.start, const { order(ORDER) });
+    if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
+        return give_long(arena, range);
+    }
+    let freed = thread::fast(&arena.key).is_some_and(|cpu| cpu.free(start, order).is_ok());
+    if !freed {
+        // Made anew, so that the end need not be kept.
+        give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
+    }
+}
+
+/// The long way: any number of frames, or what the allocator has just refused and will refuse again.
+#[inline(never)]
+fn give_long(arena: &Arena, range: FrameRange) {
+    if let Err(error) = arena.give_range(range) {
+        arena.refuse_drop(error);
+    }
+}
+
 impl Arena {
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {
-        let cpu = thread::fast(&self.key)?;
-        if count == 1 {
-            let pfn = alloc(cpu, Order::ZERO)?;
-            if self.inner.notes.is_news(pfn, 1) {
-                self.note(pfn, Order::ZERO);
-            }
-            return Some(pfn);
-        }
-        let pfn = match count {
-            2 => alloc_run::<1>(cpu),
-            4 => alloc_run::<2>(cpu),
-            8 => alloc_run::<3>(cpu),
-            16 => alloc_run::<4>(cpu),
-            32 => alloc_run::<5>(cpu),
-            512 => alloc_run::<9>(cpu),
-            _ => alloc(cpu, chunk(count)?),
-        }?;
-        if self.inner.notes.is_news(pfn, count) {
-            self.note(pfn, chunk(count)?);
-        }
-        Some(pfn)
+        if count == 1 { take_chunk::<0>(self) } else { TAKE[count.trailing_zeros() as usize](self, count) }
     }
 
-    /// Frees what [`quick`](Self::quick) may have allocated; `false` where that is not it, or the allocator refuses.
+    /// Frees what a handle had: all that its drop does.
     #[inline(always)]
-    pub(crate) fn give_quick(&self, range: FrameRange) -> bool {
-        let (start, count) = (range.start, range.end.get().wrapping_sub(range.start.get()));
-        let Some(cpu) = thread::fast(&self.key) else { return false };
-        if count == 1 {
-            return cpu.free(start, Order::ZERO).is_ok();
-        }
-        // A part of what was allocated may lie anywhere.
-        if start.get() & count.wrapping_sub(1) != 0 {
-            return false;
-        }
-        match count {
-            2 => free_run::<1>(cpu, start),
-            4 => free_run::<2>(cpu, start),
-            8 => free_run::<3>(cpu, start),
-            16 => free_run::<4>(cpu, start),
-            32 => free_run::<5>(cpu, start),
-            512 => free_run::<9>(cpu, start),
-            _ => chunk(count).is_some_and(|order| cpu.free(start, order).is_ok()),
-        }
+    pub(crate) fn give_frames(&self, range: FrameRange) {
+        let count = range.end.get().wrapping_sub(range.start.get());
+        GIVE[count.trailing_zeros() as usize](self, range);
     }
 }

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use freehold::{NodeId, Order};
 use serde::Serialize;
 
+use super::against_kernel::StartingLists;
 use super::error::CliError;
 use super::input::TraceFile;
 use super::machine::{self, Machine, parse_machine};
@@ -47,28 +48,6 @@ Examples:
 /// Moments of the picture of memory in a report, unless asked for otherwise.
 const REPORT_MAPS: u32 = 48;
 
-/// Where the contents of the CPUs' lists at the start of a recording come from.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum StartingLists {
-    /// zoneinfo's count, all of it as movable single frames: a prediction.
-    Zoneinfo,
-    /// zoneinfo's count, all of it on the list that the CPU's requests use least: another.
-    Unused,
-    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the moment of the
-    /// periodic work from the recorded drains.
-    Trace,
-}
-
-impl StartingLists {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Zoneinfo => "zoneinfo",
-            Self::Unused => "unused",
-            Self::Trace => "trace",
-        }
-    }
-}
-
 /// Arguments of `freehold replay`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES)]
@@ -95,8 +74,8 @@ pub(super) struct ReplayArgs {
 
     /// Make that share of the machine's memory CMA, which serves movable requests only, for every engine alike: above 0 % up
     /// to 90 %. On a recorded machine it is as full as the rest of its movable memory. Counts what it serves: `cma` in the
-    /// JSON, a group of the table. Default: what the recorded zone had.
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with_all = ["against_kernel", "power", "threads"])]
+    /// JSON, a group of the table. Default: what the recorded zone had, and always that in a comparison with its kernel.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
 
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace has them.
@@ -209,6 +188,11 @@ impl ReplayArgs {
         self.memory_map.unwrap_or(if self.html.is_some() { REPORT_MAPS } else { 0 })
     }
 
+    /// Whether engines are compared with the recording kernel.
+    pub(super) fn compares(&self) -> bool {
+        self.against_kernel || self.power
+    }
+
     /// The assumptions to compare, the prediction first.
     pub(super) fn starting_lists(&self) -> &[StartingLists] {
         match &self.starting_lists[..] {
@@ -244,6 +228,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     if let Some(path) = &args.html {
         report::check_output(path, &args.traces, args.timeline.as_deref())?;
     }
+    against_kernel::check(args)?;
     let specs = specs(args)?;
     // A value that cannot be is known without reading anything.
     if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {
@@ -287,6 +272,16 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         results.push(done.map_err(|error| (name, error)));
     }
 
+    write_out(args, &results, timeline)?;
+    Ok(outcome)
+}
+
+/// What is said of all traces together.
+fn write_out(
+    args: &ReplayArgs,
+    results: &[Result<Done, (String, CliError)>],
+    timeline: Option<File>,
+) -> Result<(), CliError> {
     if args.power && !args.json {
         let comparisons = results
             .iter()
@@ -299,7 +294,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
     }
     if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
-        write_html(path, &results)?;
+        write_html(path, results)?;
     }
     // Nothing at all is no document; the errors have been said.
     if args.json && results.iter().any(Result::is_ok) {
@@ -309,7 +304,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             traces => output::print_json(&Documents { traces })?,
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// The report of all traces, made of the same JSON that `--json` prints.
@@ -372,7 +367,7 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
         },
     };
     let name = trace.shown().to_owned();
-    let done = if args.against_kernel || args.power {
+    let done = if args.compares() {
         against_kernel::run(args, specs, &trace)
     } else {
         replay_one(args, specs, &trace).map(|replay| Done { replay, comparison: None })

@@ -3,6 +3,9 @@
 //! CMA is memory that a device may claim: only movable requests are served from it. What is in the book is what was handed
 //! out and given back; a frame that is not handed out is free, whether in a zone or on some CPU's list.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +38,13 @@ impl CmaCounts {
     }
 }
 
-/// The account of one engine.
-#[derive(Clone, Debug)]
+/// The account of one engine, or of one of the threads that use it.
+#[derive(Debug)]
 pub struct CmaBook {
     ranges: Vec<FrameRange>,
-    used: u64,
+    /// Frames in use, common to the accounts of all threads. Relaxed throughout: only the number counts, and whoever frees
+    /// a chunk has it from whoever allocated it, so that the sum never falls below 0.
+    used: Arc<AtomicU64>,
     counts: CmaCounts,
     /// Requests that are not movable and got CMA: a defect of the engine.
     strays: u64,
@@ -50,14 +55,35 @@ impl CmaBook {
     #[must_use]
     pub fn new(ranges: &[FrameRange], used: u64) -> Option<Self> {
         let frames = ranges.iter().map(FrameRange::len).sum();
-        let book =
-            Self { ranges: ranges.to_vec(), used, counts: CmaCounts { frames, ..CmaCounts::default() }, strays: 0 };
-        (frames > 0).then(|| Self { counts: CmaCounts { free_lowest: book.free(), ..book.counts }, ..book })
+        let counts = CmaCounts { frames, ..CmaCounts::default() };
+        let mut book = Self { ranges: ranges.to_vec(), used: Arc::new(AtomicU64::new(used)), counts, strays: 0 };
+        book.begin();
+        (frames > 0).then_some(book)
+    }
+
+    /// The account of another thread: what is in use is common to both, what each serves is its own.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let mut book =
+            Self { ranges: self.ranges.clone(), used: Arc::clone(&self.used), counts: self.counts, strays: 0 };
+        book.begin();
+        book
+    }
+
+    /// Adds what another thread's account counted.
+    pub fn add(&mut self, other: &Self) {
+        let (counts, more) = (&mut self.counts, &other.counts);
+        counts.free_lowest = counts.free_lowest.min(more.free_lowest);
+        counts.movable_requests += more.movable_requests;
+        counts.movable_by_cma += more.movable_by_cma;
+        counts.failed_while_free += more.failed_while_free;
+        counts.failed_movable += more.failed_movable;
+        self.strays += other.strays;
     }
 
     /// So many frames of it are in use.
     pub fn in_use(&mut self, used: u64) {
-        self.used = used;
+        self.used.store(used, Relaxed);
         self.begin();
     }
 
@@ -71,7 +97,7 @@ impl CmaBook {
     }
 
     fn free(&self) -> u64 {
-        self.counts.frames.saturating_sub(self.used)
+        self.counts.frames.saturating_sub(self.used.load(Relaxed))
     }
 
     /// A request got a chunk.
@@ -84,8 +110,8 @@ impl CmaBook {
             self.strays += u64::from(by_cma);
         }
         if by_cma {
-            self.used += request.order.frames();
-            self.counts.free_lowest = self.counts.free_lowest.min(self.free());
+            let used = self.used.fetch_add(request.order.frames(), Relaxed) + request.order.frames();
+            self.counts.free_lowest = self.counts.free_lowest.min(self.counts.frames.saturating_sub(used));
         }
     }
 
@@ -100,7 +126,8 @@ impl CmaBook {
     /// A chunk is given back.
     pub fn freed(&mut self, pfn: Pfn, order: Order) {
         if self.is_cma(pfn) {
-            self.used = self.used.saturating_sub(order.frames());
+            // A free that no account has an allocation of is an engine's defect, which is found at the end.
+            let _ = self.used.fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(order.frames())));
         }
     }
 

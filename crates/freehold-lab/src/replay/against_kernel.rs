@@ -12,8 +12,8 @@ use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
 use super::source::{SourceError, Trace};
-use super::{EngineOutcome, Replay, Survey};
-use crate::engine::{FallbackTable, ListFlow};
+use super::{EngineOutcome, Replay, Survey, middle_ns};
+use crate::engine::{Counters, FallbackTable, ListFlow};
 use crate::engines::{MachineConfig, ZoneTuning};
 use crate::report::json::one_line;
 
@@ -58,6 +58,10 @@ pub struct KernelCounts {
     pub drained_chunks: u64,
     /// Frames of these.
     pub drained_frames: u64,
+    /// Of the frames refilled, those in the second half of the trace's time.
+    pub late_refilled_frames: u64,
+    /// Of those drained.
+    pub late_drained_frames: u64,
     /// Refilled frames by order and type of the list.
     #[serde(serialize_with = "one_line")]
     pub refilled_by_list: [[u64; 3]; 11],
@@ -69,12 +73,13 @@ pub struct KernelCounts {
     pub fallbacks: FallbackTable,
 }
 
-/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`.
+/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`. `middle_ns`: where
+/// the second half begins ([`super::middle_ns`]).
 ///
 /// # Errors
 ///
 /// Whatever is wrong with the trace.
-pub fn count_kernel(trace: &dyn Trace, zones: &[Zone]) -> Result<Vec<KernelCounts>, SourceError> {
+pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result<Vec<KernelCounts>, SourceError> {
     let mut counts: Vec<KernelCounts> = zones
         .iter()
         .map(|zone| zone.tuning.name.clone())
@@ -85,13 +90,13 @@ pub fn count_kernel(trace: &dyn Trace, zones: &[Zone]) -> Result<Vec<KernelCount
     let mut events = Vec::new();
     while reader.next_batch(&mut events)? {
         for event in &events {
-            count_event(event, zones, &mut counts);
+            count_event(event, zones, event.ts_ns >= middle_ns, &mut counts);
         }
     }
     Ok(counts)
 }
 
-fn count_event(event: &Event, zones: &[Zone], counts: &mut [KernelCounts]) {
+fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCounts]) {
     if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
         let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
         let of_order = counts[zone].fallbacks.get_mut(order.index());
@@ -118,9 +123,16 @@ fn count_event(event: &Event, zones: &[Zone], counts: &mut [KernelCounts]) {
     if let Some(frames) = list {
         *frames += order.frames();
     }
+    let late_frames = if late { order.frames() } else { 0 };
     let (chunks, frames) = match event.kind {
-        EventKind::PcpuDrain { .. } => (&mut counts.drained_chunks, &mut counts.drained_frames),
-        EventKind::ZoneLocked { percpu_refill: true, .. } => (&mut counts.refilled_chunks, &mut counts.refilled_frames),
+        EventKind::PcpuDrain { .. } => {
+            counts.late_drained_frames += late_frames;
+            (&mut counts.drained_chunks, &mut counts.drained_frames)
+        }
+        EventKind::ZoneLocked { percpu_refill: true, .. } => {
+            counts.late_refilled_frames += late_frames;
+            (&mut counts.refilled_chunks, &mut counts.refilled_frames)
+        }
         _ => (&mut counts.direct_chunks, &mut counts.direct_frames),
     };
     *chunks += 1;
@@ -217,6 +229,11 @@ pub struct EngineComparison {
     pub refilled_frames: Comparison,
     /// Frames drained.
     pub drained_frames: Comparison,
+    /// Of the frames refilled, those in the second half of the trace's time: what is left of the state at the start.
+    /// Held to nothing, as the next.
+    pub late_refilled_frames: Comparison,
+    /// Of those drained.
+    pub late_drained_frames: Comparison,
     /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be held to anything.
     pub fallbacks: Comparison,
     /// Of the kernel's, those that the engine made as well, order and types being the same.
@@ -282,11 +299,17 @@ impl ListComparison {
 }
 
 impl EngineComparison {
-    fn new(outcome: &EngineOutcome, kernel: &KernelCounts, lists: &'static str, extfrags: u64) -> Self {
+    fn new(outcome: &EngineOutcome, kernel: &KernelCounts, lists: &'static str, survey: &Survey) -> Self {
         let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.refilled_frames);
         let drained_frames = Comparison::new(kernel.drained_frames, outcome.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
         let fallback_types = compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
+        let middle = middle_ns(survey);
+        let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
+        let late =
+            |all: u64, so_far: fn(&Counters) -> u64| half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)));
+        let late_refilled = late(outcome.refilled_frames, |counters| counters.refilled_frames);
+        let late_drained = late(outcome.drained_frames, |counters| counters.drained_frames);
         let orders = by_list.iter().flat_map(ListComparison::held).all(|comparison| comparison.within);
         Self {
             engine: outcome.engine.clone(),
@@ -294,7 +317,9 @@ impl EngineComparison {
             within: refilled_frames.within && drained_frames.within && orders,
             refilled_frames,
             drained_frames,
-            fallbacks: Comparison::new(extfrags, outcome.fallbacks),
+            late_refilled_frames: Comparison::new(kernel.late_refilled_frames, late_refilled),
+            late_drained_frames: Comparison::new(kernel.late_drained_frames, late_drained),
+            fallbacks: Comparison::new(survey.facts.extfrags, outcome.fallbacks),
             fallbacks_alike: fallback_types.iter().map(|types| types.kernel.min(types.engine)).sum(),
             fallback_types,
             lists: by_list,
@@ -361,8 +386,7 @@ pub fn compare(
     lists: &'static str,
     survey: &Survey,
 ) -> AgainstKernel {
-    let extfrags = survey.facts.extfrags;
-    let compare = |outcome| EngineComparison::new(outcome, &counts[zone], lists, extfrags);
+    let compare = |outcome| EngineComparison::new(outcome, &counts[zone], lists, survey);
     let engines = replay.engines.iter().map(compare).collect();
     AgainstKernel { zone: counts[zone].zone.clone(), kernel: counts, engines }
 }
@@ -370,7 +394,8 @@ pub fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::Recorded;
+    use crate::engine::Memory;
+    use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
     use freehold::CpuId;
 
     fn zone(name: &str, start: u64, spanned: u64) -> Zone {
@@ -394,13 +419,42 @@ mod tests {
             event(EventKind::PcpuDrain { pfn: Pfn::new(1030), order: Order::new(1).unwrap(), migratetype: 0 });
         let events =
             vec![taken(8, 0, true), taken(1024, 3, true), taken(2048, 4, false), drained, taken(1 << 30, 0, true)];
-        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones).unwrap();
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
         assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (1, 1));
         assert_eq!((counts[1].refilled_chunks, counts[1].refilled_frames), (1, 8));
         assert_eq!((counts[1].direct_chunks, counts[1].direct_frames), (1, 16));
         assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
         assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
         assert_eq!(main_zone(&counts, &zones), Some(1));
+    }
+
+    fn survey(extfrags: u64) -> Survey {
+        Survey { facts: TraceFacts { extfrags, ..TraceFacts::default() }, ..Survey::default() }
+    }
+
+    #[test]
+    fn the_second_half_is_what_comes_from_the_middle_on() {
+        let facts = TraceFacts { first_ts_ns: 1000, last_ts_ns: 1200, ..TraceFacts::default() };
+        let survey = Survey { facts, ..Survey::default() };
+        let drained =
+            |pfn| event(EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: Order::new(1).unwrap(), migratetype: 1 });
+        let rows = [(1000, taken(8, 3, true)), (1099, drained(0)), (1100, taken(64, 0, true)), (1200, drained(2))];
+        let events = rows.map(|(ts_ns, event)| Event { ts_ns, ..event }).into();
+        let trace = Recorded { name: "t".into(), events };
+        let kernel = count_kernel(&trace, &[zone("Normal", 0, 4096)], middle_ns(&survey)).unwrap().remove(0);
+        assert_eq!((kernel.refilled_frames, kernel.late_refilled_frames), (9, 1));
+        assert_eq!((kernel.drained_frames, kernel.late_drained_frames), (4, 2));
+
+        let sample = |ts_ns, refilled_frames, drained_frames| Sample {
+            point: SamplePoint { ts_ns, live_frames: 0 },
+            memory: Memory::default(),
+            counters: Counters { refilled_frames, drained_frames, ..Counters::default() },
+        };
+        let samples = vec![sample(1099, 1, 1), sample(1100, 20, 3), sample(1101, 27, 4)];
+        let outcome = EngineOutcome { refilled_frames: 27, drained_frames: 5, samples, ..EngineOutcome::default() };
+        let compared = EngineComparison::new(&outcome, &kernel, "zoneinfo", &survey);
+        assert_eq!((compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine), (1, 7));
+        assert_eq!((compared.late_drained_frames.kernel, compared.late_drained_frames.engine), (2, 2));
     }
 
     #[test]
@@ -412,14 +466,14 @@ mod tests {
         flow.refilled[0] = [0, 600, 0];
         flow.refilled[1] = [0, 100, 300];
         let outcome = |flow| EngineOutcome { refilled_frames: 1000, flow: Some(flow), ..EngineOutcome::default() };
-        let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", 0);
+        let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
         assert!(comparison.refilled_frames.within && !comparison.within);
         assert_eq!(comparison.largest_difference(), 300.0);
         let types: Vec<_> = comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
         assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
         flow.refilled[0][1] = 880;
         flow.refilled[1] = [0, 120, 0];
-        assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", 0).within);
+        assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0)).within);
     }
 
     #[test]
@@ -438,7 +492,7 @@ mod tests {
         // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and one out of HIGHATOMIC.
         let events =
             vec![row(1024, 0, 0, 1), row(2000, 0, 0, 1), row(3000, 2, 0, 1), row(5, 0, 0, 1), row(3001, 0, 0, 3)];
-        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones).unwrap();
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 0).unwrap();
         assert_eq!(
             (counts[0].fallbacks[0][0][1], counts[1].fallbacks[0][0][1], counts[1].fallbacks[2][0][1]),
             (1, 2, 1)
@@ -447,7 +501,7 @@ mod tests {
         flow.fallbacks[0][0][1] = 5;
         flow.fallbacks[2][1][0] = 7;
         let outcome = EngineOutcome { fallbacks: 12, flow: Some(flow), ..EngineOutcome::default() };
-        let comparison = EngineComparison::new(&outcome, &counts[1], "trace", 4);
+        let comparison = EngineComparison::new(&outcome, &counts[1], "trace", &survey(4));
         let of =
             |order, migratetype, from, kernel, engine| FallbackComparison { order, migratetype, from, kernel, engine };
         assert_eq!(comparison.fallback_types, [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]);

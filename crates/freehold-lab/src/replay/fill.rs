@@ -113,18 +113,24 @@ impl Layout {
     #[must_use]
     pub fn new(contents: &Contents, managed: u64) -> Self {
         let regions = managed / REGION;
-        let mut free = contents.free;
-        let movable = Migratetype::Movable.index();
-        free[movable][LARGEST] += contents.held / REGION;
+        let (mut free, mut free_cma) = (contents.free, contents.free_cma);
         let mut layout = Self { cma: contents.cma, ..Self::default() };
         let cma = contents.cma.map_or(0, |range| range.len() / REGION);
-        for (migratetype, count) in shares(contents.blocks, cma, regions).into_iter().rev() {
-            let chunks = if migratetype == Migratetype::Cma { &contents.free_cma } else { &free[migratetype.index()] };
+        let shares = shares(contents.blocks, cma, regions);
+        // What CPUs held lies in CMA as much as in the rest of what is movable.
+        let [(_, movable), (_, cma), ..] = shares;
+        let held = contents.held / REGION;
+        let held_cma = held * cma / (movable + cma).max(1);
+        free[Migratetype::Movable.index()][LARGEST] += held - held_cma;
+        free_cma[LARGEST] += held_cma;
+        for (migratetype, count) in shares.into_iter().rev() {
+            let chunks = if migratetype == Migratetype::Cma { free_cma } else { free[migratetype.index()] };
             let whole = chunks[LARGEST].min(count);
-            layout.left_out += (chunks[LARGEST] - whole) * REGION;
             let mut rest: Vec<Vec<Hole>> = (whole..count).map(|_| vec![Hole::whole()]).collect();
             let mut placed: Vec<Vec<Piece>> = vec![Vec::new(); rest.len()];
-            layout.left_out += spread(chunks, &mut rest, &mut placed);
+            let mut chunks = chunks;
+            chunks[LARGEST] -= whole;
+            layout.left_out += spread(chunks, contents.cma.is_some(), &mut rest, &mut placed);
             let used = placed.into_iter().zip(rest).map(|(mut pieces, holes)| {
                 pieces.extend(holes.iter().map(|hole| Piece { start: hole.start, order: hole.order, free: false }));
                 pieces.sort_unstable_by_key(|piece| piece.start);
@@ -334,10 +340,16 @@ fn shares(blocks: [u64; 3], cma: u64, regions: u64) -> [(Migratetype, u64); 4] {
     ]
 }
 
-/// Places free chunks below the largest order into holes, the largest first, each in the region after the last one;
-/// frames that found no place.
-fn spread(chunks: &[u64; LARGEST + 1], holes: &mut [Vec<Hole>], placed: &mut [Vec<Piece>]) -> u64 {
-    let mut left_out = 0;
+/// Places free chunks into holes, the largest first, each in the region after the last one; frames that found no place.
+///
+/// `halving`: a chunk without a place is two of the order below. CMA makes two kinds of memory of one, each with fewer
+/// regions to choose from, and the frames that are free are to be as many as without it.
+fn spread(mut chunks: [u64; LARGEST + 1], halving: bool, holes: &mut [Vec<Hole>], placed: &mut [Vec<Piece>]) -> u64 {
+    // No hole is a region that may be free as a whole.
+    let mut left_out = if halving { 0 } else { chunks[LARGEST] * REGION };
+    if halving {
+        chunks[LARGEST - 1] += 2 * chunks[LARGEST];
+    }
     for order in (0..LARGEST as u8).rev() {
         // Regions that have room for this order, in turn.
         let mut turn: VecDeque<usize> = (0..holes.len()).collect();
@@ -350,7 +362,10 @@ fn spread(chunks: &[u64; LARGEST + 1], holes: &mut [Vec<Hole>], placed: &mut [Ve
                 };
             };
             let Some((region, hole)) = found else {
-                left_out += (left + 1) << order;
+                match chunks.get_mut(usize::from(order).wrapping_sub(1)).filter(|_| halving) {
+                    Some(smaller) => *smaller += 2 * (left + 1),
+                    None => left_out += (left + 1) << order,
+                }
                 break;
             };
             turn.rotate_left(1);
@@ -477,6 +492,27 @@ mod tests {
                 at += 1 << piece.order;
             }
             assert_eq!(u64::from(at), REGION);
+        }
+    }
+
+    #[test]
+    fn with_cma_as_much_is_free_as_without() {
+        let mut recorded = Contents { blocks: [566, 4130, 424], held: 98 * REGION, ..Contents::default() };
+        recorded.free[1] = [0, 0, 1, 0, 1339, 2884, 2089, 1370, 795, 575, 998];
+        let managed = 2_621_440;
+        let free: u64 = recorded.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
+        for regions in [1, 26, 256, 1024, 1536, 1800] {
+            let mut contents = recorded.clone();
+            contents.set_cma(FrameRange::new(Pfn::new(0), regions * REGION), managed);
+            let layout = Layout::new(&contents, managed);
+            assert_eq!((layout.free_frames(), layout.left_out()), (free + recorded.held, 0), "{regions} regions");
+            // And neither kind is fuller than the other by more than what sharing out leaves over.
+            let used = (managed - (566 + 424) / 2 * REGION - free - recorded.held) * regions / 2065;
+            assert!(
+                layout.cma_used().abs_diff(used) < 6 * REGION,
+                "{regions} regions: {} of {used}",
+                layout.cma_used()
+            );
         }
     }
 

@@ -175,6 +175,17 @@ pub fn replay_from(
     })
 }
 
+/// Between two of so many samples over the time of a trace.
+fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
+    survey.facts.span_ns().div_ceil(u64::from(samples)).max(1)
+}
+
+/// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
+#[must_use]
+pub fn middle_ns(survey: &Survey) -> u64 {
+    survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
+}
+
 /// How a surveyed trace becomes operations, with so many samples over its time.
 fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions, samples: u32) -> MapperOptions {
     MapperOptions {
@@ -183,7 +194,7 @@ fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions
         schedule: Some(Schedule {
             cpus: options.cpus,
             first_ts_ns: survey.facts.first_ts_ns,
-            sample_every_ns: survey.facts.span_ns().div_ceil(u64::from(samples)).max(1),
+            sample_every_ns: sample_every_ns(survey, samples),
             samples,
             tick_phase_ns: beginning.tick_phase_ns,
         }),

@@ -33,6 +33,8 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         for (what, comparison) in [
             ("frames refilled under the zone lock", &engine.refilled_frames),
             ("frames drained", &engine.drained_frames),
+            ("  refilled, second half of the time", &engine.late_refilled_frames),
+            ("  drained, second half of the time", &engine.late_drained_frames),
         ] {
             table.add_row(row(name, what, comparison, "15%"));
         }

@@ -125,7 +125,7 @@ const CMA: (&str, &[Metric]) = (
     ],
 );
 
-fn cma(engine: &EngineOutcome) -> CmaCounts {
+pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
     engine.cma.unwrap_or_default()
 }
 

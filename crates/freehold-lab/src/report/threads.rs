@@ -3,7 +3,7 @@
 use comfy_table::{Cell, ColumnConstraint};
 
 use super::number::{decimal, thousands};
-use super::table::{Style, engine_names, header_lines, new_table, rate, right, trim_lines};
+use super::table::{Style, cma, engine_names, header_lines, new_table, rate, right, trim_lines};
 use crate::replay::threads::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -45,12 +45,25 @@ const GROUPS: [(&str, &[Row]); 3] = [
     ),
 ];
 
+/// Behind the others, where the machine has CMA.
+const CMA: (&str, &[Row]) = (
+    "CMA (different in every run)",
+    &[
+        ("movable requests", |_, engine, _| thousands(cma(engine).movable_requests)),
+        ("  served by it", |_, engine, _| thousands(cma(engine).movable_by_cma)),
+        ("free frames, lowest", |_, engine, _| thousands(cma(engine).free_lowest)),
+        ("free frames at the end", |_, engine, _| thousands(cma(engine).free_end)),
+        ("failures while it was free", |_, engine, _| thousands(cma(engine).failed_while_free)),
+    ],
+);
+
 /// The header and the table of one trace.
 #[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(engine_names(replay, style));
-    for (group, rows) in GROUPS {
+    let has_cma = replay.engines.iter().any(|engine| engine.cma.is_some());
+    for (group, rows) in GROUPS.into_iter().chain(has_cma.then_some(CMA)) {
         table.add_row([Cell::new(group)]);
         for (name, value) in rows {
             let mut row = vec![Cell::new(format!("  {name}"))];

@@ -10,12 +10,12 @@ use freehold::{AllocError, CpuId, Order, Pfn};
 
 use super::plan::{Plan, Step, Stream};
 use super::{LEAD, Met};
-use crate::engine::{Engine, Request};
-use crate::replay::EngineOutcome;
+use crate::engine::{CmaBook, Engine, Request};
 use crate::replay::errors::Errors;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
 use crate::replay::whole;
+use crate::replay::{Beginning, EngineOutcome};
 
 /// Not allocated yet.
 const NOT_YET: u64 = u64::MAX;
@@ -106,10 +106,17 @@ struct Done {
     skipped: u64,
     order_waits: u64,
     lead_waits: u64,
+    /// What CMA served, where the machine has any.
+    cma: Option<CmaBook>,
     errors: Errors<ERRORS_KEPT>,
 }
 
 impl Done {
+    /// Nothing yet, beside an account of CMA.
+    fn beside(book: Option<&CmaBook>) -> Self {
+        Self { cma: book.map(CmaBook::beside), ..Self::default() }
+    }
+
     fn add(&mut self, other: Self) {
         self.applied += other.applied;
         self.allocs += other.allocs;
@@ -118,6 +125,9 @@ impl Done {
         self.skipped += other.skipped;
         self.order_waits += other.order_waits;
         self.lead_waits += other.lead_waits;
+        if let (Some(cma), Some(more)) = (&mut self.cma, &other.cma) {
+            cma.add(more);
+        }
         self.errors.join(other.errors);
     }
 }
@@ -213,6 +223,7 @@ impl Worker<'_, '_> {
         match self.field.engine.alloc(self.cpu, request) {
             Ok(pfn) => {
                 self.done.allocs += 1;
+                self.done.cma.iter_mut().for_each(|book| book.served(request, pfn));
                 if !pfn.is_aligned(order) {
                     self.done.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
                 }
@@ -223,6 +234,7 @@ impl Worker<'_, '_> {
             }
             Err(error) => {
                 self.done.failed += 1;
+                self.done.cma.iter_mut().for_each(|book| book.failed(request));
                 if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
                     self.done.errors.add(format!("allocating {order} on CPU {}: {error}", self.cpu.get()));
                 }
@@ -231,8 +243,9 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Takes the stamps off, before the engine can hand the frames to somebody else.
+    /// Takes the stamps off, and the chunk out of the account, before the engine can hand the frames to somebody else.
     fn unstamp(&mut self, pfn: Pfn, order: Order) {
+        self.done.cma.iter_mut().for_each(|book| book.freed(pfn, order));
         if !self.field.stamp(pfn.get(), order, 0) {
             self.done.errors.add(format!("{order} at {pfn} was freed while some of it was not in use"));
         }
@@ -298,21 +311,25 @@ pub(super) fn carry_out(
     engine: &dyn Engine,
     name: &str,
     plan: &Plan,
-    layout: Option<&Layout>,
+    beginning: &Beginning,
     cpus: u16,
 ) -> EngineOutcome {
     let field = Field::new(engine, plan);
     let mut findings = Vec::new();
+    let layout = beginning.layout.as_ref();
     let mut in_use = layout.and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
-    set_up(&field, plan, in_use.as_mut(), &mut findings);
+    let mut book = CmaBook::new(&beginning.cma, 0);
+    book.iter_mut().for_each(|book| book.in_use(layout.map_or(0, Layout::cma_used)));
+    set_up(&field, plan, book.as_ref(), in_use.as_mut(), &mut findings);
     engine.start();
 
-    let mut done = Done::default();
+    book.iter_mut().for_each(CmaBook::begin);
+    let mut done = Done { cma: book, ..Done::default() };
     thread::scope(|scope| {
         let threads: Vec<_> = (0u16..)
             .zip(&plan.streams)
             .map(|(cpu, stream)| {
-                let worker = Worker { field: &field, cpu: CpuId::new(cpu), done: Done::default() };
+                let worker = Worker { field: &field, cpu: CpuId::new(cpu), done: Done::beside(done.cma.as_ref()) };
                 scope.spawn(move || worker.run(stream))
             })
             .collect();
@@ -332,22 +349,29 @@ pub(super) fn carry_out(
         contention: engine.contention(),
     };
     findings.extend(compare(plan, &done, (counters.allocs, counters.frees)));
-    let failed = done.failed;
+    let (failed, cma) = (done.failed, done.cma.as_ref().map(CmaBook::counts));
     let mut back = Worker { field: &field, cpu: CpuId::new(0), done };
     give_back(&mut back, plan, in_use);
     engine.drain_all();
     let memory = engine.memory();
     findings.extend(whole::check(engine, &memory));
     findings.extend(back.done.errors.finding());
+    findings.extend(back.done.cma.iter().flat_map(|book| book.findings(&engine.blocks())));
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
     let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
-    EngineOutcome { met: Some(met), paths, ..outcome }
+    EngineOutcome { met: Some(met), paths, cma, ..outcome }
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
 /// filled.
-fn set_up(field: &Field<'_>, plan: &Plan, mut in_use: Option<&mut InUse>, findings: &mut Vec<String>) {
-    let mut worker = Worker { field, cpu: CpuId::new(0), done: Done::default() };
+fn set_up(
+    field: &Field<'_>,
+    plan: &Plan,
+    book: Option<&CmaBook>,
+    mut in_use: Option<&mut InUse>,
+    findings: &mut Vec<String>,
+) {
+    let mut worker = Worker { field, cpu: CpuId::new(0), done: Done::beside(book) };
     for &(cpu, step) in &plan.before {
         let Step::Alloc { id, order, migratetype, flags } = step else { continue };
         worker.cpu = CpuId::new(cpu);

@@ -16,6 +16,9 @@
 //! Freehold puts the frame into its block's word. Which frees these are is the same in every run and for every engine.
 //! Batches of folios are freed by tasks and never among them.
 //!
+//! **CMA.** Each thread keeps its own account of what CMA served it. How much of CMA is in use is one number for all of
+//! them, so that calls which CMA serves meet at that number too.
+//!
 //! **What it can show**: that a design is correct under real concurrency, that its locks are contended and which, which
 //! calls find a lock held and what they do then. **What it cannot**: threads run at full speed, without the work that a
 //! kernel does between two calls, so locks are contended more often than on the recorded machine; on a machine with fewer
@@ -31,7 +34,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 
 use self::plan::Plan;
-use super::fill::Layout;
 use super::source::{SourceError, Trace};
 use super::{Beginning, EngineOutcome, NamedEngine, Replay, ReplayOptions, Survey, broadcast};
 use crate::engine::Contention;
@@ -86,7 +88,7 @@ pub fn replay_on_threads(
 ) -> Result<Replay, SourceError> {
     let mapper = super::mapper_options(&beginning, survey, options, 1);
     let plan = Plan::of(trace, mapper, options.cpus, interrupts)?;
-    let outcomes = engines.iter().map(|engine| outcome(engine, &plan, beginning.layout.as_ref(), options.cpus));
+    let outcomes = engines.iter().map(|engine| outcome(engine, &plan, &beginning, options.cpus));
     let outcomes = outcomes.collect();
     Ok(Replay {
         survey: survey.clone(),
@@ -106,7 +108,7 @@ pub fn replay_on_threads(
     })
 }
 
-fn outcome(engine: &NamedEngine, plan: &Plan, layout: Option<&Layout>, cpus: u16) -> EngineOutcome {
-    let run = || carry_out::carry_out(&*engine.engine, &engine.name, plan, layout, cpus);
+fn outcome(engine: &NamedEngine, plan: &Plan, beginning: &Beginning, cpus: u16) -> EngineOutcome {
+    let run = || carry_out::carry_out(&*engine.engine, &engine.name, plan, beginning, cpus);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| broadcast::crashed(&engine.name, &*panic))
 }

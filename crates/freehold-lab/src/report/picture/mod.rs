@@ -22,21 +22,19 @@
 
 mod axis;
 mod canvas;
+mod plot;
 mod text;
 
 use std::fmt::Write as _;
 
-use freehold::Order;
-use plotters::prelude::{
-    AreaSeries, ChartBuilder, DashedLineSeries, IntoDrawingArea, LineSeries, RGBColor, SVGBackend,
-};
+use plotters::prelude::{IntoDrawingArea, RGBColor, SVGBackend};
 use plotters::style::text_anchor::HPos;
 
 use super::number::{decimal, duration, memory, percent, thousands};
 use super::table::rate;
-use crate::replay::{EngineOutcome, Replay, Sample};
-use axis::{Ticks, memory_unit, time_unit};
-use canvas::{Canvas, stroke, units};
+use crate::replay::{EngineOutcome, Replay};
+use canvas::{Canvas, units};
+use plot::Plot;
 use text::{broken, chars_in, escaped, width};
 
 /// Why a picture could not be drawn.
@@ -365,9 +363,27 @@ fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &m
     let unit = "share of free memory that cannot serve a 2 MiB block; shaded: live memory of the trace (right axis)";
     canvas.text(unit, (MARGIN, *top + 27.0), SMALL, QUIET, HPos::Left, false)?;
     *top += INDEX_HEAD;
+    draw_legend(canvas, layout, *top)?;
+    let lines = layout.legend.last().map_or(0, |entry| entry.line + 1);
+    *top += lines as f64 * LEGEND_LINE + 14.0;
 
+    let plot = Plot {
+        canvas,
+        left: MARGIN + AXIS_LEFT,
+        right: WIDTH - MARGIN - AXIS_RIGHT,
+        above: *top,
+        below: *top + CHART,
+        start: replay.survey.facts.first_ts_ns,
+        engines: replay.engines.iter().map(|engine| engine.samples.as_slice()).collect(),
+    };
+    plot.draw()?;
+    *top = plot.below + AXIS_BOTTOM;
+    Ok(())
+}
+
+fn draw_legend(canvas: &Canvas<'_, '_>, layout: &Layout, top: f64) -> Result<(), PictureError> {
     for Legend { engine, line, left, text } in &layout.legend {
-        let (x, y) = (MARGIN + left, *top + *line as f64 * LEGEND_LINE + LEGEND_LINE / 2.0);
+        let (x, y) = (MARGIN + left, top + *line as f64 * LEGEND_LINE + LEGEND_LINE / 2.0);
         if let Some(engine) = *engine {
             let whole: &[(f64, f64)] = &[(0.0, 18.0)];
             let dashes = if engine < PALETTE.len() { whole } else { &[(0.0, 7.0), (11.0, 18.0)] };
@@ -377,74 +393,6 @@ fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &m
         }
         canvas.text(text, (x + LEGEND_KEY, y), PLAIN, INK, HPos::Left, false)?;
     }
-    let lines = layout.legend.last().map_or(0, |entry| entry.line + 1);
-    *top += lines as f64 * LEGEND_LINE + 14.0;
-
-    let (left, right) = (MARGIN + AXIS_LEFT, WIDTH - MARGIN - AXIS_RIGHT);
-    let (above, below) = (*top, *top + CHART);
-    let start = replay.survey.facts.first_ts_ns;
-    let engines: Vec<&[Sample]> = replay.engines.iter().map(|engine| engine.samples.as_slice()).collect();
-    let time = |sample: &Sample| sample.point.ts_ns.saturating_sub(start) as f64;
-    let index = |sample: &Sample| sample.memory.unusable_index(Order::PAGEBLOCK);
-
-    let end = engines.iter().copied().flatten().map(time).fold(0.0, f64::max).max(1.0);
-    let highest = engines.iter().copied().flatten().map(index).fold(0.0, f64::max);
-    let index_scale = Ticks::upto(if highest > 0.0 { highest } else { 0.1 }, 5);
-    let index_top = index_scale.above.min(1.0);
-    let live = engines.first().copied().unwrap_or_default();
-    let most_live = live.iter().map(|sample| sample.point.live_frames).max().unwrap_or(0);
-    let (unit_frames, unit) = memory_unit(most_live);
-    let live_scale = Ticks::upto((most_live as f64 / unit_frames).max(1.0), 5);
-
-    let plot = canvas
-        .area
-        .clone()
-        .shrink((units(left), units(above)), (units(right) - units(left), units(below) - units(above)));
-    let builder = |top: f64| ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(PictureError::of);
-    builder(live_scale.above)?
-        .draw_series(AreaSeries::new(
-            live.iter().map(|sample| (time(sample), sample.point.live_frames as f64 / unit_frames)),
-            0.0,
-            AREA,
-        ))
-        .map_err(PictureError::of)?;
-    for tick in index_scale.values() {
-        let y = below - (below - above) * tick / index_top;
-        if y < above - 0.5 {
-            continue;
-        }
-        canvas.line((left, y), (right, y), if tick == 0.0 { QUIET } else { RULE }, 1.0)?;
-        canvas.text(&index_scale.text(tick), (left - 8.0, y), SMALL, QUIET, HPos::Right, false)?;
-    }
-    for tick in live_scale.values() {
-        let y = below - (below - above) * tick / live_scale.above;
-        canvas.line((right, y), (right + 4.0, y), QUIET, 1.0)?;
-        canvas.text(&format!("{} {unit}", live_scale.text(tick)), (right + 8.0, y), SMALL, QUIET, HPos::Left, false)?;
-    }
-    let (unit_ns, unit) = time_unit(end);
-    let time_scale = Ticks::upto(end / unit_ns, 8);
-    for tick in time_scale.values().filter(|tick| tick * unit_ns <= end * 1.0001) {
-        let x = left + (right - left) * tick * unit_ns / end;
-        canvas.line((x, below), (x, below + 5.0), QUIET, 1.0)?;
-        canvas.text(&time_scale.text(tick), (x, below + 15.0), SMALL, QUIET, HPos::Center, false)?;
-    }
-    let axis = format!("time since the first event ({unit})");
-    canvas.text(&axis, ((left + right) / 2.0, below + 33.0), SMALL, QUIET, HPos::Center, false)?;
-
-    let mut chart = builder(index_top)?;
-    for (i, samples) in engines.iter().enumerate() {
-        let points: Vec<(f64, f64)> = samples.iter().map(|sample| (time(sample), index(sample))).collect();
-        // Engines that agree lie upon each other; the ones below are wider, so that all can be seen.
-        let above = (engines.len() - 1 - i) as f64 / engines.len().max(2) as f64;
-        let style = stroke(color(i), 1.7 + 1.7 * above);
-        if i < PALETTE.len() {
-            chart.draw_series(LineSeries::new(points, style)).map_err(PictureError::of)?;
-        } else {
-            let (dash, space) = (units(7.0), units(4.0));
-            chart.draw_series(DashedLineSeries::new(points, dash, space, style)).map_err(PictureError::of)?;
-        }
-    }
-    *top = below + AXIS_BOTTOM;
     Ok(())
 }
 

@@ -1,0 +1,69 @@
+//! Changing entries in place: what may be done with their pages, and whether they were written to.
+
+use crate::primitive::Ordering;
+use crate::{Access, Entry, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, VpnRange};
+
+impl<'m, M: Mmu> Vm<'m, M> {
+    /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any more at once, with one
+    /// flush; what they gain they gain by faulting ([`Vm::write_fault`]), but for reading, which they gain at once.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    pub fn protect(&self, space: SpaceId, range: VpnRange, access: Access) -> Result<(), VmError> {
+        let found = self.space_with(space, range)?;
+        self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;
+        self.change_entries(found, range, |entry| match access {
+            Access::None => entry.without(Entry::PRESENT.with(Entry::WRITABLE)).with(Entry::PROT_NONE),
+            Access::Read => entry.without(Entry::PROT_NONE.with(Entry::WRITABLE)).with(Entry::PRESENT),
+            Access::ReadWrite => entry.without(Entry::PROT_NONE).with(Entry::PRESENT),
+        });
+        Ok(())
+    }
+
+    /// Clears the soft-dirty bits of a range and write-protects it, so that the next write to each page faults and sets
+    /// its bit again (`/proc/self/clear_refs`). One flush.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    pub fn clear_soft_dirty(&self, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
+        let found = self.space_with(space, range)?;
+        self.change_entries(found, range, |entry| entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE)));
+        Ok(())
+    }
+
+    fn change_entries(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Entry) -> Entry) {
+        // AcqRel: as in `unmap`.
+        space.changing.fetch_add(1, Ordering::AcqRel);
+        let mut batch = FlushBatch::new();
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let end = space.table_end(vpn).min(range.end);
+            self.with_table(space, vpn, || {
+                while vpn < end {
+                    let slots = space.slots(vpn, 1);
+                    let mut entry = self.mmu.load(slots);
+                    while entry.is_mapped() && f(entry) != entry {
+                        // Against hardware, which may be setting bits.
+                        match self.mmu.replace(slots, entry, f(entry)) {
+                            Ok(()) => break,
+                            Err(now) => entry = now,
+                        }
+                    }
+                    let lost = entry.without(f(entry)).only(Entry::PRESENT.with(Entry::WRITABLE));
+                    if entry.is_mapped() && lost != Entry::NONE {
+                        self.add_flush(
+                            &mut batch,
+                            Flush { space: space.id(), range: slots.range(), kind: FlushKind::Changed },
+                        );
+                    }
+                    vpn = vpn.plus(1);
+                }
+            });
+        }
+        self.flush(&mut batch);
+        // AcqRel: as in `unmap`.
+        space.changing.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,92 @@
+//! The same folios in two address spaces, as after `fork`: read-only in both, until whoever writes first gets a copy.
+
+use crate::primitive::{Ordering, Plain};
+use crate::{
+    Access, Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
+};
+
+impl<'m, M: Mmu> Vm<'m, M> {
+    /// Shows what is mapped in a range at the pages from `at` on in another address space, too, as `fork` does: both
+    /// are read-only from now on, and whoever writes first gets a copy ([`Vm::write_fault`]). Dirty bits are inherited.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Busy`] where a folio is pinned: whoever pinned it would keep seeing what only one of the two will see.
+    /// Otherwise see [`VmError`]. What was shared before stays shared.
+    pub fn share(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+        to: SpaceId,
+        at: Vpn,
+    ) -> Result<(), VmError> {
+        let from = self.space_with(space, range)?;
+        self.space_with(to, VpnRange::new(at, range.len()).unwrap_or_default())?;
+        let mut batch = FlushBatch::new();
+        let mut result = Ok(());
+        let mut vpn = range.start;
+        // AcqRel: as in `unmap`.
+        from.changing.fetch_add(1, Ordering::AcqRel);
+        while vpn < range.end && result.is_ok() {
+            match self.get_at(frames, from, vpn) {
+                Ok(None) => vpn = vpn.plus(1),
+                Ok(Some((head, first, entry))) => {
+                    let locked = self.folios.lock(head + first, || self.mmu.relax());
+                    let most = (self.folios.frame(locked).pages() - (head + first - locked)).into();
+                    let most = (range.end.get() - vpn.get()).min(most);
+                    let most = most.min(from.table_end(vpn).get() - vpn.get());
+                    let there = at.plus(vpn.get() - range.start.get());
+                    result = self.share_locked(locked, from, (vpn, entry, most), to, there, &mut batch).map(|pages| {
+                        vpn = vpn.plus(pages);
+                    });
+                    self.folios.frame(locked).unlock();
+                    let put = self.put_refs(frames, locked, 1);
+                    result = result.and(put);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        self.flush(&mut batch);
+        // AcqRel: as in `unmap`.
+        from.changing.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    fn share_locked(
+        &self,
+        head: u32,
+        from: &Space<'m>,
+        (vpn, entry, most): (Vpn, Entry, u64),
+        to: SpaceId,
+        at: Vpn,
+        batch: &mut FlushBatch,
+    ) -> Result<u64, VmError> {
+        let frame = self.folios.frame(head);
+        // This call's own reference is the one above the mappings. Relaxed: who pins from now on finds the entry
+        // read-only, and does not get to write through it.
+        if frame.refs.get() != frame.maps.get() + 1 {
+            return Err(VmError::Busy { pfn: self.folios.pfn(head) });
+        }
+        let shared = self.with_table(from, vpn, || {
+            let now = self.mmu.load(from.slots(vpn, 1));
+            if !now.is_mapped() || now.pfn() != entry.pfn() {
+                return None;
+            }
+            let len = self.batch_len(from, vpn, now, most);
+            let slots = from.slots(vpn, len);
+            if now.is_writable() {
+                self.mmu.clear_bits(slots, Entry::WRITABLE);
+                self.add_flush(batch, Flush { space: from.id(), range: slots.range(), kind: FlushKind::Changed });
+            }
+            let all = (0..len).map(|i| self.mmu.load(from.slots(vpn.plus(i), 1)));
+            Some((len, now, all.fold(Entry::NONE, |bits, entry| bits.with(entry.only(Entry::DIRTY)))))
+        });
+        // Changed under our eyes: look again.
+        let Some((len, now, bits)) = shared else { return Ok(0) };
+        let Some(index) = self.folios.index(now.pfn()) else { return Ok(len) };
+        let access = if now.is_present() { Access::Read } else { Access::None };
+        self.map_locked(head, (index - head, len as u32), to, at, access, bits)?;
+        Ok(len)
+    }
+}
