@@ -585,7 +585,7 @@ fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
 #[test]
 fn a_free_into_a_word_whose_hand_becomes_empty() {
     model_within(2, || {
-        let fh = machine(false, 512);
+        let fh = small(false);
         let block = take(fh, 0, 9).get();
         let frame = |n: u64| Pfn::new(block + n);
         // The second free in a row has the word leased.
@@ -602,6 +602,6 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
                 0
             }
         ]);
-        settled_of(fh, 512, 512 - 3 + 1 + got[0]);
+        settled(fh, 510 + got[0]);
     });
 }
