@@ -331,7 +331,7 @@ pub(crate) unsafe fn answer(error: *mut Error, call: impl FnOnce() -> Result<(),
 /// As [`answer`].
 #[cold]
 #[inline(never)]
-unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
+pub(crate) unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
     if error.is_null() {
         return failure.facts().status;
     }

@@ -5,11 +5,11 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use freehold::{CpuId, Owned, Pfn};
+use freehold::{CpuId, Order, Owned, Pfn};
 
 use crate::allocator::Allocator;
 use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, fail};
 use crate::here::{LastReference, is_last};
 use crate::platform::Host;
 use crate::request::Request;
@@ -169,6 +169,26 @@ pub unsafe extern "C" fn freehold_owned_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
+        // Compiled for what most ask for; a call that is wrong is told so by the code for all.
+        let single = request.as_ref().and_then(Request::single).filter(|_| !pfn.is_null());
+        let (Some(single), Ok(cpu)) = (single, owned(cpu)) else { return alloc_any(cpu, request, pfn, error) };
+        match cpu.alloc(single) {
+            Ok(found) => {
+                pfn.write(found.get());
+                Status::Ok
+            }
+            Err(why) => fail(error, &why.into()),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As [`freehold_owned_alloc`].
+#[inline(never)]
+unsafe fn alloc_any(cpu: *const OwnedCpu, request: *const Request, pfn: *mut u64, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
         answer(error, || {
             wanted(pfn, "pfn")?;
             let request = shared(request, "request")?.engine()?;
@@ -222,6 +242,22 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 /// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        // As in an allocation.
+        let (0, Ok(cpu)) = (order, owned(cpu)) else { return free_any(cpu, pfn, order, error) };
+        match cpu.free(Pfn::new(pfn), Order::ZERO) {
+            Ok(()) => Status::Ok,
+            Err(why) => fail(error, &why.into()),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As [`freehold_owned_free`].
+#[inline(never)]
+unsafe fn free_any(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {

@@ -103,6 +103,21 @@ impl Request {
         if self.is_plain() { Ok(request) } else { self.special(request) }
     }
 
+    /// A single frame of a migratetype that requests may name, and nothing else asked for: what most requests are.
+    #[inline(always)]
+    pub(crate) fn single(&self) -> Option<EngineRequest> {
+        if self.order != 0 || self.flags != 0 || !self.is_plain() {
+            return None;
+        }
+        let migratetype = match self.migratetype {
+            0 => freehold::Migratetype::Unmovable,
+            1 => freehold::Migratetype::Movable,
+            2 => freehold::Migratetype::Reclaimable,
+            _ => return None,
+        };
+        Some(EngineRequest::new(freehold::Order::ZERO, migratetype))
+    }
+
     /// Nothing asked for but order, type and flags: what the allocator's fast paths serve.
     #[inline(always)]
     fn is_plain(&self) -> bool {

@@ -37,6 +37,9 @@ pub fn render(report: &Report, style: Style) -> String {
     let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
     let before = text.len();
     for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
+        if text.len() > before {
+            text.push('\n');
+        }
         part.render(style, &mut text);
     }
     if text.len() > before {

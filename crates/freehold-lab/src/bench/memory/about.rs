@@ -74,7 +74,8 @@ pub(in crate::bench) const ARENA: About = About {
     what: "An arena's frames as a program has them: allocated and freed by handles, of a size that the compiler does not \
            know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a buffer that grows by \
            doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a build with --features peers, \
-           those: pages aligned to 4 KiB, their own way of purging.",
+           those: pages aligned to 4 KiB, their own way of purging. linux is one mapping as large as the buffer, touched: \
+           what nobody gets below.",
     source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not given back)",
     threads: 1,
     fewest_threads: 1,

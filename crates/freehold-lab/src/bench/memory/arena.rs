@@ -9,7 +9,8 @@ use freehold_host::{Arena, Backing, Frames};
 
 use super::Figures;
 use super::heap::{self, Heap};
-use super::{FREEHOLD, MALLOC, Run, rss};
+use super::raw::{Mapping, Pages};
+use super::{FREEHOLD, LINUX, MALLOC, Run, rss};
 use crate::bench::clock::thread_time;
 use crate::bench::engines::{BenchEngine, Peer};
 use crate::bench::loops::per;
@@ -49,9 +50,9 @@ fn trim(of: &LargeFromArena) {
 }
 
 pub(super) fn steps(plan: &Plan) -> usize {
-    // The system's malloc is always there.
+    // The system's malloc and its mappings are always there.
     plan.runs
-        * (1 + [is_ours(plan), has(plan, Peer::Mimalloc), has(plan, Peer::Jemalloc)]
+        * (2 + [is_ours(plan), has(plan, Peer::Mimalloc), has(plan, Peer::Jemalloc)]
             .map(usize::from)
             .iter()
             .sum::<usize>())
@@ -84,6 +85,7 @@ pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (Strin
         if is_ours(run.plan) {
             turn(FREEHOLD, &mut |figures| ours(figures, n))?;
         }
+        turn(LINUX, &mut plain)?;
         turn(MALLOC, &mut |figures| theirs(figures, MALLOC, &heap::system(), n))?;
         #[cfg(feature = "peers")]
         {
@@ -145,6 +147,23 @@ fn theirs<A: GlobalAlloc>(figures: &mut Figures, engine: &str, heap: &Heap<A>, n
     }
     heap.purge();
     doubled(figures, engine, heap, ["mib_peak_doubled", "ms_doubled"])
+}
+
+/// One mapping as large as the doubled buffer, touched: what nobody gets below.
+fn plain(figures: &mut Figures) -> Result<(), String> {
+    for (pages, ms) in [(Pages::Small, "ms_doubled"), (Pages::Large, "ms_doubled_huge")] {
+        let mapping =
+            Mapping::aligned(DOUBLED, 2 << 20).map_err(|errno| format!("mmap of {DOUBLED} bytes: {errno}"))?;
+        // A kernel without huge pages refuses to be told not to use them.
+        if let (Pages::Large, Err(errno)) = (pages, mapping.pages(pages)) {
+            figures.unavailable(format!("one mapping of huge pages left out: {errno}"));
+            continue;
+        }
+        let start = thread_time();
+        mapping.touch(DOUBLED);
+        figures.add(LINUX, ms, millis(thread_time().saturating_sub(start)));
+    }
+    Ok(())
 }
 
 fn millis(time: Duration) -> f64 {
