@@ -605,3 +605,23 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
         settled(fh, 510 + got[0]);
     });
 }
+
+/// Two isolate a block at the same time: one of them has to give way.
+#[test]
+fn a_range_of_a_block_is_taken_while_that_goes() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = FrameRange::new(Pfn::new(1024), 512).unwrap();
+        let got = together::<bool>(roles![
+            move || fh.alloc_contig_range(FrameRange::new(block.start, 8).unwrap(), |_| false).is_ok(),
+            move || {
+                let gone = fh.remove_memory(block).is_ok();
+                if gone {
+                    fh.add_memory(block).unwrap();
+                }
+                gone
+            }
+        ]);
+        settled_of(fh, 512, if got[0] { 8 } else { 0 });
+    });
+}

@@ -36,6 +36,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let Some(held) = self.hold_of(index) else { continue };
             let tag = head.tag.get();
+            if tag.has(ISOLATED) {
+                // By somebody who had the lock before.
+                return false;
+            }
             // Freed and announced: maybe in the inbox of who had it before, who may not look for long. A block of the bitmap may
             // be on its way out, as part of a run.
             let takeable = match self.map.links(index).list.get() {
