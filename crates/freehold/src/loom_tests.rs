@@ -273,6 +273,21 @@ fn a_frame_freed_by_two_is_free_once() {
     });
 }
 
+/// The same; whoever allocates then does not get it twice, from the hand and from the word.
+#[test]
+fn a_frame_freed_by_two_is_handed_out_once() {
+    model(|| {
+        let fh = small(false);
+        let (first, second) = (take(fh, 0, 0), take(fh, 0, 0));
+        let free = move |c: u16| fh.on(cpu(c)).free(first, Order::ZERO).is_ok();
+        together::<bool>(roles![move || free(0), move || free(1)]);
+        let from_hand = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let from_word = take(fh, 1, 0);
+        assert!(from_hand != from_word && ![from_hand, from_word].contains(&second));
+    });
+}
+
 /// A right free of a range looks into a hand that gives one word up and takes another in the same slot.
 #[test]
 fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
