@@ -209,9 +209,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
             let [min, low, high] = kernel_watermarks(zone.managed.get(), total);
             let _guard = self.hold_quietly(zone);
-            zone.min.set(min);
-            zone.low.set(low);
-            zone.high.set(high);
+            // Somebody may have set others meanwhile.
+            if zone.kernel_marks.get() {
+                zone.min.set(min);
+                zone.low.set(low);
+                zone.high.set(high);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Every pair of calls, run by loom at the same time on two CPUs: nothing is handed out twice, and nothing is lost.
+//! Every pair of calls, run by loom at the same time on two CPUs, of one group and of two: nothing is handed out twice, and nothing is lost.
 //!
 //! The tests in [`loom_tests`](super::loom_tests) each have a history in mind. These have none: a new kind of call is one more
 //! line in [`CALLS`]. One preemption unless `LOOM_PAIRS` says more; a pair is named where it fails, and
@@ -10,7 +10,7 @@ use std::boxed::Box;
 use std::string::String;
 use std::vec::Vec;
 
-use super::loom_tests::{Small, cpu, machine, model_within, request, settled_of, take, together};
+use super::loom_tests::{Small, cpu, machine_of, model_within, request, settled_of, take, together};
 use crate::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
 const FRAMES: u64 = 6 * 512;
@@ -103,6 +103,7 @@ const CALLS: &[Call] = &[
     Call { name: "free-of-other", before: |fh, t| chunk(fh, 1 - t, 0), run: free },
     Call { name: "free-words", before: |fh, t| chunk(fh, 1 - t, 7), run: free },
     Call { name: "free-block", before: |fh, t| chunk(fh, t, 9), run: free },
+    Call { name: "free-block-of-other", before: |fh, t| chunk(fh, 1 - t, 9), run: free },
     Call { name: "free-part-of-block", before: |fh, t| chunk(fh, t, 9), run: |fh, t, had| {
         let rest = run_of(had[0].start, 500);
         let part = run_of(Pfn::new(had[0].start.get() + 500), 12);
@@ -122,6 +123,11 @@ const CALLS: &[Call] = &[
         fh.cpu_online(cpu(1 - t)).unwrap();
         Runs::new()
     } },
+    Call { name: "unplug-own", before: none, run: |fh, t, _| {
+        let _ = fh.cpu_offline(cpu(t));
+        fh.cpu_online(cpu(t)).unwrap();
+        Runs::new()
+    } },
     Call { name: "range-in-use", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START), 100)) },
     Call { name: "range", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START + 4 * 512 - 8), 16)) },
     Call { name: "memory", before: none, run: |fh, _, _| {
@@ -133,9 +139,9 @@ const CALLS: &[Call] = &[
 ];
 
 /// Runs a pair in every schedule.
-fn pair(first: &'static Call, second: &'static Call, preemptions: usize) {
+fn pair(group: u16, first: &'static Call, second: &'static Call, preemptions: usize) {
     model_within(preemptions, move || {
-        let fh = machine(false, FRAMES);
+        let fh = machine_of(false, FRAMES, Some(group));
         // A block that is split, of which one frame stays in use.
         let kept = chunk(fh, 0, 0);
         let had = [(first.before)(fh, 0), (second.before)(fh, 1)];
@@ -163,7 +169,7 @@ fn loom_pairs_of_all_calls() {
             if wanted.is_empty() || wanted == name {
                 // Before, since a schedule that fails may end the process.
                 std::eprint!("{name}: ");
-                pair(first, second, preemptions);
+                (1..=2).for_each(|group| pair(group, first, second, preemptions));
                 pairs += 1;
             }
         }

@@ -133,6 +133,13 @@ impl TagCell {
         self.0.store(tag.0, Ordering::Release);
     }
 
+    /// The same for who has had the block to itself and announces it next.
+    pub(crate) fn hand(&self, tag: Tag) {
+        // SeqCst: the class is read next. Whoever has just cleared that and then reads the tag must not miss this one while the
+        // announcer misses the cleared class: nobody would look at the block.
+        self.0.store(tag.0, Ordering::SeqCst);
+    }
+
     /// Changes it if it still is `from`; for states that freers change.
     pub(crate) fn exchange(&self, from: Tag, to: Tag) -> bool {
         // SeqCst: see `get`. Relaxed on failure: the caller looks again.

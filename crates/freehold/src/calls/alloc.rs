@@ -121,7 +121,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 start: Pfn::new(pfn.get() + request.order.frames()),
                 end: Pfn::new(pfn.get() + larger.order.frames()),
             };
-            let freed = self.fh.commit_range(Some(self), rest);
+            // The CPU may have gone offline while others were asked: it keeps nothing then.
+            let freed = self.fh.commit_range(Some(self).filter(|_| self.cpu.online.get()), rest);
             debug_assert!(freed.is_ok());
             return Ok(pfn);
         }

@@ -4,7 +4,7 @@ use crate::block::tag::{IN_HAND, ZONE_GROUP};
 use crate::block::{FRAMES, bits};
 use crate::cpu::inside::Inside;
 use crate::group::lists::NO_LIST;
-use crate::primitive::{Count, Plain};
+use crate::primitive::{Count, Ordering};
 use crate::transfer::refill::COLLECT;
 use crate::zone::bitmap::Search;
 use crate::{AllocError, AllocFlags, Freehold, Pfn, Platform, Request};
@@ -99,7 +99,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // zone's on no list would be taken for one that was freed just now, and one in use that is on a list would be unlisted.
         let head = self.map.head(index);
         head.tag.set(head.tag.get().with_group(IN_HAND));
-        self.map.links(index).list.set(NO_LIST);
+        // Release: who sees it on no list sees that it is in a hand.
+        self.map.links(index).list.store(NO_LIST, Ordering::Release);
         self.take_block(index, migratetype, ZONE_GROUP);
     }
 }

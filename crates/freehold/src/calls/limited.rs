@@ -4,7 +4,7 @@
 //! at one by one, without locks, and frames are taken straight from their words, whoever holds the block.
 
 use crate::block::layout::Index;
-use crate::block::tag::{HIGH_ATOMIC, IN_HAND, SPLIT, WHOLE, ZONE_GROUP};
+use crate::block::tag::{HIGH_ATOMIC, SPLIT, WHOLE, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::inside::Inside;
 use crate::group::lists::NO_LIST;
@@ -146,7 +146,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let held = self.hold_of(index)?;
         let tag = self.map.head(index).tag.get();
         let listed = self.map.links(index).list.get() != NO_LIST;
-        if tag.state() != WHOLE || tag.group() == IN_HAND || !listed || !core::ptr::eq(held.zone, zone) {
+        // The zone's own come from its bitmap alone: on the list of those it may be on its way out as part of a run.
+        let of_a_group = tag.group() == held.group && held.group != ZONE_GROUP;
+        if tag.state() != WHOLE || !of_a_group || !listed || !core::ptr::eq(held.zone, zone) {
             return None;
         }
         held.unlist(index);

@@ -106,18 +106,27 @@ impl<'m, P: Platform> Freehold<'m, P> {
         tag: Tag,
     ) -> Result<(), FreeError> {
         let head = self.map.head(index);
-        let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
-        let to = tag.with_state(WHOLE);
-        let to = if kept.is_some() { to.with_group(IN_HAND) } else { to };
-        if !head.tag.exchange(tag, to) {
-            // Somebody else frees it, or a part of it, at this moment.
+        let mut tag = tag;
+        let kept = loop {
+            let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
+            let to = tag.with_state(WHOLE);
+            let to = if kept.is_some() { to.with_group(IN_HAND) } else { to };
+            if head.tag.exchange(tag, to) {
+                break kept;
+            }
             let now = head.tag.get();
-            return match now.state() {
-                SPLIT => (0..WORDS)
-                    .try_for_each(|w| self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)),
-                _ => Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
-            };
-        }
+            match now.state() {
+                // In use still, but another holder's: its group is without CPUs now.
+                TAKEN => tag = now,
+                // Somebody else frees it, or a part of it, at this moment.
+                SPLIT => {
+                    return (0..WORDS).try_for_each(|w| {
+                        self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)
+                    });
+                }
+                _ => return Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
+            }
+        };
         match kept {
             Some(kept) => kept.set(index.get()),
             None => self.announce(index),

@@ -1,6 +1,6 @@
 //! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
 
-use crate::block::tag::{ABSENT, CMA, FRESH, HOLES, ISOLATED, WHOLE};
+use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, bits};
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
@@ -76,17 +76,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn take_range(&self, range: FrameRange) -> Result<(), AllocError> {
         let mut taken = FrameRange { start: range.start, end: range.start };
         for (base, offset, len) in crate::calls::range::pieces(range) {
-            let index = self.map.locate(base).filter(|&index| self.claim_at(index, offset, len));
-            let Some(index) = index else {
+            let had = self.map.locate(base).is_some_and(|index| self.claim_at(index, offset, len));
+            if !had {
                 // Freed twice meanwhile, or not at all.
                 for (base, offset, len) in crate::calls::range::pieces(taken) {
                     let Some(index) = self.map.locate(base) else { continue };
                     bits::spans(offset, len).for_each(|(w, m)| self.put_back(index, w, m));
                 }
                 return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
-            };
-            let tag = &self.map.head(index).tag;
-            tag.set(tag.get().with_flag(FRESH, false));
+            }
             taken.end = Pfn::new(base + (offset + len) as u64);
         }
         Ok(())

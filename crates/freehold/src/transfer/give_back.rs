@@ -40,7 +40,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let head = self.fh.map.head(index);
             let tag = head.tag.get();
             debug_assert_eq!(tag.group(), IN_HAND);
-            head.tag.set(tag.with_group(self.fh.zones[tag.zone()].group_of(self.id.index())));
+            head.tag.hand(tag.with_group(self.fh.zones[tag.zone()].group_of(self.id.index())));
             self.fh.announce(index);
         }
     }

@@ -15,7 +15,7 @@ use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of
 use crate::block::{FRAMES, WORDS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, list_for};
-use crate::primitive::{Count, Plain};
+use crate::primitive::{Count, Ordering, Plain};
 use crate::zone::Zone;
 use crate::{Freehold, Migratetype, Platform};
 
@@ -97,7 +97,7 @@ impl<P: Platform> Freehold<'_, P> {
         for w in 0..WORDS {
             self.report_late(index, w, line.fill_word(w));
         }
-        head.tag.set(tag.with_group(group));
+        head.tag.hand(tag.with_group(group));
     }
 }
 
@@ -265,8 +265,10 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
         // From here on it may be announced again; what the tag says is read after that.
         head.begin_listing();
+        // The list before the tag: who takes a run of blocks without a lock writes them the other way round. Acquire: pairs
+        // with `take_found`.
+        let unlisted = self.fh.map.links(index).list.load(Ordering::Acquire) == NO_LIST;
         let tag = head.tag.get();
-        let unlisted = self.fh.map.links(index).list.get() == NO_LIST;
         match tag.state() {
             SPLIT if tag.group() == self.group => self.file(index),
             WHOLE if tag.group() == self.group && unlisted => self.place_whole(index),

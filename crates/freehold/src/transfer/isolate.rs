@@ -12,11 +12,11 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
-use crate::block::words::CLASS_QUEUED;
+use crate::block::words::{CLASS_QUEUED, EMPTY};
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
 use crate::group::lists::{IN_BITMAP, NO_LIST};
-use crate::primitive::Plain;
+use crate::primitive::{Ordering, Plain};
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -35,18 +35,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 continue;
             }
             let Some(held) = self.hold_of(index) else { continue };
+            // Freed and announced: maybe in the inbox of who had it before, who may not look for long. A block of the bitmap may
+            // be on its way out, as part of a run, without a lock: so the list is read before the tag. Acquire: pairs with
+            // `take_found`.
+            let takeable = match self.map.links(index).list.load(Ordering::Acquire) {
+                NO_LIST => head.class() == CLASS_QUEUED,
+                IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
+                _ => true,
+            };
             let tag = head.tag.get();
             if tag.has(ISOLATED) {
                 // By somebody who had the lock before.
                 return false;
             }
-            // Freed and announced: maybe in the inbox of who had it before, who may not look for long. A block of the bitmap may
-            // be on its way out, as part of a run.
-            let takeable = match self.map.links(index).list.get() {
-                NO_LIST => head.class() == CLASS_QUEUED,
-                IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
-                _ => true,
-            };
+            if tag.group() != held.group {
+                // A block in use, or on its way, may change hands without the lock.
+                continue;
+            }
             match tag.state() {
                 WHOLE if takeable => {
                     held.unlist(index);
@@ -62,8 +67,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 SPLIT => held.unlist(index),
                 _ => {}
             }
-            // A block in use becomes a split one, by an exchange, since it may be freed at this moment.
+            // A block in use becomes a split one, by an exchange, since it may be freed at this moment, and be anybody's then.
             let tag = head.tag.get();
+            if tag.has(ISOLATED) || tag.group() != held.group {
+                continue;
+            }
             let isolated = tag.with_state(SPLIT).with_flag(ISOLATED, true).with_group(ZONE_GROUP);
             let strays = (tag.state() == TAKEN).then(|| self.strays(index));
             if (tag.state() == SPLIT || tag.state() == TAKEN) && head.tag.exchange(tag, isolated) {
@@ -102,9 +110,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
         for index in self.map.all().filter(|&index| self.map.head(index).tag.get().has(ISOLATED)) {
             for w in 0..WORDS {
-                while self.map.head(index).is_leased(w) {
-                    let lease = usize::from(self.map.head(index).lease(w));
-                    self.recall_where(None, |cpu| lease > 0 && core::ptr::eq(cpu, &self.cpus[lease - 1]));
+                loop {
+                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a slot for the word still.
+                    let lease = usize::from(self.map.head(index).lease(w) & !EMPTY);
+                    if lease == 0 {
+                        break;
+                    }
+                    self.recall_where(None, |cpu| core::ptr::eq(cpu, &self.cpus[lease - 1]));
                 }
             }
         }

@@ -242,7 +242,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A whole block in this CPU's hand goes to a group without its lock.
     fn send(&self, index: Index, group: u16) {
         let tag = &self.fh.map.head(index).tag;
-        tag.set(tag.get().with_group(group));
+        tag.hand(tag.get().with_group(group));
         self.fh.announce(index);
     }
 
