@@ -644,3 +644,50 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
         settled_of(fh, 512, if got[0] { 8 } else { 0 });
     });
 }
+
+/// A block of the zone's that waits in an inbox still is taken as part of a run, while the zone looks at what was announced.
+#[test]
+fn a_run_of_blocks_is_taken_while_one_is_looked_at() {
+    model_within(2, || {
+        let fh = machine(false, 1536);
+        let (first, frame, third) = (take(fh, 0, 9), take(fh, 0, 0), take(fh, 0, 9));
+        fh.on(cpu(0)).free(first, Order::PAGEBLOCK).unwrap();
+        fh.recall(None);
+        while fh.hold(&fh.zones[0], 1).collect(4) {}
+        fh.give_wholes(&fh.zones[0], 1, 0);
+        // The last frame of the second block comes back: the group is told. An isolation that fails, since the third is in use,
+        // leaves it whole and the zone's; what the group was told goes on to the zone.
+        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        let two = FrameRange::new(frame.pageblock(), 1024).unwrap();
+        assert!(two.contains(third) && fh.alloc_contig_range(two, |_| false).is_err());
+        fh.hold(&fh.zones[0], 1).collect(4);
+        let got = together::<u64>(roles![
+            move || u64::from(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX).is_some()),
+            move || {
+                fh.hold(&fh.zones[0], 0).collect(4);
+                0
+            }
+        ]);
+        assert_eq!(got[0], 1);
+        settled_of(fh, 1536, 1024 + 512);
+    });
+}
+
+/// The same while a request within limits finds a block of it that was its group's a moment ago.
+#[test]
+fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
+    model_within(2, || {
+        let fh = small(false);
+        let blocks: [Pfn; 2] = [0, 0].map(|_| take(fh, 0, 9));
+        blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::PAGEBLOCK).unwrap());
+        // Both are the group's.
+        fh.recall(None);
+        while fh.hold(&fh.zones[0], 1).collect(4) {}
+        let got =
+            together::<u64>(roles![move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()), move || {
+                let limited = request(3).from(Pfn::new(1024)).below(Pfn::new(1536));
+                8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
+            }]);
+        settled(fh, got.iter().sum());
+    });
+}
