@@ -78,6 +78,13 @@ fn bulk(fh: Small, t: u16) -> Runs {
     out[..got].iter().map(|&pfn| run_of(pfn, 1)).collect()
 }
 
+/// A CPU goes, unless it has an owner, and comes back.
+fn replug(fh: Small, c: u16) -> Runs {
+    let _ = fh.cpu_offline(cpu(c));
+    fh.cpu_online(cpu(c)).unwrap();
+    Runs::new()
+}
+
 fn none(_: Small, _: u16) -> Runs {
     Runs::new()
 }
@@ -118,16 +125,8 @@ const CALLS: &[Call] = &[
     Call { name: "owner", before: none, run: |fh, t, _| {
         fh.own(cpu(t)).and_then(|owned| owned.alloc(request(0))).map(|pfn| run_of(pfn, 1)).into_iter().collect()
     } },
-    Call { name: "unplug", before: none, run: |fh, t, _| {
-        let _ = fh.cpu_offline(cpu(1 - t));
-        fh.cpu_online(cpu(1 - t)).unwrap();
-        Runs::new()
-    } },
-    Call { name: "unplug-own", before: none, run: |fh, t, _| {
-        let _ = fh.cpu_offline(cpu(t));
-        fh.cpu_online(cpu(t)).unwrap();
-        Runs::new()
-    } },
+    Call { name: "unplug", before: none, run: |fh, t, _| replug(fh, 1 - t) },
+    Call { name: "unplug-own", before: none, run: |fh, t, _| replug(fh, t) },
     Call { name: "range-in-use", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START), 100)) },
     Call { name: "range", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START + 4 * 512 - 8), 16)) },
     Call { name: "memory", before: none, run: |fh, _, _| {

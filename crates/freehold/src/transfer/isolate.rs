@@ -11,7 +11,7 @@
 //! ```
 
 use crate::block::layout::Index;
-use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE, ZONE_GROUP};
+use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
 use crate::block::words::{CLASS_QUEUED, EMPTY};
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
@@ -43,13 +43,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
                 _ => true,
             };
+            // Others may have isolated it before this had the lock, and a block in use, or on its way, changes hands without it.
+            let group = held.group;
+            let lost = |tag: Tag| tag.has(ISOLATED) || tag.group() != group;
             let tag = head.tag.get();
-            if tag.has(ISOLATED) {
-                // By somebody who had the lock before.
-                return false;
-            }
-            if tag.group() != held.group {
-                // A block in use, or on its way, may change hands without the lock.
+            if lost(tag) {
                 continue;
             }
             match tag.state() {
@@ -69,7 +67,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             // A block in use becomes a split one, by an exchange, since it may be freed at this moment, and be anybody's then.
             let tag = head.tag.get();
-            if tag.has(ISOLATED) || tag.group() != held.group {
+            if lost(tag) {
                 continue;
             }
             let isolated = tag.with_state(SPLIT).with_flag(ISOLATED, true).with_group(ZONE_GROUP);
