@@ -109,32 +109,7 @@ impl<'a> Driver<'a> {
         while let Some(&op) = ops.next() {
             match op {
                 Op::Alloc { slot, cpu, order, migratetype, flags } => {
-                    if !self.started
-                        && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.engine, order))
-                    {
-                        *self.slot(slot) = pfn.get();
-                        continue;
-                    }
-                    let request = Request { order, migratetype, flags };
-                    let pfn = match self.engine.alloc(CpuId::new(cpu), request) {
-                        Ok(pfn) => {
-                            self.counted.allocs += 1;
-                            self.cma.iter_mut().for_each(|book| book.served(request, pfn));
-                            if !pfn.is_aligned(order) {
-                                self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
-                            }
-                            pfn.get()
-                        }
-                        Err(error) => {
-                            self.counted.failed += 1;
-                            self.cma.iter_mut().for_each(|book| book.failed(request));
-                            if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
-                                self.errors.add(format!("allocating {order} on CPU {cpu}: {error}"));
-                            }
-                            EMPTY
-                        }
-                    };
-                    *self.slot(slot) = pfn;
+                    *self.slot(slot) = self.alloc_one(cpu, Request { order, migratetype, flags });
                 }
                 Op::Free { slot, cpu, order } => {
                     let pfn = std::mem::replace(self.slot(slot), EMPTY);
@@ -242,6 +217,35 @@ impl<'a> Driver<'a> {
             self.frames.resize((slot + 1).next_power_of_two(), EMPTY);
         }
         &mut self.frames[slot]
+    }
+
+    /// Where the chunk is, or `EMPTY`. What the trace had before it began comes out of what is in use already.
+    #[inline(always)]
+    fn alloc_one(&mut self, cpu: u16, request: Request) -> u64 {
+        let order = request.order;
+        if !self.started
+            && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.engine, order))
+        {
+            return pfn.get();
+        }
+        match self.engine.alloc(CpuId::new(cpu), request) {
+            Ok(pfn) => {
+                self.counted.allocs += 1;
+                self.cma.iter_mut().for_each(|book| book.served(request, pfn));
+                if !pfn.is_aligned(order) {
+                    self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                }
+                pfn.get()
+            }
+            Err(error) => {
+                self.counted.failed += 1;
+                self.cma.iter_mut().for_each(|book| book.failed(request));
+                if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
+                    self.errors.add(format!("allocating {order} on CPU {cpu}: {error}"));
+                }
+                EMPTY
+            }
+        }
     }
 
     fn free_one(&mut self, cpu: u16, pfn: u64, order: Order) {
