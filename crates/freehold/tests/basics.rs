@@ -89,6 +89,34 @@ fn any_part_of_an_allocation_can_be_freed_from_any_cpu() {
     assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 32);
 }
 
+/// Areas and buffers are put together by number, across the edge of two zones that touch.
+#[test]
+fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
+    let pieces = [range(512, 1024), range(1536, 512), range(4096, 512)];
+    let zones: Vec<_> = pieces
+        .iter()
+        .map(|piece| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(std::slice::from_ref(piece)) })
+        .collect();
+    let fh = build(&Config::new(2, &zones), SingleCpu);
+    let on = fh.on(cpu(0));
+    let mut taken = 0;
+    while on.alloc(movable(0)).is_ok() {
+        taken += 1;
+    }
+    assert_eq!(taken, 2048);
+    // Behind the second zone there is nothing: refused as a whole, and said where.
+    let error = on.free_range(range(1000, 2000)).unwrap_err();
+    assert_eq!(error, FreeError::PastEnd { pfn: Pfn::new(2048) });
+    assert_eq!(fh.on(cpu(1)).free_range(range(1500, 100)), Ok(()));
+    let error = on.free_range(range(1400, 200)).unwrap_err();
+    assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(1500) });
+    fh.validate().unwrap();
+    for rest in [range(512, 988), range(1600, 448), range(4096, 512)] {
+        on.free_range(rest).unwrap();
+    }
+    assert_all_free(&fh);
+}
+
 #[test]
 fn each_wrong_free_has_its_own_error_and_changes_nothing() {
     let memory = [range(512, 3000), range(8192, 4096)];

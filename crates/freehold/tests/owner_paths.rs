@@ -377,7 +377,7 @@ impl<'a> Player<'a> {
         match error {
             FreeError::Misaligned { pfn, order } => pfn.get() == start && !pfn.is_aligned(order),
             FreeError::OutOfZone { pfn } => inside(pfn) && zone(pfn).is_none(),
-            FreeError::PastEnd { pfn } => zone(Pfn::new(start)).is_some_and(|span| span.end == pfn),
+            FreeError::PastEnd { pfn } => inside(pfn) && zone(pfn).is_none() && zone(Pfn::new(start)).is_some(),
             FreeError::Hole { pfn } => inside(pfn) && self.frame(pfn.get()) == Frame::Absent && zone(pfn).is_some(),
             // A whole block of which nothing was ever handed out, or a frame of one that has been begun.
             FreeError::NeverAllocated { pfn } => inside(pfn) && self.block_of(pfn.get()).all(|f| f == Frame::Virgin),

@@ -47,11 +47,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        let Some(zone) = self.zones.iter().find(|z| z.span.contains(range.start)) else {
-            return Err(FreeError::OutOfZone { pfn: range.start });
-        };
-        if range.end > zone.span.end {
-            return Err(FreeError::PastEnd { pfn: zone.span.end });
+        // Zones that touch are one stretch of memory to who frees: a run may have been put together across their edge.
+        let mut at = range.start;
+        while at < range.end {
+            at = match self.zones.iter().find(|z| z.span.contains(at)) {
+                Some(zone) => zone.span.end,
+                None if at == range.start => return Err(FreeError::OutOfZone { pfn: at }),
+                None => return Err(FreeError::PastEnd { pfn: at }),
+            };
         }
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);

@@ -111,9 +111,9 @@ pub enum FreeError {
         /// The frame.
         pfn: Pfn,
     },
-    /// The range starts in a zone but ends behind it.
+    /// The range starts in a zone but ends behind it, where no other zone begins.
     PastEnd {
-        /// The first frame behind the zone.
+        /// The first frame behind the zone, or behind the last of several that touch.
         pfn: Pfn,
     },
     /// A chunk of that order cannot start at that frame.

@@ -154,18 +154,27 @@ impl Model {
         self.spans.iter().find(|span| span.contains(Pfn::new(start)))
     }
 
+    /// Where the zone of that frame ends, or the last of those that touch it one after the other.
+    fn end_of(&self, start: u64) -> Option<Pfn> {
+        let mut end = self.span_of(start)?.end;
+        while let Some(next) = self.span_of(end.get()) {
+            end = next.end;
+        }
+        Some(end)
+    }
+
     /// Whether a free of exactly these frames is right.
     pub fn may_free(&self, start: u64, len: u64) -> bool {
         let Some(end) = start.checked_add(len) else { return false };
         len > 0
-            && self.span_of(start).is_some_and(|span| end <= span.end.get())
+            && self.end_of(start).is_some_and(|last| end <= last.get())
             && (start..end).all(|pfn| self.get(pfn) == Frame::Used)
     }
 
     /// Whether `error` may be said of a free of these frames, which is wrong.
     pub fn explains(&self, error: FreeError, start: u64, len: u64) -> bool {
         let inside = |pfn: Pfn| pfn.get().wrapping_sub(start) < len;
-        let past = self.span_of(start).map(|span| span.end).filter(|end| start.saturating_add(len) > end.get());
+        let past = self.end_of(start).filter(|end| start.saturating_add(len) > end.get());
         if let Some(pfn) = past {
             return error == FreeError::PastEnd { pfn };
         }
