@@ -216,6 +216,7 @@ fn config_facts(error: &ConfigError) -> Facts {
             Facts::new(Status::MetadataTooSmall).found(given as u64).expected(needed as u64)
         }
         ConfigError::Watermarks => Facts::new(Status::Watermarks),
+        ConfigError::TooLarge { sections } => Facts::new(Status::InvalidArgument).found(sections),
         _ => Facts::new(Status::Other),
     }
 }

@@ -284,11 +284,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Tells the host about changed pressure. Called at the edge of the API, without locks.
     pub(crate) fn tell_pressure(&self) {
         for (z, zone) in self.zones.iter().enumerate() {
-            // Relaxed: only who gets `true` speaks, and what it says is read afresh.
-            if zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Relaxed) {
+            // Acquire: pairs with `update_level`; the level that made the change is seen.
+            while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
+                let level = zone.level.get();
                 self.platform.pressure(Pressure {
                     zone: z,
-                    level: match zone.level.get() {
+                    level: match level {
                         0 => PressureLevel::None,
                         1 => PressureLevel::Low,
                         _ => PressureLevel::Min,
@@ -296,6 +297,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     free: zone.free(),
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
+                // Another CPU may have told a later one before this: the last thing told must be true.
+                if zone.level.get() != level {
+                    zone.level_changed.store(true, Ordering::Release);
+                }
             }
         }
     }

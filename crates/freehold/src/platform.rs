@@ -53,7 +53,8 @@ pub trait Platform: Sync {
         core::hint::spin_loop();
     }
 
-    /// A zone's pressure level has changed. Called without any lock held.
+    /// A zone's pressure level has changed. Called without any lock held, by the call that sees it; never by one with
+    /// [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this very function.
     fn pressure(&self, pressure: Pressure) {
         let _ = pressure;
     }

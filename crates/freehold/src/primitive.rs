@@ -93,6 +93,15 @@ pub(crate) fn acquire_fence() {
     loom::sync::atomic::fence(Ordering::Acquire);
 }
 
+/// Makes what this thread did before visible to whoever sees one of its later writes.
+#[inline(always)]
+pub(crate) fn release_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::Release);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::Release);
+}
+
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an earlier store. The
 /// other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier), makes this CPU's hardware do the same.
 ///

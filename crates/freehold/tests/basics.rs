@@ -268,6 +268,10 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let small = [std::mem::MaybeUninit::uninit(); 100];
     let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
+    // A word's number has 32 bits, spare sections included.
+    let zone = ZoneConfig { spare_sections: 1 << 23, ..ZoneConfig::new(&memory) };
+    let error = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &[zone])).unwrap_err();
+    assert_eq!(error, ConfigError::TooLarge { sections: (1 << 23) + 1 });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use common::*;
 use freehold::{
@@ -124,6 +125,55 @@ fn pressure_is_told_when_marks_are_crossed() {
     let last = *fh.platform().0.lock().unwrap().last().unwrap();
     assert_eq!((last.level, last.watermarks, last.zone), (PressureLevel::None, [800, 1600, 2400], 0));
     assert_all_free(&fh);
+}
+
+/// Who may not wait may have interrupted the host's own function: the next one tells.
+#[test]
+fn pressure_is_not_told_by_who_may_not_wait() {
+    let memory = [range(0, 64 * MIB)];
+    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), Listening::default());
+    let told = || fh.platform().0.lock().unwrap().len();
+    let mut frames = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
+    let mut some = [Pfn::new(0); 64];
+    let request = movable(0).flags(AllocFlags::NO_LOCK);
+    assert!(fh.on(cpu(0)).alloc_bulk(request, &mut some).is_err());
+    assert_eq!(told(), 0);
+    frames.extend(fh.on(cpu(0)).alloc(movable(0).flags(AllocFlags::NO_WATERMARKS)).ok());
+    assert_ne!(told(), 0);
+    fh.on(cpu(0)).free_bulk(&frames).unwrap();
+    assert_all_free(&fh);
+}
+
+/// Is told of pressure, and before it has noted it down something else happens.
+struct Slow(Mutex<Vec<PressureLevel>>, OnceLock<&'static Freehold<'static, &'static Slow>>, AtomicBool);
+
+impl Platform for &'static Slow {
+    fn pressure(&self, pressure: Pressure) {
+        if self.2.swap(false, Ordering::Relaxed) {
+            // As another CPU would: all memory is freed, and that is told.
+            let fh = self.1.get().unwrap();
+            fh.on(cpu(1)).free_range(range(0, 64 * MIB)).unwrap();
+            fh.drain_all();
+        }
+        self.0.lock().unwrap().push(pressure.level);
+    }
+}
+
+#[test]
+fn the_last_pressure_that_is_told_is_true() {
+    let memory = [range(0, 64 * MIB)];
+    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
+    let slow: &'static Slow = Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
+    let fh: &'static Freehold<'static, &'static Slow> =
+        Box::leak(Box::new(build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), slow)));
+    slow.1.set(fh).ok().unwrap();
+    let none = movable(9).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK);
+    while fh.on(cpu(0)).alloc(none).is_ok() {}
+    slow.2.store(true, Ordering::Relaxed);
+    assert!(fh.on(cpu(0)).alloc(movable(9)).is_err());
+    assert_eq!(slow.0.lock().unwrap().last(), Some(&PressureLevel::None));
+    assert_all_free(fh);
 }
 
 #[test]

@@ -40,9 +40,9 @@ impl Making<'_> {
                 self.next(&[d.then(LeaseBack)]);
             }
             _ => {
-                *self.s.lease(d) = NONE;
+                self.put_back(d, d.bits);
                 self.next(failed);
-                self.next(&[Do { freed: 0, ..d.then(PutBack) }]);
+                self.next(&[Do { freed: 0, ..d.then(Unname) }]);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::layout::{Blocks, Index};
 use super::tag::{ABSENT, HOLES};
 use super::words::{Head, Line, Links};
 use super::{FRAMES, NONE, WORDS};
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
 
 /// Log2 of the blocks in a section. Small under loom, which looks at every one.
 const SECTION_BLOCKS_LOG: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 6 };
@@ -23,7 +23,10 @@ pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
 /// Log2 of the frames in a section.
 pub(crate) const SECTION_SHIFT: u32 = 9 + SECTION_BLOCKS_LOG;
 
-/// A piece of memory, at frame granularity; empty entries are free to use.
+/// A piece of memory, at frame granularity; spent entries are there to be used.
+///
+/// Who changes one may be stopped between its two ends, and must not claim memory meanwhile that is not there: a spent entry
+/// starts and ends at 0, its end goes first, and a new one's start comes first.
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
@@ -33,7 +36,19 @@ impl MemoryRange {
     pub(crate) fn new() -> Self {
         Self { start: AtomicU64::new(0), end: AtomicU64::new(0) }
     }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.end.get() <= self.start.get()
+    }
+
+    pub(crate) fn spend(&self) {
+        self.end.set(0);
+        self.start.set(0);
+    }
 }
+
+/// Looks at the ranges before what is seen must do, whoever is changing them.
+const LOOKS: u32 = if cfg!(loom) { 2 } else { 4096 };
 
 /// See the module's documentation.
 pub(crate) struct FrameMap<'m> {
@@ -128,19 +143,20 @@ impl<'m> FrameMap<'m> {
 
     /// Whether there is memory at that frame. Looks at every range: for the rare cases only.
     pub(crate) fn is_present(&self, pfn: u64) -> bool {
-        self.looked_at(|| self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get()), |there| *there)
+        self.looked_at(|| self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get()))
     }
 
-    /// Looks at the ranges, again if they have changed meanwhile and what was found is not `enough`: a piece that moves from
-    /// one entry to another may be missed once. Who changes them does so for a few stores, so this ends; it gives up after
-    /// some thousand looks, if that one was stopped in the middle.
-    fn looked_at<T>(&self, look: impl Fn() -> T, enough: impl Fn(&T) -> bool) -> T {
-        for _ in 0..4096 {
-            // Acquire, twice: the look is between them.
+    /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry to another may be missed
+    /// once. Who changes them does so for a few stores, so this ends; it gives up after some thousand looks, if that one was
+    /// stopped in the middle.
+    pub(crate) fn looked_at<T>(&self, look: impl Fn() -> T) -> T {
+        for _ in 0..LOOKS {
+            // Acquire: the look comes after it.
             let before = self.ranges_version.load(Ordering::Acquire);
             let found = look();
-            let same = before % 2 == 0 && self.ranges_version.load(Ordering::Acquire) == before;
-            if same || enough(&found) {
+            // The look comes before what follows: whoever saw a change sees that the version has changed.
+            acquire_fence();
+            if before % 2 == 0 && self.ranges_version.load(Ordering::Relaxed) == before {
                 return found;
             }
         }
@@ -149,10 +165,12 @@ impl<'m> FrameMap<'m> {
 
     /// Runs `change` on the ranges. Under the hotplug lock.
     pub(crate) fn change_ranges<T>(&self, change: impl FnOnce() -> T) -> T {
-        // AcqRel: what `change` writes is between the two.
-        self.ranges_version.fetch_add(1, Ordering::AcqRel);
+        // Relaxed, and a fence: who sees anything that `change` writes sees this.
+        self.ranges_version.fetch_add(1, Ordering::Relaxed);
+        release_fence();
         let result = change();
-        self.ranges_version.fetch_add(1, Ordering::AcqRel);
+        // Release: who sees this sees all of it.
+        self.ranges_version.fetch_add(1, Ordering::Release);
         result
     }
 
@@ -168,7 +186,7 @@ impl<'m> FrameMap<'m> {
 
     /// Which frames of the block that starts at `base` exist, by the ranges alone.
     pub(crate) fn present_of_ranges(&self, base: u64) -> [u64; WORDS] {
-        self.looked_at(|| self.present_now(base), |present| *present == [!0; WORDS])
+        self.looked_at(|| self.present_now(base))
     }
 
     fn present_now(&self, base: u64) -> [u64; WORDS] {

@@ -99,7 +99,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let fh = self.fh;
         drop(self);
-        fh.tell_pressure();
+        // Who may not wait may not run what the host does about it: the next one tells.
+        if !request.flags.contains(AllocFlags::NO_LOCK) {
+            fh.tell_pressure();
+        }
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
         }
@@ -329,6 +332,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
+            let lease = self.cpu.leases.slot(slot);
+            if (lease.purpose(), lease.migratetype()) != (want.purpose(), want.migratetype) {
+                // It had the word for something else, with nothing left in hand. The next request finds its own.
+                return Some(pfn);
+            }
             match want.purpose() {
                 Purpose::Frames => self.cpu.leases.set_current(want.migratetype, slot),
                 Purpose::Runs => self.cpu.leases.set_current_run(want.migratetype, slot),

@@ -5,7 +5,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
-use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
+use crate::{AllocError, AllocFlags, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -48,18 +48,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if let (0, Some(error)) = (done, failure) {
             self.cpu.counters.failed.add(1);
-            return self.left(Err(error));
+            return self.left(request, Err(error));
         }
         for pfn in &out[..done] {
             self.fh.handed_out(*pfn, Order::ZERO);
         }
-        self.left(Ok(done))
+        self.left(request, Ok(done))
     }
 
-    fn left(self, result: Result<usize, AllocError>) -> Result<usize, AllocError> {
+    fn left(self, request: &Request, result: Result<usize, AllocError>) -> Result<usize, AllocError> {
         let fh = self.fh;
         drop(self);
-        fh.tell_pressure();
+        // As `alloc_slow`.
+        if !request.flags.contains(AllocFlags::NO_LOCK) {
+            fh.tell_pressure();
+        }
         result
     }
 

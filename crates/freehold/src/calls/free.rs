@@ -142,6 +142,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         self.report_these_strays(index, strays);
                         return Ok(tag.with_state(SPLIT));
                     }
+                    // Somebody was faster, and it may be listed by now: what it has is looked at once more.
+                    self.announce(index);
                     tag = head.tag.get();
                 }
                 _ => {

@@ -99,8 +99,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // zone's on no list would be taken for one that was freed just now, and one in use that is on a list would be unlisted.
         let head = self.map.head(index);
         head.tag.set(head.tag.get().with_group(IN_HAND));
-        // Release: who sees it on no list sees that it is in a hand.
-        self.map.links(index).list.store(NO_LIST, Ordering::Release);
+        // SeqCst: who sees it on no list sees that it is in a hand; and see `Held::accept`.
+        self.map.links(index).list.store(NO_LIST, Ordering::SeqCst);
         self.take_block(index, migratetype, ZONE_GROUP);
     }
 }

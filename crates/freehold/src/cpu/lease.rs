@@ -226,9 +226,7 @@ impl<'m> Leases<'m> {
         // Release: who no longer finds the key finds the frames in the word.
         lease.key.store(NO_KEY, Ordering::Release);
         self.held.set(self.held.get() & !(1 << slot));
-        let currents = if lease.purpose() == Purpose::Frames { &self.current } else { &self.current_run };
-        let current = &currents[lease.migratetype()];
-        if current.get() == slot as u32 {
+        for current in self.current.iter().chain(&self.current_run).filter(|current| current.get() == slot as u32) {
             current.set(SLOTS as u32);
         }
     }
@@ -256,5 +254,24 @@ impl<'m> Leases<'m> {
     /// Whether one more lease would be one too many.
     pub(crate) fn is_full(&self) -> bool {
         self.held.get().count_ones() >= self.limit.get()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A word that has something again may be looked for by a request of another purpose, or of the type that its block has by
+    /// now: such a one names the slot, too.
+    #[test]
+    fn a_slot_that_is_free_is_nobodys_current_one() {
+        let word = AtomicU64::new(0);
+        let leases = Leases::new(&word);
+        leases.open(3, 3, (0, 3, &word), (Purpose::Frames, 1), 1);
+        leases.set_current(1, 3);
+        leases.set_current_run(1, 3);
+        leases.set_current(2, 3);
+        leases.close(3);
+        assert!(leases.currents().all(|slot| slot == SLOTS as u32));
     }
 }

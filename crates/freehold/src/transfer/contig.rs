@@ -29,16 +29,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The first frame of a range that does not exist.
     pub(crate) fn first_absent(&self, range: FrameRange) -> Option<Pfn> {
-        let mut at = range.start.get();
-        while at < range.end.get() {
-            // Pieces of memory do not overlap.
-            let piece = self.map.ranges.iter().find(|r| r.start.get() <= at && at < r.end.get());
-            match piece {
-                None => return Some(Pfn::new(at)),
-                Some(piece) => at = piece.end.get(),
+        self.map.looked_at(|| {
+            let mut at = range.start.get();
+            while at < range.end.get() {
+                // Pieces of memory do not overlap.
+                let ends = self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
+                match { ends }.find(|&end| at < end) {
+                    None => return Some(Pfn::new(at)),
+                    Some(end) => at = end,
+                }
             }
-        }
-        None
+            None
+        })
     }
 
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).

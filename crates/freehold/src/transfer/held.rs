@@ -265,9 +265,9 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
         // From here on it may be announced again; what the tag says is read after that.
         head.begin_listing();
-        // The list before the tag: who takes a run of blocks without a lock writes them the other way round. Acquire: pairs
-        // with `take_found`.
-        let unlisted = self.fh.map.links(index).list.load(Ordering::Acquire) == NO_LIST;
+        // The list before the tag: who takes a run of blocks without a lock writes them the other way round. SeqCst: and after
+        // the class, which is read by who frees that run and finds it marked.
+        let unlisted = self.fh.map.links(index).list.load(Ordering::SeqCst) == NO_LIST;
         let tag = head.tag.get();
         match tag.state() {
             SPLIT if tag.group() == self.group => self.file(index),

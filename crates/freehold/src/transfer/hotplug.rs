@@ -3,9 +3,11 @@
 use core::fmt;
 
 use crate::block::FRAMES;
+use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, SPLIT, TAKEN, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
 use crate::primitive::{Count, Plain};
+use crate::transfer::isolate::Isolated;
 use crate::transfer::refill::COLLECT;
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
@@ -36,7 +38,8 @@ pub enum HotplugError {
         /// The end of the range that does not.
         pfn: Pfn,
     },
-    /// A frame is in use, or its block is being isolated by somebody else.
+    /// A frame is in use, or its block is being isolated by somebody else: when memory goes, or comes beside other memory of the
+    /// same pageblock.
     Busy {
         /// The first such frame.
         pfn: Pfn,
@@ -53,7 +56,7 @@ impl fmt::Display for HotplugError {
             Self::Present { pfn } => write!(f, "{pfn} is there already"),
             Self::Absent { pfn } => write!(f, "{pfn} is not there"),
             Self::Misaligned { pfn } => write!(f, "memory is removed by whole pageblocks; {pfn} is inside one"),
-            Self::Busy { pfn } => write!(f, "{pfn} is in use"),
+            Self::Busy { pfn } => write!(f, "{pfn} is in use, or its pageblock is being isolated; try again"),
             Self::NoRoom => f.write_str("no room: set ZoneConfig::spare_sections and Config::extra_ranges higher"),
         }
     }
@@ -177,13 +180,35 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return Err(HotplugError::Present { pfn: Pfn::new(start) });
                 }
             }
+            let isolated = self.isolate_ends(range)?;
             if !self.populate(&self.zones[z], range, &[]) {
                 return Err(HotplugError::NoRoom);
             }
+            drop(isolated);
             self.refresh_watermarks();
             self.compute_limits();
             Ok(())
         })
+    }
+
+    /// Isolates the blocks that a range of new memory shares with memory that is there: until its frames are in their words
+    /// nobody takes any of them.
+    fn isolate_ends(&self, range: FrameRange) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
+        let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
+        let shared = |block: Pfn| {
+            let head = self.map.locate(block.get()).map(|index| self.map.head(index));
+            head.is_some_and(|head| head.tag.get().state() != ABSENT)
+        };
+        let isolate = |block: Pfn| {
+            let block = FrameRange { start: block, end: Pfn::new(block.get() + FRAMES as u64) };
+            self.isolate_range(block).map(Some).map_err(busy)
+        };
+        let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
+        let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
+        if first.is_some() || last.is_some() {
+            self.pass_all_doors();
+        }
+        Ok([first, last])
     }
 
     /// Removes memory, all of it free.
@@ -225,13 +250,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // Cutting the middle out of a piece of memory makes two of it.
         let splits = self.map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
-        if splits && !self.map.ranges.iter().any(|r| r.start.get() == r.end.get()) {
+        if splits && !self.map.ranges.iter().any(MemoryRange::is_spent) {
             return Err(HotplugError::NoRoom);
         }
         let isolated = self.isolate_range(range).map_err(busy)?;
-        // A hint, and whatever else takes frames past the leases, looks at the tag and then takes the frame: who looked before
-        // this was isolated is out of its CPU's state when every CPU has been entered once.
-        self.recall_where(None, |_| true);
+        self.pass_all_doors();
         self.empty_range(range, &mut |_| false).map_err(busy)?;
         self.map.change_ranges(|| self.forget_range(range));
         for number in Self::blocks_of(range) {
@@ -242,6 +265,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.refresh_watermarks();
         self.compute_limits();
         Ok(())
+    }
+
+    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the tag and then takes the frame:
+    /// who looked before a block was isolated is out of its CPU's state afterwards.
+    fn pass_all_doors(&self) {
+        self.recall_where(None, |_| true);
     }
 
     /// An isolated block, all of it free, is no memory from now on.
@@ -272,9 +301,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 continue;
             }
             if s < start && end < e {
-                if let Some(free) = self.map.ranges.iter().find(|r| r.start.get() == r.end.get()) {
-                    free.start.set(end);
-                    free.end.set(e);
+                if let Some(spent) = self.map.ranges.iter().find(|r| r.is_spent()) {
+                    spent.start.set(end);
+                    spent.end.set(e);
                 }
                 r.end.set(start);
             } else if s < start {
@@ -282,7 +311,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             } else if end < e {
                 r.start.set(end);
             } else {
-                r.end.set(s);
+                r.spend();
             }
         }
     }

@@ -95,10 +95,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         there.or_else(|| self.map.locate_block(number))
     }
 
-    /// Ends every lease of blocks that are isolated. The caller is inside no CPU's state.
-    fn end_leases_of_isolated(&self) {
-        let is_isolated =
-            |raw: u32| self.map.index(raw).is_some_and(|index| self.map.head(index).tag.get().has(ISOLATED));
+    /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's state.
+    fn end_leases(&self, range: FrameRange) {
+        let blocks = range.start.pageblock().get()..range.end.get();
+        let is_isolated = |raw: u32| self.map.index(raw).is_some_and(|index| blocks.contains(&self.map.base(index)));
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
@@ -106,7 +106,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
-        for index in self.map.all().filter(|&index| self.map.head(index).tag.get().has(ISOLATED)) {
+        for index in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {
                     // Read once: its CPU may say meanwhile that it has nothing in hand, and has a slot for the word still.
@@ -146,7 +146,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             isolated.range.end = Pfn::new((number + 1) << 9);
         }
-        self.end_leases_of_isolated();
+        self.end_leases(range);
         Ok(isolated)
     }
 

@@ -47,9 +47,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let got = line.take_word(w);
         if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
             // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is freed was free.
-            head.set_lease(w, 0);
-            let (now, strays) = line.put_back(w, got);
+            // The frames before the lease, as in `end_lease`: nobody takes any of them until all are back.
+            let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
+            head.set_lease(w, 0);
+            let now = line.word_after_class(w);
             fh.told(index, now, now);
             return None;
         }

@@ -3,7 +3,6 @@
 //! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set up when the first of
 //! their section is used. Blocks with holes and CMA blocks are set up at once.
 
-use crate::block::layout::Index;
 use crate::block::map::{MemoryRange, SECTION_BLOCKS, SECTION_SHIFT};
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag, ZONE_GROUP};
 use crate::block::{FRAMES, WORDS, bits};
@@ -48,7 +47,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Sections that have memory, set up or not.
     fn planned_sections(&self) -> u64 {
-        let ranges = || self.map.ranges.iter().filter(|r| r.start.get() < r.end.get());
+        let ranges = || self.map.ranges.iter().filter(|r| !r.is_spent());
         let sections = |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
         let mut planned = 0;
         for (i, range) in ranges().enumerate() {
@@ -75,18 +74,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Notes where memory is. A piece that continues another one needs no entry of its own.
     fn note_range(&self, zone: &Zone<'m>, range: FrameRange) -> bool {
-        let used = |r: &&MemoryRange| r.start.get() < r.end.get() && zone.span.contains(Pfn::new(r.start.get()));
+        let used = |r: &&MemoryRange| !r.is_spent() && zone.span.contains(Pfn::new(r.start.get()));
         let below = self.map.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
         let above = self.map.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
-        let free = self.map.ranges.iter().find(|r| r.start.get() == r.end.get());
-        let Some(entry) = below.or(above).or(free) else { return false };
+        let spent = self.map.ranges.iter().find(|r| r.is_spent());
+        let Some(entry) = below.or(above).or(spent) else { return false };
         let start = below.map_or(range.start.get(), |r| r.start.get());
         let end = above.map_or(range.end.get(), |r| r.end.get());
         self.map.change_ranges(|| {
             entry.start.set(start);
             entry.end.set(end);
             if let (Some(_), Some(above)) = (below, above) {
-                above.end.set(above.start.get());
+                above.spend();
             }
         });
         true
@@ -115,41 +114,28 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(index) = self.map.locate_block(number) else { return };
         let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
         let head = self.map.head(index);
-        loop {
-            if head.tag.get().state() != ABSENT {
-                // Two pieces of memory meet in one block, which may be anybody's.
-                self.pull_partial(index);
-            }
-            let held = self.hold(zone, ZONE_GROUP);
-            held.counted.set(false);
-            let tag = head.tag.get();
-            if tag.state() == ABSENT {
-                // Listed below: until then its class tells every free to announce it.
-                head.begin_listing_unless_queued();
-                head.tag.set(Tag::new(SPLIT, migratetype, zone.id, ZONE_GROUP).with_flag(HOLES, true));
-                zone.cma_blocks.add(u64::from(is_cma));
-            } else if tag.state() != SPLIT || tag.group() != ZONE_GROUP {
-                continue;
-            }
-            for (w, m) in bits::spans(span.0, span.1) {
-                self.map.line(index).put_back(w, m);
-            }
-            zone.managed.set(zone.managed.get() + span.1 as u64);
-            let holes = self.map.present_of_ranges(self.map.base(index)) != [!0; WORDS];
-            head.tag.set(head.tag.get().with_flag(HOLES, holes));
-            held.file(index);
-            return;
+        let held = self.hold(zone, ZONE_GROUP);
+        held.counted.set(false);
+        let mut tag = head.tag.get();
+        if tag.state() == ABSENT {
+            // Listed below: until then its class tells every free to announce it.
+            head.begin_listing_unless_queued();
+            tag = Tag::new(SPLIT, migratetype, zone.id, ZONE_GROUP);
+            zone.cma_blocks.add(u64::from(is_cma));
+            // Frees of memory that went while they were under way.
+            self.report_strays(index);
         }
-    }
-
-    /// Brings a block to the zone from whatever group has it.
-    fn pull_partial(&self, index: Index) {
-        while let Some(held) = self.hold_of(index).filter(|held| held.group != ZONE_GROUP) {
-            held.unlist(index);
-            held.hand_over(index, ZONE_GROUP);
-            let zone = held.zone;
-            drop(held);
-            self.hold(zone, ZONE_GROUP).file_if_ours(index);
+        // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator yet.
+        debug_assert!(tag.state() == SPLIT && tag.group() == ZONE_GROUP);
+        // The words before the tag, which says that they tell: a wrong free in between would count, and its frame could be
+        // handed out twice.
+        for (w, m) in bits::spans(span.0, span.1) {
+            let (_, strays) = self.map.line(index).put_back(w, m);
+            self.report_late(index, w, strays);
         }
+        zone.managed.set(zone.managed.get() + span.1 as u64);
+        let holes = self.map.present_of_ranges(self.map.base(index)) != [!0; WORDS];
+        head.tag.hand(tag.with_flag(HOLES, holes));
+        held.file(index);
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::block::map::SECTION_SHIFT;
+use crate::block::map::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::block::words::MAX_CPUS;
 use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -61,6 +61,9 @@ pub enum Watermarks {
     None,
 }
 
+/// A word's number, eight to a pageblock, has 32 bits.
+const MAX_SECTIONS: u64 = (1 << 29) / SECTION_BLOCKS;
+
 /// A configuration that cannot be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -99,6 +102,11 @@ pub enum ConfigError {
     },
     /// Watermarks must rise from min to high.
     Watermarks,
+    /// More than 2^29 pageblocks of metadata, spare sections included: 1 PiB of memory in frames of 4 KiB.
+    TooLarge {
+        /// Sections of 64 pageblocks.
+        sections: u64,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -113,6 +121,12 @@ impl fmt::Display for ConfigError {
                 write!(f, "{needed} bytes of metadata are needed, {given} were given; ask Freehold::metadata_size")
             }
             Self::Watermarks => f.write_str("watermarks must rise: min <= low <= high"),
+            Self::TooLarge { sections } => {
+                write!(
+                    f,
+                    "memory and spare sections are {sections} sections of 64 pageblocks; there may be {MAX_SECTIONS}"
+                )
+            }
         }
     }
 }
@@ -206,7 +220,10 @@ impl<'c> Config<'c> {
                 }
             }
         }
-        Ok(())
+        match self.slots() {
+            ..=MAX_SECTIONS => Ok(()),
+            sections => Err(ConfigError::TooLarge { sections }),
+        }
     }
 
     /// Sections with memory at first, and spare ones.

@@ -6,7 +6,7 @@
 use super::Zone;
 use crate::AllocFlags;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
-use crate::primitive::Plain;
+use crate::primitive::{Ordering, Plain};
 
 impl Zone<'_> {
     /// Free frames in the zone's own hand.
@@ -78,7 +78,8 @@ impl Zone<'_> {
         };
         if level != self.level.get() {
             self.level.set(level);
-            self.level_changed.set(true);
+            // Release: see `tell_pressure`.
+            self.level_changed.store(true, Ordering::Release);
         }
     }
 }
