@@ -115,30 +115,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
         at: Vpn,
         access: Access,
     ) -> Result<(), VmError> {
-        self.map_with(folio, (first, pages), space, at, access, Entry::NONE)
-    }
-
-    /// [`Vm::map`]; `bits` are set in each entry, too.
-    pub(crate) fn map_with(
-        &self,
-        folio: Folio,
-        part: (u32, u32),
-        space: SpaceId,
-        at: Vpn,
-        access: Access,
-        bits: Entry,
-    ) -> Result<(), VmError> {
         let index = self.index(folio.0)?;
         if self.folios.head(index) != Some(index) {
             return Err(VmError::NotAFolio { pfn: folio.0 });
         }
         let head = self.folios.lock(index, || self.mmu.relax());
-        let result = self.map_locked(head, part, space, at, access, bits);
+        let result = self.map_locked(head, (first, pages), space, at, access, Entry::NONE);
         self.folios.frame(head).unlock();
         result
     }
 
-    /// [`Vm::map_with`] of a folio that the caller has locked.
+    /// [`Vm::map`] of a folio that the caller has locked; `bits` are set in each entry, too.
     pub(crate) fn map_locked(
         &self,
         head: u32,
@@ -158,21 +145,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if access.is_writable() && frame.is_lazyfree() && mine.any(|frame| frame.page_maps.get() > 0) {
             return Err(VmError::Busy { pfn: self.folios.pfn(head) });
         }
-        let mut vpn = at;
-        while vpn < range.end {
-            let vma = self.vma(space, vpn)?;
-            if access > vma.1.access {
-                return Err(VmError::Fault(crate::Fault::AccessDenied));
-            }
-            vpn = vma.0;
-        }
+        self.allowed(space, range, access)?;
         let base = Vpn::new(at.get().wrapping_sub(u64::from(first)));
-        let place = (first, pages);
-        let noted = self.mappings.add(&frame.rmap, space.id(), base, place, || self.mmu.relax());
-        noted.map_err(|NoMapping| VmError::NoNodes)?;
-        self.folios.add_maps(head, first, pages);
-        frame.get(pages);
         // References and counts come first: whoever finds an entry finds a folio that knows of it.
+        self.count_in(head, space.id(), base, (first, pages))?;
         let mut done = 0;
         let result = loop {
             if done == pages {
@@ -183,6 +159,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let slots = space.slots(vpn, len);
             let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
             let mapped = self.with_table(space, vpn, || {
+                // Once more: who takes a VMA or a right away does that first, and then comes to this table. Either that
+                // is seen here, or what is mapped here is seen there.
+                self.allowed(space, slots.range(), access)?;
                 for i in 0..len {
                     if self.mmu.load(space.slots(vpn.plus(i), 1)).is_mapped() {
                         return Err(VmError::Occupied { vpn: vpn.plus(i) });
@@ -198,9 +177,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.unmap_locked(head, space, (at, first), done);
         // What was never mapped at all.
         let rest = pages - done;
-        self.mappings.remove(&frame.rmap, space.id(), base, (first + done, rest), || self.mmu.relax());
-        let gone = self.folios.remove_page_maps(head, first + done, rest);
-        self.folios.settle_maps(head, rest, gone);
+        self.count_out(head, space.id(), base, (first + done, rest));
         // Not the last: the caller has one.
         let _ = frame.drop_refs(rest);
         result
@@ -228,9 +205,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     &mut batch,
                     Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
                 );
-                self.mappings.remove(&frame.rmap, space.id(), base, (first + i, 1), || self.mmu.relax());
-                let gone = self.folios.remove_page_maps(head, first + i, 1);
-                self.folios.settle_maps(head, 1, gone);
+                self.count_out(head, space.id(), base, (first + i, 1));
                 removed += 1;
             }
         }
@@ -239,10 +214,38 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let _ = frame.drop_refs(removed);
     }
 
-    /// The end and the properties of the VMA that covers a page.
-    fn vma(&self, space: &Space<'m>, vpn: Vpn) -> Result<(Vpn, Vma), VmError> {
-        let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
-        Ok((Vpn::new(vma.end), vma.value))
+    /// Whether VMAs cover a range and let it be used so.
+    pub(crate) fn allowed(&self, space: &Space<'m>, range: VpnRange, access: Access) -> Result<(), VmError> {
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
+            if access > vma.value.access {
+                return Err(crate::Fault::AccessDenied.into());
+            }
+            vpn = Vpn::new(vma.end);
+        }
+        Ok(())
+    }
+
+    /// Counts entries that are about to show frames of a folio, with their references and in its reverse map. Under the
+    /// folio lock, for someone with a reference.
+    pub(crate) fn count_in(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> Result<(), VmError> {
+        let frame = self.folios.frame(head);
+        let noted = self.mappings.add(&frame.rmap, space, base, part, || self.mmu.relax());
+        noted.map_err(|NoMapping| VmError::NoNodes)?;
+        self.folios.add_maps(head, part.0, part.1);
+        frame.get(part.1);
+        Ok(())
+    }
+
+    /// Takes entries that are gone, or were never made, off a folio's counts and its reverse map; their references are
+    /// the caller's then. Returns how many frames no entry shows any more. Under the folio lock.
+    pub(crate) fn count_out(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> u32 {
+        let (first, n) = part;
+        self.mappings.remove(&self.folios.frame(head).rmap, space, base, part, || self.mmu.relax());
+        let gone = self.folios.remove_page_maps(head, first, n);
+        self.folios.settle_maps(head, n, gone);
+        gone
     }
 
     /// A fresh folio, mapped as a whole, with the entries' references only.
@@ -348,9 +351,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 frame.set_flags(flag::DIRTY);
             }
             let base = Vpn::new((piece.vpn.get() + u64::from(i)).wrapping_sub(u64::from(first)));
-            self.mappings.remove(&frame.rmap, space.id(), base, (first, n), || self.mmu.relax());
-            let gone = self.folios.remove_page_maps(head, first, n);
-            self.folios.settle_maps(head, n, gone);
+            let gone = self.count_out(head, space.id(), base, (first, n));
             if gone > 0 && frame.mapped_pages.get() > 0 {
                 self.note_partly_mapped(head);
             }
@@ -385,7 +386,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.space_with(space, VpnRange::new(to, range.len()).unwrap_or_default())?;
         let mut vpn = range.start;
         while vpn < range.end {
-            let Some((head, first, entry)) = self.get_at(frames, found, vpn)? else {
+            let Some((head, first, entry)) = self.get_settled(frames, found, vpn)? else {
                 vpn = vpn.plus(1);
                 continue;
             };

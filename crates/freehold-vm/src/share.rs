@@ -29,7 +29,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // AcqRel: as in `unmap`.
         from.changing.fetch_add(1, Ordering::AcqRel);
         while vpn < range.end && result.is_ok() {
-            match self.get_at(frames, from, vpn) {
+            match self.get_settled(frames, from, vpn) {
                 Ok(None) => vpn = vpn.plus(1),
                 Ok(Some((head, first, entry))) => {
                     let locked = self.folios.lock(head + first, || self.mmu.relax());

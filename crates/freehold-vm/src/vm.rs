@@ -380,6 +380,27 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
+    /// [`Vm::get_at`]; waits where somebody has the page's entry in hand, and may put it back.
+    pub(crate) fn get_settled(
+        &self,
+        frames: &impl FrameAllocator,
+        space: &Space<'m>,
+        vpn: crate::Vpn,
+    ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
+        loop {
+            let found = self.get_at(frames, space, vpn)?;
+            if found.is_some() || !self.settled_in(space, vpn).is_mapped() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// See [`Vm::settled`].
+    pub(crate) fn settled_in(&self, space: &Space<'m>, vpn: crate::Vpn) -> crate::Entry {
+        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.
+        space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1)))
+    }
+
     /// Keeps a folio from being reclaimed, or allows it again.
     ///
     /// # Errors
