@@ -18,6 +18,7 @@ use freehold_vm::{
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Point {
     Load,
+    ClearBits,
     MapEntries,
     BeforeFlush,
 }
@@ -69,6 +70,10 @@ impl Mmu for Stopping {
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
         self.reached(Point::MapEntries);
         self.soft.map_entries(slots, first)
+    }
+    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
+        self.reached(Point::ClearBits);
+        self.soft.clear_bits(slots, bits)
     }
 }
 
@@ -250,6 +255,47 @@ fn no_page_appears_where_its_vma_has_gone_or_allows_less() {
         assert_eq!(vm.map(folio, (0, 16), A, vpn(505), Access::ReadWrite), Err(error));
         assert!((500..530).all(|page| entry(vm, A, page) == Entry::NONE));
         vm.put(fh, folio.pfn()).unwrap();
+        leave((fh, vm));
+    }
+}
+
+#[test]
+fn a_folio_that_is_pinned_while_it_is_being_shared_is_not() {
+    let (fh, vm) = world(16);
+    let folio = vm.map_new(fh, A, vpn(0), order(2), Access::ReadWrite).unwrap();
+    // The references have been counted; the entries can be written through as yet.
+    vm.mmu().at(Point::ClearBits, move || assert!(vm.pin(fh, A, vpn(1), true).is_ok()));
+    assert_eq!(vm.share(fh, A, pages(0, 4), B, vpn(0)), Err(VmError::Busy { pfn: folio.pfn() }));
+    for page in 0..4 {
+        assert!(entry(vm, A, page).is_writable(), "as it was");
+        assert_eq!(entry(vm, B, page), Entry::NONE);
+    }
+    vm.unpin(fh, entry(vm, A, 1).pfn(), true).unwrap();
+    vm.share(fh, A, pages(0, 4), B, vpn(0)).unwrap();
+    leave((fh, vm));
+}
+
+#[test]
+fn nobody_goes_on_writing_to_what_is_being_copied() {
+    let change: [fn(World); 2] = [
+        |(fh, vm)| vm.share(fh, A, pages(0, 1), B, vpn(8)).unwrap(),
+        |(_, vm)| vm.clear_soft_dirty(A, pages(0, 1)).unwrap(),
+    ];
+    for change in change {
+        let (fh, vm) = world(16);
+        // In both spaces, so that it is copied; writable in the first.
+        let folio = vm.map_new(fh, A, vpn(0), Order::ZERO, Access::ReadWrite).unwrap();
+        vm.map(folio, (0, 1), B, vpn(0), Access::Read).unwrap();
+        let write = move |cpu| vm.mmu().soft.access(cpu, vm.space(A).unwrap(), vpn(0), true, |pfn| pfn);
+        assert_eq!(write(1), Ok(folio.pfn()));
+        // Write-protected, but CPU 1 has not been told.
+        vm.mmu().at(Point::BeforeFlush, move || {
+            let mut written = None;
+            let fault = vm.write_fault(fh, A, vpn(0), |_, _| written = Some(write(1)));
+            assert!(matches!(fault, Ok(WriteFault::Copied(_))), "{fault:?}");
+            assert_eq!(written, Some(Err(Fault::WriteProtected)), "written to the old frame after it was copied");
+        });
+        change((fh, vm));
         leave((fh, vm));
     }
 }
