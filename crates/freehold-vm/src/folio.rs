@@ -256,13 +256,22 @@ impl<'m> Folios<'m> {
         frame.refs.store(refs, Ordering::Release);
     }
 
-    /// Makes one frame of a frozen folio a folio of its own, mapped as it was. Its reverse map must be in place.
-    pub(crate) fn publish_piece(&self, index: u32, flags: u32, refs: u32) {
+    /// Makes one frame of a frozen folio, its `first` or another, a folio of its own, mapped as it was. Its reverse map
+    /// must be in place. The first keeps the flags that it has.
+    pub(crate) fn publish_piece(&self, index: u32, first: bool, flags: u32, refs: u32) {
         let frame = self.frame(index);
         let maps = frame.page_maps.get();
         frame.maps.set(maps);
         frame.mapped_pages.set(maps.min(1));
-        // Release: pairs with `try_get`. Nobody looks for references in a tail, so this may come before the state.
+        if first {
+            // Release, both: pairs with `try_get`. In this order: it is a head already, so whoever gets a reference must
+            // find it as small as it is.
+            frame.state.fetch_and(!(ORDER_MASK << ORDER_SHIFT), Ordering::Release);
+            frame.refs.store(refs, Ordering::Release);
+            return;
+        }
+        // Release: pairs with `try_get`. Nobody looks for references in a tail, but those who have some give them back
+        // to whatever is a head: so this comes before the state.
         frame.refs.store(refs, Ordering::Release);
         // Release: pairs with `head`: who finds the piece finds it complete.
         frame.state.store(KIND_HEAD | flags, Ordering::Release);

@@ -86,17 +86,20 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             if let Some((first, len)) = unused.take() {
                 count(&self.counters.frees, 1);
-                result = result.and(frames.free_range(self.folios.range(first, len)));
+                result = result.and(frames.free_range(self.folios.range(first, len)).map_err(VmError::Free));
             }
+            // One more than it keeps, so that it is there until it is on the list: who was waiting for the lock with its
+            // mappings' references may give them back as soon as it is published.
             let refs = self.folios.frame(head + i).page_maps.get() + u32::from(i == 0);
-            self.folios.publish_piece(head + i, inherited, refs);
+            self.folios.publish_piece(head + i, i == 0, inherited, refs + 1);
             count(&self.counters.folios, u64::from(i != 0));
             if self.folios.frame(head + i).is_lazyfree() {
                 self.lru_add(head + i);
             }
+            result = result.and(self.put_refs(frames, head + i, 1));
         }
         count(&self.counters.split, 1);
-        result.map_err(VmError::Free)
+        result
     }
 
     /// Takes the folio that waits longest off the deferred-split queue, with a reference, which is what whoever works
