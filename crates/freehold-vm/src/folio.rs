@@ -238,6 +238,25 @@ impl<'m> Folios<'m> {
         }
     }
 
+    /// Notes that a frame was written to, for someone with a reference to its folio but not its lock. Its head.
+    pub(crate) fn set_dirty(&self, index: u32, relax: impl Fn()) -> u32 {
+        loop {
+            if let Some(head) = self.head(index) {
+                let frame = self.frame(head);
+                frame.set_flags(flag::DIRTY);
+                // SeqCst fence: pairs with the one in `Vm::split_locked`. There the references are frozen and then the
+                // flags are read; here a flag is set and then the references are looked at. At least one of the two sees
+                // the other. Acquire: who sees the first piece's references sees the other pieces.
+                fence(Ordering::SeqCst);
+                if frame.refs.load(Ordering::Acquire) > 0 && self.head(index) == Some(head) {
+                    return head;
+                }
+            }
+            // It is being split. Who does that waits for nobody's page table.
+            relax();
+        }
+    }
+
     /// Makes free frames a folio with that many references and no mapping.
     pub(crate) fn publish(&self, head: u32, order: Order, flags: u32, refs: u32) {
         for i in 1..order.frames() as u32 {

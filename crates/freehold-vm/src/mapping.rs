@@ -25,7 +25,6 @@ struct Gathered {
     vpn: Vpn,
     pfn: Pfn,
     len: u32,
-    dirty: bool,
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
@@ -282,7 +281,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let mut result = Ok(0);
         let mut vpn = range.start;
         while vpn < range.end {
-            let mut gathered = [Gathered { vpn, pfn: Pfn::new(0), len: 0, dirty: false }; GATHER];
+            let mut gathered = [Gathered { vpn, pfn: Pfn::new(0), len: 0 }; GATHER];
             let mut n = 0;
             let mut batch = FlushBatch::new();
             while vpn < range.end && n < GATHER {
@@ -324,11 +323,26 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             let len = self.batch_len(space, vpn, entry, end.get() - vpn.get());
             let merged = self.mmu.get_and_clear(space.slots(vpn, len));
-            gathered[*n] = Gathered { vpn, pfn: entry.pfn(), len: len as u32, dirty: merged.is_dirty() };
+            if merged.is_dirty() {
+                self.note_dirty(entry.pfn(), len as u32);
+            }
+            gathered[*n] = Gathered { vpn, pfn: entry.pfn(), len: len as u32 };
             *n += 1;
             vpn = vpn.plus(len);
         }
         vpn
+    }
+
+    /// Notes what entries that have just been cleared say, in their folios. Still under the table's lock: reclaim, which may
+    /// be about to decide about another entry of the frame, passes that lock and then looks at the flag.
+    fn note_dirty(&self, pfn: Pfn, len: u32) {
+        let Some(start) = self.folios.index(pfn) else { return };
+        let mut i = 0;
+        while i < len {
+            // The entries' references are still there, so there is a folio.
+            let head = self.folios.set_dirty(start + i, || self.mmu.relax());
+            i = head + self.folios.frame(head).pages() - start;
+        }
     }
 
     /// How many entries from a page on go together with its own, at most `limit`, which must not pass the table's end.
@@ -347,9 +361,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let frame = self.folios.frame(head);
             let first = start + i - head;
             let n = (frame.pages() - first).min(piece.len - i);
-            if piece.dirty {
-                frame.set_flags(flag::DIRTY);
-            }
             let base = Vpn::new((piece.vpn.get() + u64::from(i)).wrapping_sub(u64::from(first)));
             let gone = self.count_out(head, space.id(), base, (first, n));
             if gone > 0 && frame.mapped_pages.get() > 0 {

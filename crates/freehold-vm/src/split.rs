@@ -11,7 +11,7 @@
 use freehold::Pfn;
 
 use crate::folio::{NIL, flag};
-use crate::primitive::Plain;
+use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::NoMapping;
 use crate::stats::count;
 use crate::{Folio, FrameAllocator, Mmu, Vm, VmError};
@@ -58,6 +58,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Err(busy);
         }
         self.unqueue(head);
+        // SeqCst fence: see `Folios::set_dirty`.
+        fence(Ordering::SeqCst);
         let inherited = frame.state.get() & flag::INHERITED;
         let old = crate::primitive::AtomicU32::new(frame.rmap.get());
         for i in 0..pages {

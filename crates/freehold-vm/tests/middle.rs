@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use common::*;
 use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, SingleCpu};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, Vm, VmError, Vpn, VpnRange,
-    WriteFault,
+    Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vpn,
+    VpnRange, WriteFault,
 };
 
 /// Where a call is stopped.
@@ -19,6 +19,7 @@ use freehold_vm::{
 enum Point {
     Load,
     ClearBits,
+    Cleared,
     MapEntries,
     BeforeFlush,
 }
@@ -70,6 +71,11 @@ impl Mmu for Stopping {
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
         self.reached(Point::MapEntries);
         self.soft.map_entries(slots, first)
+    }
+    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
+        let merged = self.soft.get_and_clear(slots);
+        self.reached(Point::Cleared);
+        merged
     }
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
         self.reached(Point::ClearBits);
@@ -296,6 +302,30 @@ fn nobody_goes_on_writing_to_what_is_being_copied() {
             assert_eq!(written, Some(Err(Fault::WriteProtected)), "written to the old frame after it was copied");
         });
         change((fh, vm));
+        leave((fh, vm));
+    }
+}
+
+#[test]
+fn what_an_unmap_found_dirty_is_not_reclaimed_elsewhere() {
+    for path in [UnmapPath::Batched, UnmapPath::PageByPage, UnmapPath::PageByPageDeferred] {
+        let (fh, vm) = world(16);
+        vm.set_unmap_path(path);
+        let folio = vm.map_new(fh, A, vpn(0), order(2), Access::ReadWrite).unwrap();
+        assert_eq!(vm.madvise_free(fh, A, pages(0, 4)), Ok(4));
+        vm.map(folio, (0, 4), B, vpn(0), Access::Read).unwrap();
+        vm.touch(A, vpn(2), true).unwrap();
+        let reclaim = std::sync::Arc::new(Mutex::new(None));
+        let other = reclaim.clone();
+        // The entries are gone, and what they said is not noted yet.
+        vm.mmu().at(Point::Cleared, move || {
+            *other.lock().unwrap() = Some(beside(vm, move || vm.madvise_pageout(fh, B, pages(0, 4))));
+        });
+        assert_eq!(vm.unmap(fh, A, pages(0, 4)), Ok(4));
+        let reclaim = reclaim.lock().unwrap().take().unwrap();
+        assert_eq!(reclaim.join().unwrap(), Ok(0));
+        assert_eq!(vm.madvise_pageout(fh, B, pages(0, 4)), Ok(0));
+        assert!((0..4).all(|page| entry(vm, B, page).is_mapped()), "{path:?}: what was written is lost");
         leave((fh, vm));
     }
 }
