@@ -8,7 +8,7 @@
 use freehold::{Order, Pfn};
 
 use crate::folio::flag;
-use crate::interval::InsertError;
+use crate::interval::{InsertError, Interval};
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::NoMapping;
 use crate::{
@@ -51,25 +51,37 @@ impl<'m, M: Mmu> Vm<'m, M> {
         f: impl Fn(Vma) -> Option<Vma>,
     ) -> Result<(), VmError> {
         let (start, end) = (range.start.get(), range.end.get());
+        // What becomes of a VMA: what lies before the range, in it, behind it.
+        let pieces = |old: Interval<Vma>| {
+            let (from, to) = (old.start.max(start), old.end.min(end));
+            let new = f(old.value);
+            let all = if new == Some(old.value) {
+                [(old.start, old.end, new), (0, 0, None), (0, 0, None)]
+            } else {
+                [(old.start, from, Some(old.value)), (from, to, new), (to, old.end, Some(old.value))]
+            };
+            all.into_iter().filter_map(|(from, to, value)| value.filter(|_| from < to).map(|value| (from, to, value)))
+        };
         space.vmas.with(
             || self.mmu.relax(),
             |vmas| {
-                // At most the two at the ends become two each.
-                if vmas.room() < 2 {
+                // Before anything changes: a node for each piece that there is more, at any time.
+                let (mut at, mut more, mut most) = (start, 0, 0);
+                while let Some(old) = vmas.next_from(at).filter(|old| old.start < end) {
+                    more += pieces(old).count() as isize - 1;
+                    most = most.max(more);
+                    at = old.end;
+                }
+                if (vmas.room() as isize) < most {
                     return Err(VmError::NoNodes);
                 }
                 let mut at = start;
                 while let Some(old) = vmas.next_from(at).filter(|old| old.start < end) {
                     vmas.remove(old.start);
-                    let (from, to) = (old.start.max(start), old.end.min(end));
-                    let pieces =
-                        [(old.start, from, Some(old.value)), (from, to, f(old.value)), (to, old.end, Some(old.value))];
-                    for (from, to, value) in pieces {
-                        if let (Some(value), true) = (value, from < to) {
-                            vmas.insert(from, to, value).map_err(|_| VmError::NoNodes)?;
-                        }
+                    for (from, to, value) in pieces(old) {
+                        vmas.insert(from, to, value).map_err(|_| VmError::NoNodes)?;
                     }
-                    at = to;
+                    at = old.end;
                 }
                 // What is alike and adjoins is one, so that batches of entries do not end where nothing does.
                 let mut at = start.saturating_sub(1);
