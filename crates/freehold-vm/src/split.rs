@@ -11,6 +11,7 @@
 use freehold::Pfn;
 
 use crate::folio::{NIL, flag};
+use crate::frames::free_what_can_be;
 use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::NoMapping;
 use crate::stats::count;
@@ -88,7 +89,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             if let Some((first, len)) = unused.take() {
                 count(&self.counters.frees, 1);
-                result = result.and(frames.free_range(self.folios.range(first, len)).map_err(VmError::Free));
+                result = result.and(free_what_can_be(frames, self.folios.range(first, len)).map_err(VmError::Free));
             }
             // One more than it keeps, so that it is there until it is on the list: who was waiting for the lock with its
             // mappings' references may give them back as soon as it is published.

@@ -3,6 +3,7 @@
 use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
+use crate::frames::free_what_can_be;
 use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
@@ -302,7 +303,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Ok(());
         }
         let range = self.retire(head);
-        range.map_or(Ok(()), |range| frames.free_range(range)).map_err(VmError::Free)
+        range.map_or(Ok(()), |range| free_what_can_be(frames, range)).map_err(VmError::Free)
     }
 
     /// Takes a folio without references apart; its frames, unless they must never be used again.
@@ -438,7 +439,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         for run in ranges.chunk_by(|a, b| a.end == b.start) {
             let (first, last) = (run[0], run[run.len() - 1]);
             count(&self.counters.frees, 1);
-            result = result.and(frames.free_range(FrameRange { start: first.start, end: last.end }));
+            result = result.and(free_what_can_be(frames, FrameRange { start: first.start, end: last.end }));
         }
         result
     }
