@@ -396,6 +396,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
+    /// How many pages from `vpn` on, fewer than or equal to `limit`, show the frames from an entry's on: those that are
+    /// dealt with when the entry's folio is. Pages of other folios may lie where some of its own have been unmapped.
+    pub(crate) fn shown_from(&self, space: &Space<'m>, vpn: crate::Vpn, entry: crate::Entry, limit: u64) -> u64 {
+        let next = |i: &u64| {
+            let now = self.mmu.load(space.slots(vpn.plus(*i), 1));
+            now.is_mapped() && now.pfn() == entry.advance(*i).pfn()
+        };
+        1 + (1..limit).take_while(next).count() as u64
+    }
+
     /// See [`Vm::settled`].
     pub(crate) fn settled_in(&self, space: &Space<'m>, vpn: crate::Vpn) -> crate::Entry {
         // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.

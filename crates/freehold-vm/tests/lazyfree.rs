@@ -628,3 +628,26 @@ fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
     vm.unmap(&fh, SPACE, pages(48, 2)).unwrap();
     assert_all_free(&fh);
 }
+
+/// Where part of a folio has been unmapped others can be: in the middle of it, and by turns with it.
+#[test]
+fn folios_in_the_holes_of_another_are_seen() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
+    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
+    for page in [101, 106, 108] {
+        vm.unmap(&fh, SPACE, pages(page, 1)).unwrap();
+    }
+    vm.map_new(&fh, SPACE, vpn(101), Order::ZERO, Access::ReadWrite).unwrap();
+    let two = vm.folio_alloc(&fh, order(2)).unwrap();
+    for (i, page) in [(0, 106), (2, 108)] {
+        vm.map(two, (i, 1), SPACE, vpn(page), Access::ReadWrite).unwrap();
+    }
+    vm.put(&fh, two.pfn()).unwrap();
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(100, 16)), Ok(16), "each of them once");
+    assert_eq!(vm.stats().lazyfree, 3);
+    // With the frames that no page shows any more.
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(100, 16)), Ok(16 + 1 + 4));
+    assert!(entries(&vm, 100, 16).iter().all(|entry| *entry == Entry::NONE));
+    assert_all_free(&fh);
+}
