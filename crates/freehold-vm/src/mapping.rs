@@ -403,10 +403,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// See [`VmError`]. What was moved before stays moved; what could not be mapped at its new place is unmapped.
+    /// [`VmError::RangesOverlap`], and nothing has changed; otherwise see [`VmError`]. What was moved before stays moved;
+    /// what could not be mapped at its new place is unmapped.
     pub fn remap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange, to: Vpn) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
-        self.space_with(space, VpnRange::new(to, range.len()).unwrap_or_default())?;
+        let target = VpnRange::new(to, range.len()).unwrap_or_default();
+        self.space_with(space, target)?;
+        if range.start < target.end && target.start < range.end {
+            return Err(VmError::RangesOverlap { from: range, to: target });
+        }
         let mut vpn = range.start;
         while vpn < range.end {
             let Some((head, first, entry)) = self.get_settled(frames, found, vpn)? else {

@@ -214,3 +214,23 @@ fn vmas_need_nodes_for_what_is_split_only() {
         vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
     }
 }
+
+/// Pages moved by less than their number would run into each other.
+#[test]
+fn pages_are_not_moved_to_where_some_of_them_are() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
+    vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
+    let entries = || (0..512).map(|page| vm.space(SPACE).unwrap().entry_at(vpn(page))).collect::<Vec<_>>();
+    let before = entries();
+    for to in [85, 99, 100, 101, 115] {
+        let overlap = VmError::RangesOverlap { from: pages(100, 16), to: pages(to, 16) };
+        assert_eq!(vm.remap(&fh, SPACE, pages(100, 16), vpn(to)), Err(overlap));
+        assert_eq!(entries(), before);
+    }
+    vm.remap(&fh, SPACE, pages(100, 16), vpn(116)).unwrap();
+    vm.remap(&fh, SPACE, pages(116, 16), vpn(100)).unwrap();
+    assert_eq!(entries(), before);
+    vm.unmap(&fh, SPACE, pages(0, 512)).unwrap();
+    assert_all_free(&fh);
+}
