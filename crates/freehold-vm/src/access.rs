@@ -1,21 +1,9 @@
-//! Using what is mapped: touching pages as a CPU does, pinning them for I/O, resolving write faults.
+//! Using what is mapped: touching pages as a CPU does, pinning them for I/O.
 
-use freehold::{Order, Pfn};
+use freehold::Pfn;
 
 use crate::folio::flag;
-use crate::primitive::Plain;
-use crate::{Access, Entry, Fault, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange};
-
-/// How a write fault was resolved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WriteFault {
-    /// Somebody else had resolved it already.
-    Spurious,
-    /// Nobody else shows the frame: it is writable now.
-    Reused(Pfn),
-    /// The page shows a copy now, in a folio of its own.
-    Copied(Pfn),
-}
+use crate::{Entry, Fault, FrameAllocator, Mmu, SpaceId, Vm, VmError, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Uses a page as a CPU does, by a walk through the software entries: sets the young bit, or young and dirty for a
@@ -41,18 +29,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// The entry of a page, not as reclaim may have it in the middle of its work: what a page-fault handler looks at,
     /// where hardware walks the tables by itself.
     ///
-    /// Reclaim takes entries away and puts them back where it finds that somebody wrote; a CPU that uses the page in
-    /// between faults. Both happen under the table's lock, for which this waits, so that what it returns is either what
-    /// the CPU should have found (try again) or says that the page is really gone, or not for that access.
+    /// Reclaim takes entries away and puts them back where it finds that somebody wrote; [`Vm::write_fault`] takes one
+    /// away and puts that of a copy in its place. A CPU that uses the page in between faults. Both happen under the
+    /// table's lock, for which this waits, so that what it returns is either what the CPU should have found (try again) or
+    /// says that the page is really gone, or not for that access.
     ///
     /// # Errors
     ///
     /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
     pub fn settled(&self, space: SpaceId, vpn: Vpn) -> Result<Entry, VmError> {
-        let range = VpnRange::new(vpn, 1).unwrap_or_default();
-        let space = self.space_with(space, range)?;
-        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.
-        Ok(space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1))))
+        Ok(self.settled_in(self.space_with(space, VpnRange::new(vpn, 1).unwrap_or_default())?, vpn))
     }
 
     /// Makes a page's frame stay while a device or another address space uses it, whatever happens to the page:
@@ -64,23 +50,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`VmError::OutOfSpace`].
     pub fn pin(&self, frames: &impl FrameAllocator, space: SpaceId, vpn: Vpn, write: bool) -> Result<Pfn, VmError> {
         let found = self.space_with(space, VpnRange::new(vpn, 1).unwrap_or_default())?;
-        loop {
-            if let Some((head, _, entry)) = self.get_at(frames, found, vpn)? {
-                let fault = if !entry.is_present() {
-                    Fault::AccessDenied
-                } else if write && !entry.is_writable() {
-                    Fault::WriteProtected
-                } else {
-                    return Ok(entry.pfn());
-                };
-                self.put_refs(frames, head, 1)?;
-                return Err(fault.into());
-            }
-            // As in `touch`.
-            if !self.with_table(found, vpn, || self.mmu.load(found.slots(vpn, 1))).is_mapped() {
-                return Err(Fault::NotMapped.into());
-            }
-        }
+        let Some((head, _, entry)) = self.get_settled(frames, found, vpn)? else { return Err(Fault::NotMapped.into()) };
+        let fault = if !entry.is_present() {
+            Fault::AccessDenied
+        } else if write && !entry.is_writable() {
+            Fault::WriteProtected
+        } else {
+            return Ok(entry.pfn());
+        };
+        self.put_refs(frames, head, 1)?;
+        Err(fault.into())
     }
 
     /// Gives back what [`Vm::pin`] took. `dirty` says that the frame was written to meanwhile, so that its folio must
@@ -97,85 +76,5 @@ impl<'m, M: Mmu> Vm<'m, M> {
             self.folios.frame(head).set_flags(flag::DIRTY);
         }
         self.put_refs(frames, head, 1)
-    }
-
-    /// Resolves [`Fault::WriteProtected`] where the VMA lets its pages be written to: makes the entry writable where
-    /// no other entry shows the frame; otherwise puts a copy in its place, a folio of one frame, which `copy` fills
-    /// (from, to). The entry comes out young, dirty and soft-dirty.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::Fault`] where the VMA does not allow it or nothing is mapped; [`VmError::Occupied`] where somebody
-    /// else mapped something at the same moment (the page is as they left it: try again); otherwise see [`VmError`].
-    pub fn write_fault(
-        &self,
-        frames: &impl FrameAllocator,
-        space: SpaceId,
-        vpn: Vpn,
-        copy: impl FnOnce(Pfn, Pfn),
-    ) -> Result<WriteFault, VmError> {
-        let found = self.space_with(space, VpnRange::new(vpn, 1).unwrap_or_default())?;
-        let vma = found.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
-        if !vma.value.access.is_writable() {
-            return Err(Fault::AccessDenied.into());
-        }
-        let (head, entry) = loop {
-            if let Some((head, _, entry)) = self.get_at(frames, found, vpn)? {
-                break (head, entry);
-            }
-            // As in `touch`: reclaim may be about to put it back.
-            if !self.with_table(found, vpn, || self.mmu.load(found.slots(vpn, 1))).is_mapped() {
-                return Err(Fault::NotMapped.into());
-            }
-        };
-        let Ok(index) = self.index(entry.pfn()) else { return Err(VmError::NotAFolio { pfn: entry.pfn() }) };
-        // The folio's lock keeps it from being shared with another address space meanwhile.
-        self.folios.lock(index, || self.mmu.relax());
-        let alone = self.folios.frame(index).page_maps.get() == 1;
-        let reused = alone.then(|| self.make_writable(found, vpn, entry.pfn()));
-        self.folios.frame(head).unlock();
-        let result = match reused {
-            Some(done) => Ok(done),
-            None => self.copy_page(frames, space, vpn, entry.pfn(), copy),
-        };
-        self.put_refs(frames, head, 1)?;
-        result
-    }
-
-    fn make_writable(&self, space: &Space<'m>, vpn: Vpn, pfn: Pfn) -> WriteFault {
-        let slots = space.slots(vpn, 1);
-        self.with_table(space, vpn, || {
-            let mut entry = self.mmu.load(slots);
-            loop {
-                if !entry.is_present() || entry.pfn() != pfn || entry.is_writable() {
-                    return WriteFault::Spurious;
-                }
-                let bits = Entry::HARDWARE.with(Entry::WRITABLE).with(Entry::SOFT_DIRTY);
-                match self.mmu.replace(slots, entry, entry.with(bits)) {
-                    Ok(()) => return WriteFault::Reused(pfn),
-                    Err(now) => entry = now,
-                }
-            }
-        })
-    }
-
-    fn copy_page(
-        &self,
-        frames: &impl FrameAllocator,
-        space: SpaceId,
-        vpn: Vpn,
-        from: Pfn,
-        copy: impl FnOnce(Pfn, Pfn),
-    ) -> Result<WriteFault, VmError> {
-        let folio: Folio = self.folio_alloc(frames, Order::ZERO)?;
-        // The old frame is held by the caller's reference.
-        copy(from, folio.0);
-        let page = VpnRange { start: vpn, end: vpn.plus(1) };
-        let result = self
-            .unmap(frames, space, page)
-            .and_then(|_| self.map_with(folio, (0, 1), space, vpn, Access::ReadWrite, Entry::HARDWARE))
-            .map(|()| WriteFault::Copied(folio.0));
-        self.put(frames, folio.0)?;
-        result
     }
 }

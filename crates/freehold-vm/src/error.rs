@@ -30,6 +30,13 @@ pub enum VmError {
         /// The range.
         range: VpnRange,
     },
+    /// Pages cannot be moved to where some of them are.
+    RangesOverlap {
+        /// Where they are.
+        from: VpnRange,
+        /// Where they were to go.
+        to: VpnRange,
+    },
     /// Something is mapped there already.
     Occupied {
         /// The page.
@@ -74,6 +81,7 @@ impl fmt::Display for VmError {
             Self::OutOfSpace { range } => write!(f, "{range} is empty or not covered by the page tables"),
             Self::NoVma { vpn } => write!(f, "no VMA covers {vpn}"),
             Self::VmaOverlap { range } => write!(f, "another VMA lies in {range}"),
+            Self::RangesOverlap { from, to } => write!(f, "{from} cannot be moved to {to}, which overlaps it"),
             Self::Occupied { vpn } => write!(f, "something is mapped at {vpn} already; unmap it first"),
             Self::NotAFolio { pfn } => write!(f, "{pfn} is not part of a folio"),
             Self::OrderTooLarge { order } => write!(f, "a folio cannot be of {order}: the largest is order 9"),

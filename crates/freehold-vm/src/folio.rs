@@ -238,6 +238,25 @@ impl<'m> Folios<'m> {
         }
     }
 
+    /// Notes that a frame was written to, for someone with a reference to its folio but not its lock. Its head.
+    pub(crate) fn set_dirty(&self, index: u32, relax: impl Fn()) -> u32 {
+        loop {
+            if let Some(head) = self.head(index) {
+                let frame = self.frame(head);
+                frame.set_flags(flag::DIRTY);
+                // SeqCst fence: pairs with the one in `Vm::split_locked`. There the references are frozen and then the
+                // flags are read; here a flag is set and then the references are looked at. At least one of the two sees
+                // the other. Acquire: who sees the first piece's references sees the other pieces.
+                fence(Ordering::SeqCst);
+                if frame.refs.load(Ordering::Acquire) > 0 && self.head(index) == Some(head) {
+                    return head;
+                }
+            }
+            // It is being split. Who does that waits for nobody's page table.
+            relax();
+        }
+    }
+
     /// Makes free frames a folio with that many references and no mapping.
     pub(crate) fn publish(&self, head: u32, order: Order, flags: u32, refs: u32) {
         for i in 1..order.frames() as u32 {
@@ -256,13 +275,22 @@ impl<'m> Folios<'m> {
         frame.refs.store(refs, Ordering::Release);
     }
 
-    /// Makes one frame of a frozen folio a folio of its own, mapped as it was. Its reverse map must be in place.
-    pub(crate) fn publish_piece(&self, index: u32, flags: u32, refs: u32) {
+    /// Makes one frame of a frozen folio, its `first` or another, a folio of its own, mapped as it was. Its reverse map
+    /// must be in place. The first keeps the flags that it has.
+    pub(crate) fn publish_piece(&self, index: u32, first: bool, flags: u32, refs: u32) {
         let frame = self.frame(index);
         let maps = frame.page_maps.get();
         frame.maps.set(maps);
         frame.mapped_pages.set(maps.min(1));
-        // Release: pairs with `try_get`. Nobody looks for references in a tail, so this may come before the state.
+        if first {
+            // Release, both: pairs with `try_get`. In this order: it is a head already, so whoever gets a reference must
+            // find it as small as it is.
+            frame.state.fetch_and(!(ORDER_MASK << ORDER_SHIFT), Ordering::Release);
+            frame.refs.store(refs, Ordering::Release);
+            return;
+        }
+        // Release: pairs with `try_get`. Nobody looks for references in a tail, but those who have some give them back
+        // to whatever is a head: so this comes before the state.
         frame.refs.store(refs, Ordering::Release);
         // Release: pairs with `head`: who finds the piece finds it complete.
         frame.state.store(KIND_HEAD | flags, Ordering::Release);

@@ -77,6 +77,19 @@ impl<A: FrameAllocator> FrameAllocator for &A {
     }
 }
 
+/// Frees all of a range that can be freed: where the allocator refuses the whole, which it does for one bad frame, each
+/// half by itself. The first error.
+pub(crate) fn free_what_can_be(frames: &impl FrameAllocator, range: FrameRange) -> Result<(), FreeError> {
+    match frames.free_range(range) {
+        Err(_) if range.len() > 1 => {
+            let middle = Pfn::new(range.start.get() + range.len() / 2);
+            let low = free_what_can_be(frames, FrameRange { end: middle, ..range });
+            low.and(free_what_can_be(frames, FrameRange { start: middle, ..range }))
+        }
+        result => result,
+    }
+}
+
 /// Frees an array of single frames, in whatever order they stand in it, as few ranges; returns how many. Leaves the
 /// array sorted. O(n log n), O(n) where it is sorted already.
 ///

@@ -134,11 +134,11 @@ mod table;
 mod unmap;
 mod vm;
 mod vmalloc;
+mod write_fault;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-pub use access::WriteFault;
 pub use area::{Layout, VmallocError, VmallocStats};
 pub use entry::Entry;
 pub use error::VmError;
@@ -155,6 +155,7 @@ pub use stats::VmStats;
 pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
 pub use vmalloc::{Area, Vmalloc};
+pub use write_fault::WriteFault;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -8,8 +8,8 @@ use crate::{Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, Spa
 
 /// What was done about one folio.
 enum Advice {
-    /// This many pages of the range are done with.
-    Done(u32),
+    /// Its pages are done with.
+    Done,
     /// The folio has been split: look again.
     Again,
 }
@@ -37,18 +37,19 @@ impl<'m, M: Mmu> Vm<'m, M> {
         while vpn < range.end && result.is_ok() {
             match self.get_at(frames, space, vpn) {
                 Ok(None) => vpn = vpn.plus(1),
-                Ok(Some((head, i, _))) => {
+                Ok(Some((head, i, entry))) => {
                     let frame = self.folios.frame(head);
-                    let rest = frame.pages() - i;
+                    let rest = u64::from(frame.pages() - i).min(range.end.get() - vpn.get());
+                    let shown = self.shown_from(space, vpn, entry, rest);
                     let advice = if frame.try_lock() {
                         let advice = self.free_folio(frames, head, i, space, (vpn, range), &mut batch, &mut pages);
                         frame.unlock();
                         advice
                     } else {
-                        Ok(Advice::Done(rest))
+                        Ok(Advice::Done)
                     };
                     match advice {
-                        Ok(Advice::Done(done)) => vpn = vpn.plus(u64::from(done)),
+                        Ok(Advice::Done) => vpn = vpn.plus(shown),
                         Ok(Advice::Again) => {}
                         Err(error) => result = Err(error),
                     }
@@ -77,7 +78,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         pages: &mut u64,
     ) -> Result<Advice, VmError> {
         let frame = self.folios.frame(head);
-        let skip = Ok(Advice::Done(frame.pages() - i));
+        let skip = Ok(Advice::Done);
         if self.folios.head(head) != Some(head) {
             return Ok(Advice::Again);
         }
@@ -86,6 +87,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
         let base = Vpn::new(vpn.get().wrapping_sub(u64::from(i)));
         let Some(mapping) = self.mappings.find(&frame.rmap, space.id(), base, i) else { return skip };
+        if mapping.next_live(0).is_some_and(|first| first < i && range.contains(mapping.page(first))) {
+            // Dealt with at its first page; since then came another folio's.
+            return skip;
+        }
         // Whoever shows it elsewhere has not said that it may go.
         if mapping.live() != frame.maps.get() {
             return skip;

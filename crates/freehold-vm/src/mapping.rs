@@ -8,7 +8,7 @@
 use freehold::{Order, Pfn};
 
 use crate::folio::flag;
-use crate::interval::InsertError;
+use crate::interval::{InsertError, Interval};
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::NoMapping;
 use crate::{
@@ -25,7 +25,6 @@ struct Gathered {
     vpn: Vpn,
     pfn: Pfn,
     len: u32,
-    dirty: bool,
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
@@ -52,25 +51,37 @@ impl<'m, M: Mmu> Vm<'m, M> {
         f: impl Fn(Vma) -> Option<Vma>,
     ) -> Result<(), VmError> {
         let (start, end) = (range.start.get(), range.end.get());
+        // What becomes of a VMA: what lies before the range, in it, behind it.
+        let pieces = |old: Interval<Vma>| {
+            let (from, to) = (old.start.max(start), old.end.min(end));
+            let new = f(old.value);
+            let all = if new == Some(old.value) {
+                [(old.start, old.end, new), (0, 0, None), (0, 0, None)]
+            } else {
+                [(old.start, from, Some(old.value)), (from, to, new), (to, old.end, Some(old.value))]
+            };
+            all.into_iter().filter_map(|(from, to, value)| value.filter(|_| from < to).map(|value| (from, to, value)))
+        };
         space.vmas.with(
             || self.mmu.relax(),
             |vmas| {
-                // At most the two at the ends become two each.
-                if vmas.room() < 2 {
+                // Before anything changes: a node for each piece that there is more, at any time.
+                let (mut at, mut more, mut most) = (start, 0, 0);
+                while let Some(old) = vmas.next_from(at).filter(|old| old.start < end) {
+                    more += pieces(old).count() as isize - 1;
+                    most = most.max(more);
+                    at = old.end;
+                }
+                if (vmas.room() as isize) < most {
                     return Err(VmError::NoNodes);
                 }
                 let mut at = start;
                 while let Some(old) = vmas.next_from(at).filter(|old| old.start < end) {
                     vmas.remove(old.start);
-                    let (from, to) = (old.start.max(start), old.end.min(end));
-                    let pieces =
-                        [(old.start, from, Some(old.value)), (from, to, f(old.value)), (to, old.end, Some(old.value))];
-                    for (from, to, value) in pieces {
-                        if let (Some(value), true) = (value, from < to) {
-                            vmas.insert(from, to, value).map_err(|_| VmError::NoNodes)?;
-                        }
+                    for (from, to, value) in pieces(old) {
+                        vmas.insert(from, to, value).map_err(|_| VmError::NoNodes)?;
                     }
-                    at = to;
+                    at = old.end;
                 }
                 // What is alike and adjoins is one, so that batches of entries do not end where nothing does.
                 let mut at = start.saturating_sub(1);
@@ -115,30 +126,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
         at: Vpn,
         access: Access,
     ) -> Result<(), VmError> {
-        self.map_with(folio, (first, pages), space, at, access, Entry::NONE)
-    }
-
-    /// [`Vm::map`]; `bits` are set in each entry, too.
-    pub(crate) fn map_with(
-        &self,
-        folio: Folio,
-        part: (u32, u32),
-        space: SpaceId,
-        at: Vpn,
-        access: Access,
-        bits: Entry,
-    ) -> Result<(), VmError> {
         let index = self.index(folio.0)?;
         if self.folios.head(index) != Some(index) {
             return Err(VmError::NotAFolio { pfn: folio.0 });
         }
         let head = self.folios.lock(index, || self.mmu.relax());
-        let result = self.map_locked(head, part, space, at, access, bits);
+        let result = self.map_locked(head, (first, pages), space, at, access, Entry::NONE);
         self.folios.frame(head).unlock();
         result
     }
 
-    /// [`Vm::map_with`] of a folio that the caller has locked.
+    /// [`Vm::map`] of a folio that the caller has locked; `bits` are set in each entry, too.
     pub(crate) fn map_locked(
         &self,
         head: u32,
@@ -158,21 +156,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if access.is_writable() && frame.is_lazyfree() && mine.any(|frame| frame.page_maps.get() > 0) {
             return Err(VmError::Busy { pfn: self.folios.pfn(head) });
         }
-        let mut vpn = at;
-        while vpn < range.end {
-            let vma = self.vma(space, vpn)?;
-            if access > vma.1.access {
-                return Err(VmError::Fault(crate::Fault::AccessDenied));
-            }
-            vpn = vma.0;
-        }
+        self.allowed(space, range, access)?;
         let base = Vpn::new(at.get().wrapping_sub(u64::from(first)));
-        let place = (first, pages);
-        let noted = self.mappings.add(&frame.rmap, space.id(), base, place, || self.mmu.relax());
-        noted.map_err(|NoMapping| VmError::NoNodes)?;
-        self.folios.add_maps(head, first, pages);
-        frame.get(pages);
         // References and counts come first: whoever finds an entry finds a folio that knows of it.
+        self.count_in(head, space.id(), base, (first, pages))?;
         let mut done = 0;
         let result = loop {
             if done == pages {
@@ -183,6 +170,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let slots = space.slots(vpn, len);
             let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
             let mapped = self.with_table(space, vpn, || {
+                // Once more: who takes a VMA or a right away does that first, and then comes to this table. Either that
+                // is seen here, or what is mapped here is seen there.
+                self.allowed(space, slots.range(), access)?;
                 for i in 0..len {
                     if self.mmu.load(space.slots(vpn.plus(i), 1)).is_mapped() {
                         return Err(VmError::Occupied { vpn: vpn.plus(i) });
@@ -198,9 +188,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.unmap_locked(head, space, (at, first), done);
         // What was never mapped at all.
         let rest = pages - done;
-        self.mappings.remove(&frame.rmap, space.id(), base, (first + done, rest), || self.mmu.relax());
-        let gone = self.folios.remove_page_maps(head, first + done, rest);
-        self.folios.settle_maps(head, rest, gone);
+        self.count_out(head, space.id(), base, (first + done, rest));
         // Not the last: the caller has one.
         let _ = frame.drop_refs(rest);
         result
@@ -228,9 +216,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     &mut batch,
                     Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
                 );
-                self.mappings.remove(&frame.rmap, space.id(), base, (first + i, 1), || self.mmu.relax());
-                let gone = self.folios.remove_page_maps(head, first + i, 1);
-                self.folios.settle_maps(head, 1, gone);
+                self.count_out(head, space.id(), base, (first + i, 1));
                 removed += 1;
             }
         }
@@ -239,10 +225,38 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let _ = frame.drop_refs(removed);
     }
 
-    /// The end and the properties of the VMA that covers a page.
-    fn vma(&self, space: &Space<'m>, vpn: Vpn) -> Result<(Vpn, Vma), VmError> {
-        let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
-        Ok((Vpn::new(vma.end), vma.value))
+    /// Whether VMAs cover a range and let it be used so.
+    pub(crate) fn allowed(&self, space: &Space<'m>, range: VpnRange, access: Access) -> Result<(), VmError> {
+        let mut vpn = range.start;
+        while vpn < range.end {
+            let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
+            if access > vma.value.access {
+                return Err(crate::Fault::AccessDenied.into());
+            }
+            vpn = Vpn::new(vma.end);
+        }
+        Ok(())
+    }
+
+    /// Counts entries that are about to show frames of a folio, with their references and in its reverse map. Under the
+    /// folio lock, for someone with a reference.
+    pub(crate) fn count_in(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> Result<(), VmError> {
+        let frame = self.folios.frame(head);
+        let noted = self.mappings.add(&frame.rmap, space, base, part, || self.mmu.relax());
+        noted.map_err(|NoMapping| VmError::NoNodes)?;
+        self.folios.add_maps(head, part.0, part.1);
+        frame.get(part.1);
+        Ok(())
+    }
+
+    /// Takes entries that are gone, or were never made, off a folio's counts and its reverse map; their references are
+    /// the caller's then. Returns how many frames no entry shows any more. Under the folio lock.
+    pub(crate) fn count_out(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> u32 {
+        let (first, n) = part;
+        self.mappings.remove(&self.folios.frame(head).rmap, space, base, part, || self.mmu.relax());
+        let gone = self.folios.remove_page_maps(head, first, n);
+        self.folios.settle_maps(head, n, gone);
+        gone
     }
 
     /// A fresh folio, mapped as a whole, with the entries' references only.
@@ -279,7 +293,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let mut result = Ok(0);
         let mut vpn = range.start;
         while vpn < range.end {
-            let mut gathered = [Gathered { vpn, pfn: Pfn::new(0), len: 0, dirty: false }; GATHER];
+            let mut gathered = [Gathered { vpn, pfn: Pfn::new(0), len: 0 }; GATHER];
             let mut n = 0;
             let mut batch = FlushBatch::new();
             while vpn < range.end && n < GATHER {
@@ -321,11 +335,26 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             let len = self.batch_len(space, vpn, entry, end.get() - vpn.get());
             let merged = self.mmu.get_and_clear(space.slots(vpn, len));
-            gathered[*n] = Gathered { vpn, pfn: entry.pfn(), len: len as u32, dirty: merged.is_dirty() };
+            if merged.is_dirty() {
+                self.note_dirty(entry.pfn(), len as u32);
+            }
+            gathered[*n] = Gathered { vpn, pfn: entry.pfn(), len: len as u32 };
             *n += 1;
             vpn = vpn.plus(len);
         }
         vpn
+    }
+
+    /// Notes what entries that have just been cleared say, in their folios. Still under the table's lock: reclaim, which may
+    /// be about to decide about another entry of the frame, passes that lock and then looks at the flag.
+    fn note_dirty(&self, pfn: Pfn, len: u32) {
+        let Some(start) = self.folios.index(pfn) else { return };
+        let mut i = 0;
+        while i < len {
+            // The entries' references are still there, so there is a folio.
+            let head = self.folios.set_dirty(start + i, || self.mmu.relax());
+            i = head + self.folios.frame(head).pages() - start;
+        }
     }
 
     /// How many entries from a page on go together with its own, at most `limit`, which must not pass the table's end.
@@ -344,13 +373,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let frame = self.folios.frame(head);
             let first = start + i - head;
             let n = (frame.pages() - first).min(piece.len - i);
-            if piece.dirty {
-                frame.set_flags(flag::DIRTY);
-            }
             let base = Vpn::new((piece.vpn.get() + u64::from(i)).wrapping_sub(u64::from(first)));
-            self.mappings.remove(&frame.rmap, space.id(), base, (first, n), || self.mmu.relax());
-            let gone = self.folios.remove_page_maps(head, first, n);
-            self.folios.settle_maps(head, n, gone);
+            let gone = self.count_out(head, space.id(), base, (first, n));
             if gone > 0 && frame.mapped_pages.get() > 0 {
                 self.note_partly_mapped(head);
             }
@@ -379,13 +403,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// See [`VmError`]. What was moved before stays moved; what could not be mapped at its new place is unmapped.
+    /// [`VmError::RangesOverlap`], and nothing has changed; otherwise see [`VmError`]. What was moved before stays moved;
+    /// what could not be mapped at its new place is unmapped.
     pub fn remap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange, to: Vpn) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
-        self.space_with(space, VpnRange::new(to, range.len()).unwrap_or_default())?;
+        let target = VpnRange::new(to, range.len()).unwrap_or_default();
+        self.space_with(space, target)?;
+        if range.start < target.end && target.start < range.end {
+            return Err(VmError::RangesOverlap { from: range, to: target });
+        }
         let mut vpn = range.start;
         while vpn < range.end {
-            let Some((head, first, entry)) = self.get_at(frames, found, vpn)? else {
+            let Some((head, first, entry)) = self.get_settled(frames, found, vpn)? else {
                 vpn = vpn.plus(1);
                 continue;
             };

@@ -40,7 +40,8 @@ pub enum FlushKind {
     /// What [`Vm::unmap`](crate::Vm::unmap) does may be pinned or mapped elsewhere: a host where a page's memory *is*
     /// its frame, with no second way to it, must not pin or share what it unmaps.
     Unmapped,
-    /// They are there still, but allow less, or are clean and old where they were dirty and young.
+    /// They are there still, but allow less, or are clean and old where they were dirty and young; or they are being
+    /// replaced by those of copies ([`Vm::write_fault`](crate::Vm::write_fault)).
     Changed,
 }
 
@@ -132,8 +133,9 @@ pub trait Mmu: Sync {
         Ok(())
     }
 
-    /// Fills entries again that [`get_and_clear`](Self::get_and_clear) has cleared and that have not been flushed
-    /// since, as [`map_entries`](Self::map_entries) does. Cannot fail.
+    /// Fills entries again that [`get_and_clear`](Self::get_and_clear) has cleared, and that have not been flushed since
+    /// as [unmapped](FlushKind::Unmapped), as [`map_entries`](Self::map_entries) does: with what they were, or with that of
+    /// a copy. Cannot fail.
     fn restore(&self, slots: Slots<'_>, first: Entry) {
         for (i, entry) in slots.entries().iter().enumerate() {
             entry.store(first.advance(i as u64));

@@ -89,7 +89,9 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         lock::acquire(&self.purging, || self.mmu.relax());
         let turn = Turn(&self.purging);
         let (mut pages, mut result) = (0, Ok(()));
-        while result.is_ok() {
+        // What could not be taken away waits for the next purge.
+        let mut refused = false;
+        while !refused {
             let mut areas = [(VpnRange::default(), 0, Runs::EMPTY); BATCH];
             let n = self.take_lazy(&mut areas);
             if n == 0 {
@@ -110,7 +112,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                     // Not all of them. One by one, so that it shows which.
                     if let Err(error) = self.flush_one(*range) {
                         self.leave(range.start, *len, *runs);
-                        result = Err(error);
+                        result = result.and(Err(error));
+                        refused = true;
                         continue;
                     }
                 }

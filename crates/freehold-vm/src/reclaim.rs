@@ -70,11 +70,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let mut result = Ok(());
         let mut vpn = range.start;
         while vpn < range.end {
-            let Some((head, i, _)) = self.get_at(allocator, space, vpn)? else {
+            let Some((head, i, entry)) = self.get_at(allocator, space, vpn)? else {
                 vpn = vpn.plus(1);
                 continue;
             };
-            vpn = vpn.plus(u64::from(self.folios.frame(head).pages() - i));
+            let rest = u64::from(self.folios.frame(head).pages() - i).min(range.end.get() - vpn.get());
+            vpn = vpn.plus(self.shown_from(space, vpn, entry, rest));
             let mine = self.folios.frame(head).is_lazyfree()
                 && self.lru.with(|| self.mmu.relax(), |lru| lru.remove(&self.folios, head));
             result = result.and(if mine {

@@ -11,7 +11,8 @@
 use freehold::Pfn;
 
 use crate::folio::{NIL, flag};
-use crate::primitive::Plain;
+use crate::frames::free_what_can_be;
+use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::NoMapping;
 use crate::stats::count;
 use crate::{Folio, FrameAllocator, Mmu, Vm, VmError};
@@ -58,6 +59,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Err(busy);
         }
         self.unqueue(head);
+        // SeqCst fence: see `Folios::set_dirty`.
+        fence(Ordering::SeqCst);
         let inherited = frame.state.get() & flag::INHERITED;
         let old = crate::primitive::AtomicU32::new(frame.rmap.get());
         for i in 0..pages {
@@ -86,17 +89,20 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             if let Some((first, len)) = unused.take() {
                 count(&self.counters.frees, 1);
-                result = result.and(frames.free_range(self.folios.range(first, len)));
+                result = result.and(free_what_can_be(frames, self.folios.range(first, len)).map_err(VmError::Free));
             }
+            // One more than it keeps, so that it is there until it is on the list: who was waiting for the lock with its
+            // mappings' references may give them back as soon as it is published.
             let refs = self.folios.frame(head + i).page_maps.get() + u32::from(i == 0);
-            self.folios.publish_piece(head + i, inherited, refs);
+            self.folios.publish_piece(head + i, i == 0, inherited, refs + 1);
             count(&self.counters.folios, u64::from(i != 0));
             if self.folios.frame(head + i).is_lazyfree() {
                 self.lru_add(head + i);
             }
+            result = result.and(self.put_refs(frames, head + i, 1));
         }
         count(&self.counters.split, 1);
-        result.map_err(VmError::Free)
+        result
     }
 
     /// Takes the folio that waits longest off the deferred-split queue, with a reference, which is what whoever works

@@ -77,8 +77,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let path = self.unmap_path();
         count(&self.counters.rmap_walks, 1);
         let mut result = if frame.has(flag::POISONED) { Err(Kept::Busy) } else { Ok(()) };
-        // Where one batch takes everything there is no need to look first.
+        // Where one batch takes everything there is no need to look first. Nor where the pages of one mapping go one by one.
         let mut looked = false;
+        if path != UnmapPath::Batched && self.mappings.iter(&frame.rmap).nth(1).is_some() {
+            result = result.and(self.look(head));
+        }
         for mapping in self.mappings.iter(&frame.rmap) {
             let mut i = 0;
             while result.is_ok() {
@@ -155,8 +158,23 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 i = live + 1;
             }
         }
+        // Entries that were gone have said what they knew after this, for `verdict` to see.
+        self.pass_tables(head);
         // Relaxed: a first look only; what decides is `verdict`.
         if frame.refs.load(Ordering::Relaxed) == 1 + frame.maps.get() { Ok(()) } else { Err(Kept::Busy) }
+    }
+
+    /// Waits for everybody who is just taking entries of a folio away.
+    fn pass_tables(&self, head: u32) {
+        for mapping in self.mappings.iter(&self.folios.frame(head).rmap) {
+            let Ok(space) = self.space(mapping.space()) else { continue };
+            let mut i = 0;
+            while let Some(live) = mapping.next_live(i) {
+                let vpn = mapping.page(live);
+                space.table(vpn).0.with_lock(|| self.mmu.relax(), || ());
+                i = live + (space.table_end(vpn).get() - vpn.get()) as u32;
+            }
+        }
     }
 
     /// Takes the batches of one table, from frame `i` of the folio on.

@@ -3,6 +3,7 @@
 use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
+use crate::frames::free_what_can_be;
 use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
@@ -302,7 +303,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Ok(());
         }
         let range = self.retire(head);
-        range.map_or(Ok(()), |range| frames.free_range(range)).map_err(VmError::Free)
+        range.map_or(Ok(()), |range| free_what_can_be(frames, range)).map_err(VmError::Free)
     }
 
     /// Takes a folio without references apart; its frames, unless they must never be used again.
@@ -380,6 +381,37 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
+    /// [`Vm::get_at`]; waits where somebody has the page's entry in hand, and may put it back.
+    pub(crate) fn get_settled(
+        &self,
+        frames: &impl FrameAllocator,
+        space: &Space<'m>,
+        vpn: crate::Vpn,
+    ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
+        loop {
+            let found = self.get_at(frames, space, vpn)?;
+            if found.is_some() || !self.settled_in(space, vpn).is_mapped() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// How many pages from `vpn` on, fewer than or equal to `limit`, show the frames from an entry's on: those that are
+    /// dealt with when the entry's folio is. Pages of other folios may lie where some of its own have been unmapped.
+    pub(crate) fn shown_from(&self, space: &Space<'m>, vpn: crate::Vpn, entry: crate::Entry, limit: u64) -> u64 {
+        let next = |i: &u64| {
+            let now = self.mmu.load(space.slots(vpn.plus(*i), 1));
+            now.is_mapped() && now.pfn() == entry.advance(*i).pfn()
+        };
+        1 + (1..limit).take_while(next).count() as u64
+    }
+
+    /// See [`Vm::settled`].
+    pub(crate) fn settled_in(&self, space: &Space<'m>, vpn: crate::Vpn) -> crate::Entry {
+        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.
+        space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1)))
+    }
+
     /// Keeps a folio from being reclaimed, or allows it again.
     ///
     /// # Errors
@@ -417,7 +449,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         for run in ranges.chunk_by(|a, b| a.end == b.start) {
             let (first, last) = (run[0], run[run.len() - 1]);
             count(&self.counters.frees, 1);
-            result = result.and(frames.free_range(FrameRange { start: first.start, end: last.end }));
+            result = result.and(free_what_can_be(frames, FrameRange { start: first.start, end: last.end }));
         }
         result
     }

@@ -6,7 +6,7 @@ mod common;
 use std::cell::RefCell;
 
 use common::*;
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{FrameRange, FreeError, Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vma, Vpn,
     WriteFault,
@@ -605,4 +605,49 @@ fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
     vm.protect(SPACE, pages(0, 16), Access::None).unwrap();
     MEANWHILE.set(None);
     assert_all_free(fh);
+}
+
+/// Frames of several folios are freed as one run; one of them that somebody else has freed costs itself only.
+#[test]
+fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
+    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    for page in [0, 16, 32, 48] {
+        vm.map_new(&fh, SPACE, vpn(page), order(4), Access::ReadWrite).unwrap();
+    }
+    let at = |page| vm.space(SPACE).unwrap().entry_at(vpn(page)).pfn();
+    let bad = [5, 22, 53].map(at);
+    bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
+    let refused = |pfn| Err(VmError::Free(FreeError::DoubleFree { pfn }));
+    // Two by reclaim, one by its last reference, one as a part of a split folio that nothing shows.
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, 32)), Ok(32));
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 32)), refused(bad[0]));
+    assert_eq!(vm.unmap(&fh, SPACE, pages(32, 16)), Ok(16));
+    vm.unmap(&fh, SPACE, pages(50, 14)).unwrap();
+    assert_eq!(vm.split_deferred(&fh, 10), refused(bad[2]));
+    vm.unmap(&fh, SPACE, pages(48, 2)).unwrap();
+    assert_all_free(&fh);
+}
+
+/// Where part of a folio has been unmapped others can be: in the middle of it, and by turns with it.
+#[test]
+fn folios_in_the_holes_of_another_are_seen() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
+    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
+    for page in [101, 106, 108] {
+        vm.unmap(&fh, SPACE, pages(page, 1)).unwrap();
+    }
+    vm.map_new(&fh, SPACE, vpn(101), Order::ZERO, Access::ReadWrite).unwrap();
+    let two = vm.folio_alloc(&fh, order(2)).unwrap();
+    for (i, page) in [(0, 106), (2, 108)] {
+        vm.map(two, (i, 1), SPACE, vpn(page), Access::ReadWrite).unwrap();
+    }
+    vm.put(&fh, two.pfn()).unwrap();
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(100, 16)), Ok(16), "each of them once");
+    assert_eq!(vm.stats().lazyfree, 3);
+    // With the frames that no page shows any more.
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(100, 16)), Ok(16 + 1 + 4));
+    assert!(entries(&vm, 100, 16).iter().all(|entry| *entry == Entry::NONE));
+    assert_all_free(&fh);
 }

@@ -233,3 +233,31 @@ fn a_huge_area_purges_for_its_block() {
     used.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
     assert_all_free(&fh);
 }
+
+/// One bad frame costs that frame's free, not those of the frames beside it, nor of the areas after it.
+#[test]
+fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
+    for lazy in [0, u64::MAX] {
+        let fh = frames(16, 1, SingleCpu);
+        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
+        vm.set_lazy_max(lazy);
+        let starts: Vec<_> = (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect();
+        let mut bad = Vec::new();
+        for start in [starts[3], starts[200]] {
+            vm.for_each_run(start, |_, run| bad.push(Pfn::new(run.start.get() + 2))).unwrap();
+        }
+        bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
+        let refused = Err(VmallocError::Free(FreeError::DoubleFree { pfn: *bad.iter().min().unwrap() }));
+        if lazy == 0 {
+            assert_eq!(vm.vfree_many(&fh, &starts), refused);
+        } else {
+            starts.iter().for_each(|start| vm.vfree(&fh, *start).unwrap());
+            // The area that was freed last is taken first.
+            assert!(
+                matches!(vm.purge(&fh), Err(VmallocError::Free(FreeError::DoubleFree { pfn })) if bad.contains(&pfn))
+            );
+        }
+        assert_eq!(vm.lazy_pages(), 0, "areas wait behind one that cannot be freed");
+        assert_all_free(&fh);
+    }
+}

@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use freehold::{FrameRange, Order, Pfn};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, Folio, Frame, MapError, Mapping, Mmu, Slots, SoftMmu, SpaceId, Vm, VmError, Vma, Vpn,
-    VpnRange, WriteFault,
+    Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, SoftMmu, Space,
+    SpaceId, Vm, VmError, Vma, Vpn, VpnRange, WriteFault,
 };
 
 const SPACE: SpaceId = SpaceId::new(0);
@@ -172,5 +172,65 @@ fn the_largest_folio_across_two_tables() {
     let after = vm.mmu().stats();
     assert_eq!((after.clears - before.clears, after.flushes - before.flushes), (2, 1));
     assert_eq!((vm.stats().frees, vm.stats().deferred_queued), (1, 0));
+    assert_all_free(&fh);
+}
+
+/// VMAs of which all nodes are in use can be taken away and changed as far as none has to be split.
+#[test]
+fn vmas_need_nodes_for_what_is_split_only() {
+    let read = Vma { access: Access::Read, ..RW };
+    let fh = frames(4, 1, freehold::SingleCpu);
+    let space = Space::new(SPACE, Vpn::new(BASE), leak(2, PageTable::new), leak(3, IntervalNode::new));
+    let (records, mappings) = (leak(1024, Frame::new), leak(4, Mapping::new));
+    let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(FIRST), records, mappings, Vec::leak(vec![space]));
+    for start in [0, 100, 200] {
+        vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
+    }
+    let folio = vm.folio_alloc(&fh, Order::ZERO).unwrap();
+    let access = |page| match vm.map(folio, (0, 1), SPACE, vpn(page), Access::ReadWrite) {
+        Ok(()) => vm.unmap(&fh, SPACE, pages(page, 1)).map(|_| Access::ReadWrite).ok(),
+        Err(VmError::NoVma { .. }) => None,
+        Err(error) => {
+            assert_eq!(error, VmError::Fault(Fault::AccessDenied));
+            Some(Access::Read)
+        }
+    };
+    vm.protect(SPACE, pages(100, 50), Access::Read).unwrap();
+    vm.protect(SPACE, pages(90, 160), Access::Read).unwrap();
+    assert_eq!([0, 100, 249].map(access), [Some(Access::ReadWrite), Some(Access::Read), Some(Access::Read)]);
+    // As it is already: nothing to split.
+    vm.protect(SPACE, pages(110, 10), Access::Read).unwrap();
+    assert_eq!(vm.protect(SPACE, pages(110, 10), Access::ReadWrite), Err(VmError::NoNodes));
+    assert_eq!(vm.remove_vma(&fh, SPACE, pages(110, 10)), Err(VmError::NoNodes));
+    assert_eq!([109, 110, 120].map(access), [Some(Access::Read); 3]);
+    // The start of one, the end of another.
+    vm.remove_vma(&fh, SPACE, pages(140, 70)).unwrap();
+    vm.remove_vma(&fh, SPACE, pages(0, 50)).unwrap();
+    assert_eq!([0, 139, 140, 209, 210].map(access), [None, Some(Access::Read), None, None, Some(Access::Read)]);
+    vm.remove_vma(&fh, SPACE, pages(110, 10)).unwrap();
+    assert_eq!(vm.add_vma(SPACE, pages(300, 1), read), Err(VmError::NoNodes));
+    vm.remove_vma(&fh, SPACE, pages(0, 1000)).unwrap();
+    for start in [0, 100, 200] {
+        vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
+    }
+}
+
+/// Pages moved by less than their number would run into each other.
+#[test]
+fn pages_are_not_moved_to_where_some_of_them_are() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
+    vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
+    let entries = || (0..512).map(|page| vm.space(SPACE).unwrap().entry_at(vpn(page))).collect::<Vec<_>>();
+    let before = entries();
+    for to in [85, 99, 100, 101, 115] {
+        let overlap = VmError::RangesOverlap { from: pages(100, 16), to: pages(to, 16) };
+        assert_eq!(vm.remap(&fh, SPACE, pages(100, 16), vpn(to)), Err(overlap));
+        assert_eq!(entries(), before);
+    }
+    vm.remap(&fh, SPACE, pages(100, 16), vpn(116)).unwrap();
+    vm.remap(&fh, SPACE, pages(116, 16), vpn(100)).unwrap();
+    assert_eq!(entries(), before);
+    vm.unmap(&fh, SPACE, pages(0, 512)).unwrap();
     assert_all_free(&fh);
 }

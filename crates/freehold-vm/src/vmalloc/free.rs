@@ -4,6 +4,7 @@ use freehold::{FrameRange, FreeError, Order, Pfn};
 
 use super::{Kind, POP, Vmalloc};
 use crate::area::VmallocError;
+use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
@@ -55,7 +56,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 // free itself.
                 if contig && run.len() > 1 {
                     count(&self.counters.frees, 1);
-                    if let Err(error) = frames.free_range(*run) {
+                    if let Err(error) = free_what_can_be(frames, *run) {
                         result = result.and(Err(error));
                     }
                 } else {
