@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use freehold_host::{Arena, Backing, Builder, Frames};
+use freehold_host::freehold::{Migratetype, Order, Pfn};
+use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -134,6 +135,39 @@ fn memory_that_is_free_is_used_again_before_memory_that_was_never_touched() {
     // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in between.
     assert!(arena.stats().blocks_resident <= 36, "{} blocks were touched", arena.stats().blocks_resident);
     all_free(&arena);
+}
+
+/// Orders above a block, one after the other: each is written to and freed before the next.
+#[test]
+fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
+    for large in 10..=13 {
+        let (order, one) = (Order::new(large).unwrap(), 1 << (large - 9));
+        let arena = Arena::with_size(1024 * MIB).unwrap();
+        for _ in 0..1024 / 2 / one {
+            let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
+            // SAFETY: allocated just now, and used by nobody else.
+            unsafe {
+                arena.pointer(pfn).unwrap().write(1);
+                arena.free(pfn, order).unwrap();
+            }
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        // One frame after the other.
+        for _ in 0..1024 / 2 / one {
+            let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
+            // SAFETY: as above.
+            (0..order.frames())
+                .for_each(|frame| unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap());
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        // What is aligned to more than a block is cut from such a run.
+        for _ in 0..1024 / 2 / one {
+            let request = FrameRequest::new(Order::PAGEBLOCK).align(order);
+            drop(Frames::from_request(&arena, request).unwrap());
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        all_free(&arena);
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Arena {
     /// As [`Self::alloc`].
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.key) {
+        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 if self.inner.notes.is_news(pfn, request.order().frames()) {
                     self.note(pfn, request.order());
@@ -48,7 +48,7 @@ impl Arena {
 
     /// The same for a caller that looks at the notes itself.
     pub(crate) fn request_unnoted(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.key) {
+        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 return Ok(pfn);
             }
@@ -59,6 +59,12 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn request_slow(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        if request.is_large() && request.may_wait() && !self.core.stamp.is_forked() {
+            // What was freed into such runs, whole or part by part: it waits for somebody to collect it, and until then the
+            // allocator takes a run that was never touched.
+            self.core.owe(request.blocks());
+            self.core.collect_owed();
+        }
         self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??))
     }
 
@@ -113,11 +119,6 @@ impl Arena {
             }
             return self.find_contiguous(count);
         };
-        if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
-            // Parts of such runs that were freed one by one.
-            self.core.owe(1);
-            self.core.collect_owed();
-        }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
             // There may be a run that is long enough, if not a whole chunk of that order.
