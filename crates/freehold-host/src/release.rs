@@ -444,6 +444,29 @@ mod tests {
         }
     }
 
+    /// What is missing is in a pass's hands, not in use.
+    #[test]
+    fn frames_are_extended_over_blocks_that_a_pass_has_in_hand() {
+        let arena = Arena::with_size(16 << 20).unwrap();
+        let mut frames = arena.frames(512).unwrap();
+        frames.try_extend(1024).unwrap();
+        let (mut frames, rest) = frames.split(512).unwrap();
+        drop(rest);
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(frames.try_extend(1024), Ok(()));
+        });
+    }
+
     /// More than there are blocks may be owed: by frees of runs that somebody takes again without collecting.
     #[test]
     fn what_is_owed_is_collected_in_bounded_time() {

@@ -3,6 +3,7 @@
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use super::Arena;
+use crate::release::Passing;
 use crate::request::FrameRequest;
 use crate::{Error, thread};
 
@@ -83,6 +84,20 @@ impl Arena {
         }
     }
 
+    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use, and what a pass has in hand is
+    /// busy to it: so only one at a time of these, and allocations that fail meanwhile wait for it.
+    fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            let result = {
+                let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
+                attempt()
+            };
+            if !result.as_ref().is_err_and(Error::is_out_of_memory) || !self.more_memory() {
+                return result;
+            }
+        }
+    }
+
     #[cold]
     #[inline(never)]
     pub(super) fn note(&self, pfn: Pfn, order: Order) {
@@ -106,7 +121,7 @@ impl Arena {
         self.core.check_fork()?;
         self.check_inside(range)?;
         self.memory_up_to(range.end)?;
-        self.retried(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(())
     }
@@ -137,7 +152,7 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        let found = self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        let found = self.isolating(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
         // The allocator speaks of orders, of which there may be none that is as large.
         found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
     }
