@@ -152,7 +152,7 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        let found = self.isolating(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        let found = self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
         // The allocator speaks of orders, of which there may be none that is as large.
         found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
     }
