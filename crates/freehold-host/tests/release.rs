@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Order, Pfn};
-use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames};
+use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames, Numa, Topology};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -334,4 +334,26 @@ fn a_pass_gives_back_runs_of_blocks_of_which_nothing_was_handed_out_since_the_la
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
     assert_eq!(kept[0], 1);
     assert_eq!(arena.pass().unwrap().calls, 0);
+}
+
+/// The last block of one memory node and the first of the next are neighbours.
+#[test]
+fn frames_of_two_memory_nodes_go_home_together() {
+    let two = Topology::parse("0-1", |node| Some(node.to_string())).unwrap();
+    let arena = Arena::builder(16 * MIB).numa(Numa::ZonesOnly).topology(two).build().unwrap();
+    let mut all: Vec<Frames<_>> = (0..8).map(|_| arena.frames(BLOCK).unwrap()).collect();
+    all.sort_by_key(Frames::pfn);
+    all.iter_mut().for_each(|block| block.fill(1));
+    let (low, high) = (all.remove(3), all.remove(3));
+    assert_eq!(arena.zone_stats(1).unwrap().free, 0);
+    drop(low.merge(high).unwrap());
+    assert_eq!((arena.free_frames(), arena.stats().refused_drops), (2 * BLOCK, 0));
+    drop(all);
+    assert_eq!(arena.trim().unwrap().blocks, 8);
+    all_free(&arena);
+    let kept = arena.frames(4 * BLOCK).unwrap();
+    drop(arena.frames(4 * BLOCK).unwrap());
+    drop(kept);
+    assert_eq!(arena.trim().unwrap().blocks, 8);
+    all_free(&arena);
 }
