@@ -357,3 +357,27 @@ fn frames_of_two_memory_nodes_go_home_together() {
     assert_eq!(arena.trim().unwrap().blocks, 8);
     all_free(&arena);
 }
+
+#[test]
+fn what_was_populated_and_is_free_is_given_back() {
+    for backing in [Backing::Private, Backing::Memfd] {
+        let arena = Arena::builder(16 * MIB).backing(backing).populate(true).build().unwrap();
+        let resident = |arena: &Arena| arena.frames_in_memory(arena.range()).unwrap();
+        let kept = arena.frames(1).unwrap();
+        arena.trim().unwrap();
+        assert_eq!(resident(&arena), 8, "{backing:?}: the chunk that the frame in use lies in");
+        assert_eq!(arena.trim().unwrap().bytes, 0, "twice");
+        drop(kept);
+        arena.trim().unwrap();
+        assert_eq!(resident(&arena), 0);
+
+        // Without ever being used.
+        arena.populate(arena.range()).unwrap();
+        assert_eq!((resident(&arena), arena.stats().blocks_resident), (4096, 8));
+        arena.shrink(4 * MIB).unwrap();
+        assert_eq!(arena.stats().blocks_resident, 6);
+        assert_eq!(arena.trim().unwrap().blocks, 6);
+        assert_eq!(resident(&arena), 0);
+        all_free(&arena);
+    }
+}
