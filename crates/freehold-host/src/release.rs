@@ -294,11 +294,14 @@ impl Pass<'_> {
         let huge = self.inner.memory.backing() == Backing::HugePages;
         let mut at = first;
         while at < self.taken.len() {
-            if self.inner.notes.is_absent(self.taken[at], huge) {
+            // Of what is left of a huge page the kernel makes one again by and by, and tells nobody: so it is asked.
+            let range = self.taken[at];
+            let absent = self.inner.notes.is_absent(range, huge);
+            if absent && (!huge || self.inner.memory.in_memory(range) == Ok(0)) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
             } else {
-                self.frames += self.taken[at].len();
+                self.frames += range.len();
                 at += 1;
             }
         }
