@@ -87,7 +87,10 @@ pub unsafe extern "C" fn freehold_alloc_contig(
             wanted(pfn, "pfn")?;
             let this = shared(allocator, "allocator")?;
             let limits = frames(from, if below == 0 { u64::MAX } else { below });
-            let found = this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?;
+            let found = match migrate {
+                None => this.engine.alloc_contig_free(count, order(align)?, limits)?,
+                _ => this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?,
+            };
             put(pfn, "pfn", found.start.get())
         })
     }

@@ -254,6 +254,26 @@ static void giving_back(freehold_arena *arena)
     CHECK(stats.blocks_resident == 0 && stats.passes == 4 && stats.blocks_released >= released.blocks);
 }
 
+/* Runs of several blocks, by number: the same memory again and again, not all of the arena once. */
+static void large_runs(void)
+{
+    freehold_arena *arena;
+    freehold_arena_stats stats;
+    freehold_request request;
+    OK(freehold_arena_new(512 << 20, &arena, &error));
+    memset(&request, 0, sizeof request);
+    request.order = 10;
+    for (int i = 0; i < 256; i++) {
+        uint64_t pfn;
+        OK(freehold_arena_alloc(arena, &request, &pfn, &error));
+        *(char *)freehold_arena_pointer(arena, pfn) = 1;
+        OK(freehold_arena_free(arena, pfn, 10, &error));
+    }
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(stats.blocks_resident <= 4);
+    OK(freehold_arena_destroy(&arena, &error));
+}
+
 /* Results for a program that knows the structures' first fields only, and for one that knows more than this library. */
 static void older_results(freehold_arena *arena)
 {
@@ -388,6 +408,7 @@ int main(void)
     freehold_arena *arena;
     knobs();
     resizing();
+    large_runs();
     OK(freehold_arena_new(64 << 20, &arena, &error));
     mistaken(arena);
     handles(arena);

@@ -8,7 +8,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn, Platform, Request,
+    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, PAGEBLOCK_FRAMES, Pfn,
+    Platform, Request,
 };
 
 use crate::Error;
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     /// Blocks that may have been freed into and wait to be collected.
     owed: AtomicU64,
+    /// How many blocks there may be.
+    blocks: u64,
     /// What `engine` keeps its state in; after it, so that it is unmapped last.
     metadata: Mapping,
 }
@@ -63,6 +66,7 @@ impl Core {
             slots,
             closed: AtomicBool::new(false),
             owed: AtomicU64::new(0),
+            blocks: config.zones.iter().map(|zone| zone.span.len() / PAGEBLOCK_FRAMES).sum(),
             metadata,
         })
     }
@@ -104,7 +108,8 @@ impl Core {
     /// Collects what frees have left. A load where there is nothing.
     pub(crate) fn collect_owed(&self) {
         if self.owed.load(Ordering::Relaxed) != 0 {
-            self.collect(self.owed.swap(0, Ordering::Relaxed));
+            // A block may have been freed into many times since.
+            self.collect(self.owed.swap(0, Ordering::Relaxed).min(self.blocks));
         }
     }
 

@@ -229,7 +229,7 @@ impl<H: Handle> Frames<H> {
     ///
     /// As there.
     pub fn populate(&self) -> Result<(), Error> {
-        self.arena.populate(self.range)
+        self.arena.populate_handed_out(self.range)
     }
 }
 

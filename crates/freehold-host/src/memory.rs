@@ -140,7 +140,8 @@ impl Memory {
         Ok(this)
     }
 
-    /// Places each zone's part on its node, before anything is touched.
+    /// Places each zone's part on its node, before anything is touched. What is only preferred is no reason to fail: containers
+    /// forbid the call, their sets of CPUs leave nodes out, and kernels without memory nodes do not know it.
     pub(crate) fn bind(&self, topology: &Topology, parts: &[FrameRange], placement: Placement) -> Result<(), Error> {
         if topology.node_count() < 2 {
             return Ok(());
@@ -148,7 +149,10 @@ impl Memory {
         let hint = "this process may not use that node (see numactl --show), or ask for Numa::Ignore";
         for ((node, _), &part) in topology.nodes().zip(parts) {
             let bytes = self.bytes(part);
-            sys::bind(bytes, node, placement).map_err(|errno| Error::os("mbind", errno, bytes.1 as u64, hint))?;
+            let bound = sys::bind(bytes, node, placement);
+            if placement == Placement::Bound {
+                bound.map_err(|errno| Error::os("mbind", errno, bytes.1 as u64, hint))?;
+            }
         }
         Ok(())
     }

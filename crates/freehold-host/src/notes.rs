@@ -7,6 +7,7 @@
 //!                         SEEN          a pass has found the block wholly free, and nothing was handed out of it since
 //!                         WATCHED       a pass has found it in use, and nothing was handed out of it since
 //!                         PARTED        some of it was given back since, so that the OS backs it page by page
+//!                         BACKED        the OS has backed all of it beforehand, used or not (populate)
 //!                         generation    how often parts of the block were given back
 //! used  64 bytes a block  bit f = frame f was handed out since it came from the OS; read only while not USED_UP
 //! ```
@@ -33,7 +34,8 @@ const FLAGS: u32 = RESIDENT | USED_UP | SEEN | WATCHED;
 /// Nothing to note.
 const USUAL: u32 = RESIDENT | USED_UP;
 const PARTED: u32 = 1 << 4;
-const GENERATION: u32 = 1 << 5;
+const BACKED: u32 = 1 << 5;
+const GENERATION: u32 = 1 << 6;
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
 /// See the module's documentation.
@@ -67,13 +69,13 @@ impl Notes {
         Ok(this)
     }
 
-    /// The OS backs all of these blocks. They are not anybody's yet.
+    /// The OS may back all of the blocks that these frames are in, whoever has them.
     pub(crate) fn backed(&self, range: FrameRange) {
-        let block = |pfn: Pfn| pfn.get() / PAGEBLOCK_FRAMES - self.first_block;
-        let (first, end) = (block(range.start), block(range.end));
+        let first = range.start.get() / PAGEBLOCK_FRAMES - self.first_block;
+        let end = range.end.get().div_ceil(PAGEBLOCK_FRAMES) - self.first_block;
         for note in &self.all()[first as usize..end as usize] {
-            // Relaxed: handed to the first user with the frames; for the counters, statistics.
-            if note.fetch_or(RESIDENT, Ordering::Relaxed) & RESIDENT == 0 {
+            // Relaxed: for the next pass, a hint; for the counters, statistics.
+            if note.fetch_or(RESIDENT | BACKED, Ordering::Relaxed) & RESIDENT == 0 {
                 self.resident.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -262,7 +264,7 @@ impl Notes {
         for word in self.used(block as usize) {
             word.store(0, Ordering::Relaxed);
         }
-        let fresh = |old: u32| Some((old & !(FLAGS | PARTED)).wrapping_add(GENERATION));
+        let fresh = |old: u32| Some((old & !(FLAGS | PARTED | BACKED)).wrapping_add(GENERATION));
         let old = self.all()[block as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
         if old.is_ok_and(|old| old & RESIDENT != 0) {
             self.resident.fetch_sub(1, Ordering::Relaxed);
@@ -286,18 +288,24 @@ impl Notes {
         let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
         // Relaxed: as in `is_noted`; the bits came with the frames.
         let note = self.all()[block].load(Ordering::Relaxed);
-        note & USED_UP == 0
+        note & (USED_UP | BACKED) == 0
             && (note & PARTED != 0 || !huge)
             && self.words(part).all(|(word, mask)| word.load(Ordering::Relaxed) & mask == 0)
     }
 
     /// The OS has taken back a part of a block, of which the caller has all frames.
     pub(crate) fn released_part(&self, part: FrameRange) {
+        let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
+        // Relaxed: it is set by whoever populates, at any time.
+        let backed = self.all()[block].load(Ordering::Relaxed) & BACKED;
+        if backed != 0 {
+            // Now that some of it is gone, the bits have to tell which: the rest counts as used. SeqCst: as below.
+            self.used(block).iter().for_each(|word| word.store(!0, Ordering::SeqCst));
+        }
         // SeqCst: see `clear`, where somebody may be about to say that all frames of the block have been used. The bits of
         // frames that are not the caller's are all set where the block was used up, and right where it was not.
         self.words(part).for_each(|(word, mask)| _ = word.fetch_and(!mask, Ordering::SeqCst));
-        let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
-        let fresh = |old: u32| Some(((old & !USED_UP) | PARTED).wrapping_add(GENERATION));
+        let fresh = |old: u32| Some(((old & !(USED_UP | backed)) | PARTED).wrapping_add(GENERATION));
         let _ = self.all()[block].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
     }
 
@@ -395,6 +403,21 @@ mod tests {
         assert_eq!(dirty(&notes, range(512, 512)), [(512, 48), (512 + 80, 512 - 80)]);
         assert!(!notes.is_noted(Pfn::new(512)), "used up again");
         assert_eq!(dirty(&notes, range(512 + 48, 32)), [(512 + 48, 32)]);
+    }
+
+    #[test]
+    fn what_was_populated_is_absent_only_once_it_was_given_back() {
+        let notes = Notes::new(0, 2).unwrap();
+        notes.backed(range(512 + 3, 5));
+        assert_eq!((notes.resident(), notes.count_resident(), notes.top()), (1, 1, 2));
+        assert!(!notes.is_absent(range(512 + 64, 64), false));
+        assert_eq!(dirty(&notes, range(512, 8)), [], "populated is still zero");
+        notes.released_part(range(512 + 64, 64));
+        assert!(notes.is_absent(range(512 + 64, 64), false) && !notes.is_absent(range(512 + 128, 8), false));
+        assert_eq!(dirty(&notes, range(512 + 64, 64)), []);
+        notes.released(1);
+        assert!(notes.is_absent(range(512, 512), false));
+        assert_eq!((notes.resident(), notes.count_resident()), (0, 0));
     }
 
     /// A thread uses the last frames of a block while parts of it are given back, over and over: what is said to be zero

@@ -21,7 +21,8 @@ pub struct Topology {
 #[non_exhaustive]
 pub enum Numa {
     /// A zone for each node, whose pages come from that node while it has memory and from others after that. The
-    /// default, because a program that spills over to another node is slow and one that is killed is dead.
+    /// default, because a program that spills over to another node is slow and one that is killed is dead. Where the kernel
+    /// cannot be told (a sandbox forbids it, this process may not use that node), pages come from wherever it takes them.
     #[default]
     Prefer,
     /// A zone for each node, whose pages come from that node or not at all: for programs that would rather fail than be

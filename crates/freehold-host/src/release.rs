@@ -24,7 +24,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freehold::{AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request};
+use freehold::{
+    AllocFlags, CpuId, FRAME_SIZE, FrameRange, FreeError, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request,
+};
 
 use crate::Error;
 use crate::arena::Inner;
@@ -99,8 +101,8 @@ pub(crate) struct Release {
     pass: Mutex<()>,
     budget: u64,
     batch: usize,
-    /// An allocation has failed: the pass that runs shall end.
-    wanted: AtomicBool,
+    /// How many wait for the pass that runs, which shall end. Counted, as several passes may be in the queue before one who waits.
+    wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,
     pub(crate) passes: AtomicU64,
@@ -117,7 +119,7 @@ impl Release {
             pass: Mutex::new(()),
             budget,
             batch: batch as usize,
-            wanted: AtomicBool::new(false),
+            wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
             passes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
@@ -128,9 +130,9 @@ impl Release {
     }
 
     /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for whoever has frames in hand that
-    /// are free.
+    /// are free. The pass that runs ends early.
     pub(crate) fn alone(&self) -> (Passing, MutexGuard<'_, ()>) {
-        let alone = self.lock();
+        let alone = self.interrupt();
         let passing = Passing::new();
         // Release: as at the start of a pass, see `hold_off`.
         self.in_hand.store(true, Ordering::Release);
@@ -139,6 +141,15 @@ impl Release {
 
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, from whoever makes a pass and is to end it.
+    fn interrupt(&self) -> MutexGuard<'_, ()> {
+        // Relaxed, both: a hint that saves waiting for the rest of the pass.
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let alone = self.lock();
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        alone
     }
 
     /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from starting while the
@@ -150,9 +161,7 @@ impl Release {
         if !ever || IN_PASS.get() {
             return None;
         }
-        // Relaxed: a hint that saves waiting for the rest of the pass.
-        self.wanted.store(true, Ordering::Relaxed);
-        Some(self.lock())
+        Some(self.interrupt())
     }
 }
 
@@ -179,7 +188,6 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.lock();
     let _passing = Passing::new();
-    release.wanted.store(false, Ordering::Relaxed);
     // Release: see `hold_off`.
     release.passes.fetch_add(1, Ordering::Release);
     if which == Which::Decayed {
@@ -215,7 +223,7 @@ impl Pass<'_> {
             if !notes.is_resident(block) {
                 continue;
             }
-            if release.wanted.load(Ordering::Relaxed) {
+            if release.wanted.load(Ordering::Relaxed) != 0 {
                 self.released.cut_short = true;
                 break;
             }
@@ -286,20 +294,29 @@ impl Pass<'_> {
         let huge = self.inner.memory.backing() == Backing::HugePages;
         let mut at = first;
         while at < self.taken.len() {
-            if self.inner.notes.is_absent(self.taken[at], huge) {
+            // Of what is left of a huge page the kernel makes one again by and by, and tells nobody: so it is asked.
+            let range = self.taken[at];
+            let absent = self.inner.notes.is_absent(range, huge);
+            if absent && (!huge || self.inner.memory.in_memory(range) == Ok(0)) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
             } else {
-                self.frames += self.taken[at].len();
+                self.frames += range.len();
                 at += 1;
             }
         }
     }
 
     fn free(&mut self, range: FrameRange) {
-        if let Err(error) = self.cpu.free_range(range) {
+        match self.cpu.free_range(range) {
+            Ok(()) => {}
+            // Neighbours of two memory nodes, which are two zones' to the allocator.
+            Err(FreeError::PastEnd { pfn }) if range.contains(pfn) => {
+                self.free(FrameRange { start: range.start, end: pfn });
+                self.free(FrameRange { start: pfn, end: range.end });
+            }
             // The frames are this pass's own, so this would be a defect; say so rather than lose them quietly.
-            self.result = Err(error.into());
+            Err(error) => self.result = Err(error.into()),
         }
     }
 
@@ -409,5 +426,68 @@ mod tests {
         // SAFETY: allocated just now, and used by nobody.
         unsafe { arena.free_bulk(&out) }.unwrap();
         arena.validate().unwrap();
+    }
+
+    /// The next pass is in the queue before an allocation that waits for the one that runs: it is to end as well.
+    #[test]
+    fn an_allocation_that_waits_ends_the_next_pass_too() {
+        let arena = Arena::with_size(16 << 20).unwrap();
+        let release = &arena.inner.release;
+        release.passes.store(1, Ordering::Relaxed);
+        for _ in 0..20 {
+            drop(arena.frames(4096).unwrap());
+            let first = release.lock();
+            std::thread::scope(|scope| {
+                let next = scope.spawn(|| arena.trim().unwrap());
+                std::thread::sleep(Duration::from_millis(5));
+                let before = release.passes.load(Ordering::Relaxed);
+                let waiter = scope.spawn(move || {
+                    let _no_pass = release.hold_off();
+                    release.passes.load(Ordering::Relaxed) > before
+                });
+                while release.wanted.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                drop(first);
+                let waited = waiter.join().unwrap();
+                assert_eq!(next.join().unwrap().cut_short, waited, "the pass went on although memory was wanted");
+            });
+        }
+    }
+
+    /// What is missing is in a pass's hands, not in use.
+    #[test]
+    fn frames_are_extended_over_blocks_that_a_pass_has_in_hand() {
+        let arena = Arena::with_size(16 << 20).unwrap();
+        let mut frames = arena.frames(512).unwrap();
+        frames.try_extend(1024).unwrap();
+        let (mut frames, rest) = frames.split(512).unwrap();
+        drop(rest);
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(frames.try_extend(1024), Ok(()));
+        });
+    }
+
+    /// More than there are blocks may be owed: by frees of runs that somebody takes again without collecting.
+    #[test]
+    fn what_is_owed_is_collected_in_bounded_time() {
+        let arena: &'static Arena = Arena::with_size(16 << 20).unwrap().leak();
+        let (told, done) = mpsc::channel();
+        std::thread::spawn(move || {
+            arena.inner.core.owe(1 << 60);
+            arena.inner.core.collect_owed();
+            told.send(()).unwrap();
+        });
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok(()), "it collects for ever");
     }
 }

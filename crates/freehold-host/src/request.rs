@@ -1,6 +1,6 @@
 //! What to ask an arena for.
 
-use freehold::{AllocFlags, Migratetype, NodeId, Order, Request};
+use freehold::{AllocFlags, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Request};
 
 /// A request for `2^order` neighbouring, naturally aligned frames.
 ///
@@ -60,6 +60,28 @@ impl FrameRequest {
     #[must_use]
     pub const fn order(&self) -> Order {
         self.order
+    }
+
+    /// The order of the chunk that it is cut from.
+    #[inline(always)]
+    const fn within(&self) -> Order {
+        if self.align.get() > self.order.get() { self.align } else { self.order }
+    }
+
+    /// Whether that is a run of several blocks, which are the zones' and not a thread's.
+    #[inline(always)]
+    pub(crate) const fn is_large(&self) -> bool {
+        self.within().get() > Order::PAGEBLOCK.get()
+    }
+
+    /// How many blocks such a run has.
+    pub(crate) const fn blocks(&self) -> u64 {
+        self.within().frames() / PAGEBLOCK_FRAMES
+    }
+
+    /// Whether locks may be waited for.
+    pub(crate) const fn may_wait(&self) -> bool {
+        !self.flags.contains(AllocFlags::NO_LOCK)
     }
 
     /// As the allocator takes it.

@@ -1,5 +1,8 @@
 //! Frames that grow where they are.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use freehold_host::freehold::AllocError;
 use freehold_host::{Arena, Error};
 
@@ -44,4 +47,40 @@ fn what_frames_grow_by_is_zero_where_that_is_asked_for() {
     frames.try_extend_zeroed(900).unwrap();
     assert!(frames[..5 * 4096].iter().all(|&byte| byte == 1));
     assert!(frames[5 * 4096..].iter().all(|&byte| byte == 0));
+}
+
+/// One thread takes and gives back a run of blocks for which the allocator has to isolate them; the others need no more than
+/// what is free beside it.
+#[test]
+fn allocations_do_not_fail_while_others_look_for_runs() {
+    let arena = Arena::builder(8 * MIB).slots(4).build().unwrap();
+    // All but 300 frames of one block are in use; the rest of its neighbours is nobody's for moments only.
+    let all = arena.frames(arena.stats().frames).unwrap();
+    let (head, rest) = all.split(100).unwrap();
+    let (free, _rest) = rest.split(300).unwrap();
+    drop(free);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut head = head;
+            // The whole block is isolated for these few.
+            for _ in 0..10_000 {
+                if head.try_extend(4).is_ok() {
+                    let (first, more) = head.split(100).unwrap();
+                    head = first;
+                    drop(more);
+                }
+                // There is no chunk of 512, so it is looked for frame by frame.
+                drop(arena.frames(257));
+            }
+            end.store(true, Relaxed);
+        });
+        let mut failed = 0;
+        let mut rounds = 0;
+        while !end.load(Relaxed) {
+            rounds += 1;
+            failed += u64::from(arena.frames(2).is_err());
+        }
+        assert_eq!(failed, 0, "of {rounds}");
+    });
 }

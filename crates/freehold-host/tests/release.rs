@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use freehold_host::{Arena, Backing, Builder, Frames};
+use freehold_host::freehold::{Migratetype, Order, Pfn};
+use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames, Numa, Topology};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -134,6 +135,39 @@ fn memory_that_is_free_is_used_again_before_memory_that_was_never_touched() {
     // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in between.
     assert!(arena.stats().blocks_resident <= 36, "{} blocks were touched", arena.stats().blocks_resident);
     all_free(&arena);
+}
+
+/// Orders above a block, one after the other: each is written to and freed before the next.
+#[test]
+fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
+    for large in 10..=13 {
+        let (order, one) = (Order::new(large).unwrap(), 1 << (large - 9));
+        let arena = Arena::with_size(1024 * MIB).unwrap();
+        for _ in 0..1024 / 2 / one {
+            let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
+            // SAFETY: allocated just now, and used by nobody else.
+            unsafe {
+                arena.pointer(pfn).unwrap().write(1);
+                arena.free(pfn, order).unwrap();
+            }
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        // One frame after the other.
+        for _ in 0..1024 / 2 / one {
+            let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
+            // SAFETY: as above.
+            (0..order.frames())
+                .for_each(|frame| unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap());
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        // What is aligned to more than a block is cut from such a run.
+        for _ in 0..1024 / 2 / one {
+            let request = FrameRequest::new(Order::PAGEBLOCK).align(order);
+            drop(Frames::from_request(&arena, request).unwrap());
+        }
+        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        all_free(&arena);
+    }
 }
 
 #[test]
@@ -300,4 +334,73 @@ fn a_pass_gives_back_runs_of_blocks_of_which_nothing_was_handed_out_since_the_la
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
     assert_eq!(kept[0], 1);
     assert_eq!(arena.pass().unwrap().calls, 0);
+}
+
+/// The last block of one memory node and the first of the next are neighbours.
+#[test]
+fn frames_of_two_memory_nodes_go_home_together() {
+    let two = Topology::parse("0-1", |node| Some(node.to_string())).unwrap();
+    let arena = Arena::builder(16 * MIB).numa(Numa::ZonesOnly).topology(two).build().unwrap();
+    let mut all: Vec<Frames<_>> = (0..8).map(|_| arena.frames(BLOCK).unwrap()).collect();
+    all.sort_by_key(Frames::pfn);
+    all.iter_mut().for_each(|block| block.fill(1));
+    let (low, high) = (all.remove(3), all.remove(3));
+    assert_eq!(arena.zone_stats(1).unwrap().free, 0);
+    drop(low.merge(high).unwrap());
+    assert_eq!((arena.free_frames(), arena.stats().refused_drops), (2 * BLOCK, 0));
+    drop(all);
+    assert_eq!(arena.trim().unwrap().blocks, 8);
+    all_free(&arena);
+    let kept = arena.frames(4 * BLOCK).unwrap();
+    drop(arena.frames(4 * BLOCK).unwrap());
+    drop(kept);
+    assert_eq!(arena.trim().unwrap().blocks, 8);
+    all_free(&arena);
+}
+
+#[test]
+fn what_was_populated_and_is_free_is_given_back() {
+    for backing in [Backing::Private, Backing::Memfd] {
+        let arena = Arena::builder(16 * MIB).backing(backing).populate(true).build().unwrap();
+        let resident = |arena: &Arena| arena.frames_in_memory(arena.range()).unwrap();
+        let kept = arena.frames(1).unwrap();
+        arena.trim().unwrap();
+        assert_eq!(resident(&arena), 8, "{backing:?}: the chunk that the frame in use lies in");
+        assert_eq!(arena.trim().unwrap().bytes, 0, "twice");
+        drop(kept);
+        arena.trim().unwrap();
+        assert_eq!(resident(&arena), 0);
+
+        // Without ever being used.
+        arena.populate(arena.range()).unwrap();
+        assert_eq!((resident(&arena), arena.stats().blocks_resident), (4096, 8));
+        arena.shrink(4 * MIB).unwrap();
+        assert_eq!(arena.stats().blocks_resident, 6);
+        assert_eq!(arena.trim().unwrap().blocks, 6);
+        assert_eq!(resident(&arena), 0);
+        all_free(&arena);
+    }
+}
+
+/// As the kernel's own thread does it, by and by.
+#[test]
+fn a_huge_page_that_comes_back_is_given_back_again() {
+    const MADV_COLLAPSE: i32 = 25;
+    let Some(arena) = build(Backing::HugePages, &Arena::builder(16 * MIB).backing(Backing::HugePages)) else { return };
+    let mut block = arena.frames(BLOCK).unwrap();
+    block.fill(1);
+    let (mut kept, rest) = block.split(1).unwrap();
+    drop(rest);
+    assert_eq!(arena.trim().unwrap().frames, BLOCK - 8);
+    assert_eq!(arena.trim().unwrap().calls, 0, "it is gone");
+    // SAFETY: what is in the block does not change.
+    if unsafe { libc::madvise(kept.as_mut_ptr().cast(), 2 << 20, MADV_COLLAPSE) } != 0 {
+        let error = std::io::Error::last_os_error();
+        let _ = writeln!(std::io::stderr(), "SKIPPED a huge page that comes back: {error}");
+        return;
+    }
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), BLOCK);
+    assert_eq!(arena.trim().unwrap().frames, BLOCK - 8);
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
+    assert!(kept[..4096].iter().all(|&byte| byte == 1));
 }

@@ -306,6 +306,10 @@ fn each_node_has_a_zone_and_threads_start_at_their_own() {
     if Topology::detect().node_count() == 1 {
         let error = Arena::builder(64 * MIB).numa(Numa::Bind).topology(machine.clone()).build().unwrap_err();
         assert!(matches!(error, Error::Os { call: "mbind", .. }), "{error}");
+        // Preferring it is not, and as good as not asking.
+        let preferred = Arena::builder(64 * MIB).topology(machine.clone()).build().unwrap();
+        preferred.frames(700).unwrap().fill(1);
+        all_free(&preferred);
         let ignored = Arena::builder(64 * MIB).numa(Numa::Ignore).topology(machine).build().unwrap();
         assert!(ignored.zone_stats(1).is_none());
     }

@@ -77,9 +77,18 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::Os`] where memory, the huge pages or the file do not suffice, [`Error::OutsideArena`], [`Error::Forked`].
-    /// Frames before the one that failed may be backed. Frames that are free are backed from then on too, and given back
-    /// only after their block has been used.
+    /// Frames before the one that failed may be backed. Frames that are free are backed from then on too, until they are
+    /// given back like others that were used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
+        let done = self.populate_handed_out(range);
+        if !matches!(done, Err(Error::Forked | Error::OutsideArena { .. } | Error::Alloc(_))) {
+            self.inner.notes.backed(range);
+        }
+        done
+    }
+
+    /// The same for frames that somebody has, of which there is a note.
+    pub(crate) fn populate_handed_out(&self, range: FrameRange) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
         self.inner.memory.populate(range)

@@ -46,7 +46,7 @@ pub struct Arena {
     key: Key,
     /// The same as `inner.core`: one load less on every call.
     core: Arc<Core>,
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     background: Option<Background>,
     refused_drops: AtomicU64,
 }

@@ -3,6 +3,7 @@
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use super::Arena;
+use crate::release::Passing;
 use crate::request::FrameRequest;
 use crate::{Error, thread};
 
@@ -27,7 +28,7 @@ impl Arena {
     /// As [`Self::alloc`].
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.key) {
+        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 if self.inner.notes.is_news(pfn, request.order().frames()) {
                     self.note(pfn, request.order());
@@ -48,7 +49,7 @@ impl Arena {
 
     /// The same for a caller that looks at the notes itself.
     pub(crate) fn request_unnoted(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.key) {
+        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
             if let Ok(pfn) = cpu.alloc(request.request()) {
                 return Ok(pfn);
             }
@@ -59,6 +60,12 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn request_slow(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        if request.is_large() && request.may_wait() && !self.core.stamp.is_forked() {
+            // What was freed into such runs, whole or part by part: it waits for somebody to collect it, and until then the
+            // allocator takes a run that was never touched.
+            self.core.owe(request.blocks());
+            self.core.collect_owed();
+        }
         self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??))
     }
 
@@ -74,6 +81,20 @@ impl Arena {
                 None => Err(error),
             },
             result => result,
+        }
+    }
+
+    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use, and what a pass has in hand is
+    /// busy to it: so only one at a time of these, and allocations that fail meanwhile wait for it.
+    fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            let result = {
+                let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
+                attempt()
+            };
+            if !result.as_ref().is_err_and(Error::is_out_of_memory) || !self.more_memory() {
+                return result;
+            }
         }
     }
 
@@ -100,7 +121,7 @@ impl Arena {
         self.core.check_fork()?;
         self.check_inside(range)?;
         self.memory_up_to(range.end)?;
-        self.retried(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(())
     }
@@ -113,11 +134,6 @@ impl Arena {
             }
             return self.find_contiguous(count);
         };
-        if order > Order::PAGEBLOCK && !self.core.stamp.is_forked() {
-            // Parts of such runs that were freed one by one.
-            self.core.owe(1);
-            self.core.collect_owed();
-        }
         let start = match self.request_unnoted(FrameRequest::new(order)) {
             Ok(start) => start,
             // There may be a run that is long enough, if not a whole chunk of that order.
@@ -136,7 +152,7 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        let found = self.retried(|| Ok(self.core.engine.alloc_contig(count, Order::ZERO, all, |_| false)?));
+        let found = self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
         // The allocator speaks of orders, of which there may be none that is as large.
         found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
     }
@@ -182,7 +198,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As [`Self::free`].
+    /// As [`Self::free`]; but of a range over several memory nodes the parts before the one that is refused are free then.
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
         self.give_range(range)
     }
@@ -193,7 +209,14 @@ impl Arena {
             return Err(FreeError::ZeroLength.into());
         }
         let core = &self.core;
-        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
+        match thread::enter_to_free(core, |cpu| cpu.free_range(range))? {
+            // The allocator frees what lies in one zone, and so frames of two memory nodes part by part.
+            Err(FreeError::PastEnd { pfn }) if range.end <= self.range().end => {
+                self.give_range(FrameRange { start: range.start, end: pfn })?;
+                return self.give_range(FrameRange { start: pfn, end: range.end });
+            }
+            freed => freed?,
+        }
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }

@@ -121,9 +121,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and lie within
     /// `limits`: any number, in any zone (those of node 0 first).
     ///
-    /// First where nothing has to be moved; then, if `migrate` is more than `|_| false`, where only movable and CMA
-    /// blocks are in the way. Looks at each candidate once and tries at most 32 of them, so it may fail where a longer
-    /// search would not.
+    /// First where nothing has to be moved; then where only movable and CMA blocks are in the way. Looks at each candidate
+    /// once and tries at most 32 of them, so it may fail where a longer search would not.
     ///
     /// # Errors
     ///
@@ -136,35 +135,62 @@ impl<'m, P: Platform> Freehold<'m, P> {
         limits: FrameRange,
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<FrameRange, AllocError> {
+        match self.alloc_contig_free(count, align, limits) {
+            Err(AllocError::NoMemory { .. }) => self.find_contig(count, align, limits, Some(&mut migrate)),
+            found => found,
+        }
+    }
+
+    /// The same among free frames alone: for who can move nothing. Blocks with frames in use are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::alloc_contig`].
+    pub fn alloc_contig_free(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+    ) -> Result<FrameRange, AllocError> {
         if count == 0 {
             return Err(AllocError::ZeroLength);
         }
         // What CPUs have in hand may be all that is missing.
         self.recall(None);
-        for moving in [false, true] {
-            let mut tries = 0;
-            for z in self.zonelist(0, None) {
-                let zone = &self.zones[z];
-                let step = align.frames();
-                let low = zone.span.start.max(limits.start).get();
-                let end = zone.span.end.min(limits.end).get();
-                let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
-                while start.checked_add(count).is_some_and(|last| last <= end) && tries < 32 {
-                    let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
-                    match self.obstacle(range, moving) {
-                        Some(behind) => {
-                            // Nothing that contains the obstacle can work.
-                            start = (behind + 1).next_multiple_of(step);
-                            continue;
-                        }
-                        None => tries += 1,
+        self.find_contig(count, align, limits, None)
+    }
+
+    fn find_contig(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+        mut migrate: Option<&mut dyn FnMut(FrameRange) -> bool>,
+    ) -> Result<FrameRange, AllocError> {
+        let moving = migrate.is_some();
+        let mut tries = 0;
+        for z in self.zonelist(0, None) {
+            let zone = &self.zones[z];
+            let step = align.frames();
+            let low = zone.span.start.max(limits.start).get();
+            let end = zone.span.end.min(limits.end).get();
+            let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
+            while start.checked_add(count).is_some_and(|last| last <= end) && tries < 32 {
+                let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
+                match self.obstacle(range, moving) {
+                    Some(behind) => {
+                        // Nothing that contains the obstacle can work.
+                        start = (behind + 1).next_multiple_of(step);
+                        continue;
                     }
-                    if self.alloc_contig_range(range, |used| moving && migrate(used)).is_ok() {
-                        return Ok(range);
-                    }
-                    let next = (start + count).next_multiple_of(step);
-                    start = next;
+                    None => tries += 1,
                 }
+                let move_away = |used| migrate.as_mut().is_some_and(|migrate| migrate(used));
+                if self.alloc_contig_range(range, move_away).is_ok() {
+                    return Ok(range);
+                }
+                let next = (start + count).next_multiple_of(step);
+                start = next;
             }
         }
         Err(AllocError::NoMemory { order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX) })
