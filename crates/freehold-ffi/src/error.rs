@@ -342,6 +342,28 @@ pub(crate) unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
     details.status
 }
 
+/// Out of the hot calls, with what the allocator said as it is.
+///
+/// # Safety
+///
+/// As [`answer`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn fail_alloc(error: *mut Error, why: AllocError) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fail(error, &why.into()) }
+}
+
+/// # Safety
+///
+/// As [`answer`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn fail_free(error: *mut Error, why: FreeError) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fail(error, &why.into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

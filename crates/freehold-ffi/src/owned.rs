@@ -9,7 +9,7 @@ use freehold::{CpuId, Order, Owned, Pfn};
 
 use crate::allocator::Allocator;
 use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
-use crate::error::{Error, Failure, answer, fail};
+use crate::error::{Error, Failure, answer, fail_alloc, fail_free};
 use crate::here::{LastReference, is_last};
 use crate::platform::Host;
 use crate::request::Request;
@@ -169,15 +169,99 @@ pub unsafe extern "C" fn freehold_owned_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        // Compiled for what most ask for; a call that is wrong is told so by the code for all.
-        let single = request.as_ref().and_then(Request::single).filter(|_| !pfn.is_null());
-        let (Some(single), Ok(cpu)) = (single, owned(cpu)) else { return alloc_any(cpu, request, pfn, error) };
-        match cpu.alloc(single) {
+        let Some(asked) = request.as_ref() else { return alloc_any(cpu, request, pfn, error) };
+        // Single frames here, which saves the jump and a look at the order.
+        if let Some(single) = asked.single() {
+            return alloc_plain(cpu, request, single, pfn, error);
+        }
+        match ALLOC.get(usize::from(asked.order)) {
+            Some(alloc) => alloc(cpu, request, pfn, error),
+            None => alloc_any(cpu, request, pfn, error),
+        }
+    }
+}
+
+type Alloc = unsafe fn(*const OwnedCpu, *const Request, *mut u64, *mut Error) -> Status;
+type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
+
+/// By order. Compiled once for each, which saves half of the instructions: what is known of the order then need not be asked.
+static ALLOC: [Alloc; 10] = [
+    // A single frame with more to it.
+    alloc_any,
+    alloc_chunk::<1>,
+    alloc_chunk::<2>,
+    alloc_chunk::<3>,
+    alloc_chunk::<4>,
+    alloc_chunk::<5>,
+    alloc_chunk::<6>,
+    alloc_chunk::<7>,
+    alloc_chunk::<8>,
+    alloc_chunk::<9>,
+];
+static FREE: [Free; 10] = [
+    free_chunk::<0>,
+    free_chunk::<1>,
+    free_chunk::<2>,
+    free_chunk::<3>,
+    free_chunk::<4>,
+    free_chunk::<5>,
+    free_chunk::<6>,
+    free_chunk::<7>,
+    free_chunk::<8>,
+    free_chunk::<9>,
+];
+
+const fn order_of(order: u8) -> Order {
+    match Order::new(order) {
+        Some(order) => order,
+        None => Order::ZERO,
+    }
+}
+
+/// # Safety
+///
+/// As [`freehold_owned_alloc`], and `request` is not null and of that order.
+#[inline(never)]
+unsafe fn alloc_chunk<const ORDER: u8>(
+    cpu: *const OwnedCpu,
+    request: *const Request,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        match (*request).chunk(const { order_of(ORDER) }) {
+            Some(chunk) => alloc_plain(cpu, request, chunk, pfn, error),
+            None => alloc_any(cpu, request, pfn, error),
+        }
+    }
+}
+
+/// `plain` is what `request` asks for.
+///
+/// # Safety
+///
+/// As [`freehold_owned_alloc`].
+#[inline(always)]
+unsafe fn alloc_plain(
+    cpu: *const OwnedCpu,
+    request: *const Request,
+    plain: freehold::Request,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        if pfn.is_null() {
+            return alloc_any(cpu, request, pfn, error);
+        }
+        let Ok(owned) = owned(cpu) else { return alloc_any(cpu, request, pfn, error) };
+        match owned.alloc(plain) {
             Ok(found) => {
                 pfn.write(found.get());
                 Status::Ok
             }
-            Err(why) => fail(error, &why.into()),
+            Err(why) => fail_alloc(error, why),
         }
     }
 }
@@ -185,6 +269,7 @@ pub unsafe extern "C" fn freehold_owned_alloc(
 /// # Safety
 ///
 /// As [`freehold_owned_alloc`].
+#[cold]
 #[inline(never)]
 unsafe fn alloc_any(cpu: *const OwnedCpu, request: *const Request, pfn: *mut u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -244,11 +329,12 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        // As in an allocation.
-        let (0, Ok(cpu)) = (order, owned(cpu)) else { return free_any(cpu, pfn, order, error) };
-        match cpu.free(Pfn::new(pfn), Order::ZERO) {
-            Ok(()) => Status::Ok,
-            Err(why) => fail(error, &why.into()),
+        if order == 0 {
+            return free_chunk::<0>(cpu, pfn, error);
+        }
+        match FREE.get(usize::from(order)) {
+            Some(free) => free(cpu, pfn, error),
+            None => free_any(cpu, pfn, order, error),
         }
     }
 }
@@ -256,6 +342,22 @@ pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, ord
 /// # Safety
 ///
 /// As [`freehold_owned_free`].
+#[inline(always)]
+unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
+        match owned.free(Pfn::new(pfn), const { order_of(ORDER) }) {
+            Ok(()) => Status::Ok,
+            Err(why) => fail_free(error, why),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As [`freehold_owned_free`].
+#[cold]
 #[inline(never)]
 unsafe fn free_any(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.

@@ -238,6 +238,52 @@ static void frees(freehold_allocator *allocator)
     CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
 }
 
+/* The owned calls have code of their own for what most ask for: it says what the code for all says, of every request. */
+static void owned_says_the_same(freehold_allocator *allocator, const freehold_owned_cpu *owned)
+{
+    static const uint16_t flags[] = {0, FREEHOLD_ALLOC_NON_BLOCK, FREEHOLD_ALLOC_CMA, 1 << 15};
+    const uint64_t before = zone_free(allocator, 0) + zone_free(allocator, 1);
+    unsigned served = 0;
+
+    /* The last digit asks for one thing more than order, type and flags. */
+    for (unsigned i = 0; i < 21 * 8 * 4 * 5; i++) {
+        const unsigned more = i % 5;
+        freehold_request request = {0};
+        uint64_t pfn = 0, other = 0;
+        request.order = (uint8_t)(i / 5 / 4 / 8);
+        request.migratetype = (uint8_t)(i / 5 / 4 % 8);
+        request.flags = flags[i / 5 % 4];
+        request.align = more == 1 ? 10 : 0;
+        request.use_node = more == 2;
+        request.below = more == 3 ? 4096 : 0;
+        request.from = more == 4 ? 4096 : 0;
+        const int expected = (int)freehold_on_alloc(allocator, 0, &request, &other, NULL);
+        if (expected != FREEHOLD_STATUS_OK) {
+            const uint64_t untouched = pfn;
+            FAILS(freehold_owned_alloc(owned, &request, &pfn, &error), expected);
+            CHECK((int)freehold_owned_alloc(owned, &request, &pfn, NULL) == expected && pfn == untouched);
+            continue;
+        }
+        OK(freehold_on_free(allocator, 0, other, request.order, &error));
+        OK(freehold_owned_alloc(owned, &request, &pfn, &error));
+        CHECK(pfn % (1u << request.order) == 0 && (more != 1 || pfn % 1024 == 0));
+        CHECK((more != 3 || pfn < 4096) && (more != 4 || pfn >= 4096));
+        FAILS(freehold_owned_free(owned, pfn, 19, &error), FREEHOLD_STATUS_ORDER_TOO_LARGE);
+        FAILS(freehold_owned_free(owned, UINT64_MAX, request.order, &error),
+              request.order == 0 ? FREEHOLD_STATUS_OUT_OF_ZONE : FREEHOLD_STATUS_MISALIGNED);
+        OK(freehold_owned_free(owned, pfn, request.order, &error));
+        FAILS(freehold_owned_free(owned, pfn, request.order, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+        FAILS(freehold_owned_alloc(owned, &request, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+        FAILS(freehold_owned_alloc(NULL, &request, &pfn, &error), FREEHOLD_STATUS_NULL_POINTER);
+        FAILS(freehold_owned_free(NULL, pfn, request.order, &error), FREEHOLD_STATUS_NULL_POINTER);
+        served |= 1u << request.order;
+    }
+    CHECK((served & 1023) == 1023);
+    uint64_t pfn;
+    FAILS(freehold_owned_alloc(owned, NULL, &pfn, &error), FREEHOLD_STATUS_NULL_POINTER);
+    CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
+}
+
 static void on_and_owned(freehold_allocator *allocator, struct host *host)
 {
     enum { MANY = 300 };
@@ -266,6 +312,9 @@ static void on_and_owned(freehold_allocator *allocator, struct host *host)
     OK(freehold_on_flush(allocator, 2, &error));
     FAILS(freehold_on_tick(allocator, 9, &error), FREEHOLD_STATUS_CPU_OFFLINE);
 
+    OK(freehold_own(allocator, 2, &owned, &error));
+    owned_says_the_same(allocator, owned);
+    OK(freehold_owned_release(owned, &error));
     OK(freehold_own(allocator, 1, &owned, &error));
     CHECK(freehold_owned_cpu_number(owned) == 1);
     FAILS(freehold_own(allocator, 1, &again, &error), FREEHOLD_STATUS_CPU_OWNED);

@@ -10,7 +10,7 @@ use std::process::Command;
 use build::{Installed, Link, fresh, have, root, run, skipped};
 
 const C_TESTS: [&str; 5] = ["bare", "threads", "arena", "mempool", "huge"];
-const C_EXAMPLES: [&str; 2] = ["boot", "messages"];
+const C_EXAMPLES: [&str; 3] = ["boot", "messages", "pairs"];
 
 /// An installation, unless there is no make or no compiler of that name.
 fn installed(compiler: &str, name: &str) -> Option<Installed> {

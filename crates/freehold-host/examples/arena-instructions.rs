@@ -23,6 +23,16 @@ const ROWS: [(&str, u64); 6] = [
     ("frames-512", 512),
     ("frames-1024", 1024),
 ];
+const OTHERS: [&str; 8] = [
+    "constant-1",
+    "constant-16",
+    "constant-512",
+    "raw-order0",
+    "raw-order4",
+    "raw-order9",
+    "raw-any-order0",
+    "raw-any-order9",
+];
 const NUMBERS: (u64, u64) = (50_000, 100_000);
 
 /// So many pairs, of a number of frames that the compiler does not know.
@@ -55,6 +65,17 @@ fn raw<const ORDER: u8>(arena: &Arena, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// The same of an order that the compiler does not know.
+#[inline(never)]
+fn raw_any(arena: &Arena, order: Order, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        let pfn = arena.alloc(order, Migratetype::Movable)?;
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free(black_box(pfn), order) }?;
+    }
+    Ok(())
+}
+
 fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
     // callgrind may not know membarrier(2), which nothing here needs: there is one thread.
     let build = || Arena::builder(4 << 30).lock(Lock::Biased).build();
@@ -75,6 +96,8 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         "raw-order0" => Some(raw::<0>(&arena, n)),
         "raw-order4" => Some(raw::<4>(&arena, n)),
         "raw-order9" => Some(raw::<9>(&arena, n)),
+        "raw-any-order0" => Some(raw_any(&arena, black_box(Order::ZERO), n)),
+        "raw-any-order9" => Some(raw_any(&arena, black_box(Order::PAGEBLOCK), n)),
         _ => ROWS.iter().find(|(name, _)| *name == row).and_then(|(_, frames)| owned(*frames)),
     }
 }
@@ -83,8 +106,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if arguments == ["--list"] {
-        let others = ["constant-1", "constant-16", "constant-512", "raw-order0", "raw-order4", "raw-order9"];
-        for name in ROWS.iter().map(|(name, _)| *name).chain(others) {
+        for name in ROWS.iter().map(|(name, _)| *name).chain(OTHERS) {
             println!("{name} {} {}", NUMBERS.0, NUMBERS.1);
         }
         return ExitCode::SUCCESS;

@@ -239,7 +239,7 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// A whole block that this CPU keeps.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn block_in_hand(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let pfn = self.kept_block(cpu, migratetype)?;
         cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
@@ -257,7 +257,7 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// A whole block in use is free, and in this CPU's hand if there is room.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn block_to_hand(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
         let Some(index) = self.map.locate(pfn) else { return false };
         let head = self.map.head(index);
