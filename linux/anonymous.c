@@ -18,6 +18,7 @@
 #include "fh.h"
 #include "page.h"
 
+#include <linux/fs.h>
 #include <linux/module.h>
 
 static char *anonymous = "";

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Measuring: the clock, what the kernel traces, and the lines that become the table at the end. */
+/* Measuring: the clock, what the kernel counts and traces, and the lines that become the table at the end. */
 #pragma once
 
 #include <glob.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static inline uint64_t now(void)
@@ -29,6 +30,22 @@ static inline void report(const char *work, const char *side, uint64_t *values, 
 	qsort(values, count, sizeof(*values), by_size);
 	printf("bench\t%s\t%s\t%llu\t%llu\t%llu\t%d\n", work, side, (unsigned long long)(values[count / 2] * 100 / divisor),
 	       (unsigned long long)(values[0] * 100 / divisor), (unsigned long long)(values[count - 1] * 100 / divisor), count);
+}
+
+/* The number behind a word at the start of a line, the first that there is. */
+static inline long number_of(const char *path, const char *word)
+{
+	FILE *file = fopen(path, "r");
+	char line[128];
+	long number = -1;
+	size_t length = strlen(word);
+
+	while (file && number < 0 && fgets(line, sizeof(line), file))
+		if (!strncmp(line, word, length) && line[length] == ' ')
+			number = atol(line + length);
+	if (file)
+		fclose(file);
+	return number;
 }
 
 /* How many events were written to all CPUs' buffers there since they were last emptied, those that did not fit included. */
