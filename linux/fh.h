@@ -4,6 +4,7 @@
 
 #define pr_fmt(fmt) "freehold: " fmt
 
+#include <linux/bitops.h>
 #include <linux/gfp.h>
 #include <linux/kernel.h>
 #include <linux/types.h>
@@ -57,6 +58,20 @@ unsigned int fh_memory_blocks(void);
 /* The frame numbers that memory may have, on this machine. */
 extern unsigned long fh_first_pfn, fh_end_pfn;
 extern atomic64_t fh_taken, fh_given;
+/* A bit for each block that memory may have: whether it is ours now. */
+extern unsigned long *fh_block_map;
+#define FH_BLOCK_NUMBERS ((fh_end_pfn - fh_first_pfn) >> FH_BLOCK_ORDER)
+
+static inline unsigned long fh_block_number(unsigned long pfn)
+{
+	return (pfn - fh_first_pfn) >> FH_BLOCK_ORDER;
+}
+
+/* Any frame number. */
+static inline bool fh_has(unsigned long pfn)
+{
+	return fh_block_number(pfn) < FH_BLOCK_NUMBERS && test_bit(fh_block_number(pfn), fh_block_map);
+}
 
 /* shrinker.c: answers the kernel's memory pressure. */
 
@@ -83,3 +98,9 @@ void fh_device_stop(void);
 /* Frames and blocks that were handed out at a first touch. */
 u64 fh_faults(void);
 u64 fh_huge_faults(void);
+
+/* anonymous.c: ordinary anonymous memory of one control group, where the module was asked for it. */
+
+bool fh_anonymous_wanted(void);
+int fh_anonymous_start(void);
+extern const struct file_operations fh_anonymous_operations;

@@ -37,6 +37,11 @@ static int __init freehold_start(void)
 		return status;
 	}
 	status = fh_device_start();
+	if (!status) {
+		status = fh_anonymous_start();
+		if (status)
+			fh_device_stop();
+	}
 	if (status) {
 		fh_shrinker_stop();
 		fh_memory_hold();

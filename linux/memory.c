@@ -2,14 +2,13 @@
 /* Memory: blocks of 2 MiB that the kernel lends us. All of it goes back: one by one under pressure, and at unload. */
 #include "fh.h"
 
+#include <linux/bitmap.h>
 #include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/workqueue.h>
-#include <linux/xarray.h>
 
-/* The blocks that are ours, by frame number over 512. */
-static DEFINE_XARRAY(blocks);
+unsigned long *fh_block_map;
 static atomic_t count;
 static unsigned int target;
 static unsigned long last_given;
@@ -39,27 +38,25 @@ static bool take_one(void)
 	pfn = page_to_pfn(page);
 	/* Like the pages behind it: nobody has it but us. */
 	set_page_count(page, 0);
-	if (xa_is_err(xa_store(&blocks, pfn >> FH_BLOCK_ORDER, page, GFP_KERNEL)))
-		goto give_back;
+	/* Before anybody gets a frame of it, who might free it at once. */
+	set_bit(fh_block_number(pfn), fh_block_map);
 	if (FH_ALONE(freehold_add_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, &error))) {
 		pr_err_ratelimited("a block cannot be added: %s\n", error.message);
-		xa_erase(&blocks, pfn >> FH_BLOCK_ORDER);
-		goto give_back;
+		clear_bit(fh_block_number(pfn), fh_block_map);
+		set_page_count(page, 1);
+		__free_pages(page, FH_BLOCK_ORDER);
+		return false;
 	}
 	atomic_inc(&count);
 	atomic64_inc(&fh_taken);
 	return true;
-
-give_back:
-	set_page_count(page, 1);
-	__free_pages(page, FH_BLOCK_ORDER);
-	return false;
 }
 
 static void back_to_kernel(unsigned long pfn)
 {
-	struct page *page = xa_erase(&blocks, pfn >> FH_BLOCK_ORDER);
+	struct page *page = pfn_to_page(pfn);
 
+	clear_bit(fh_block_number(pfn), fh_block_map);
 	atomic_dec(&count);
 	atomic64_inc(&fh_given);
 	/* As it was handed to us. */
@@ -124,8 +121,12 @@ static void tend(struct work_struct *unused)
 
 int fh_memory_start(unsigned int wanted)
 {
-	unsigned int cpu, taken = fh_memory_take(wanted);
+	unsigned int cpu, taken;
 
+	fh_block_map = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
+	if (!fh_block_map)
+		return -ENOMEM;
+	taken = fh_memory_take(wanted);
 	pr_info("%u of %u blocks of 2 MiB taken\n", taken, wanted);
 	if (taken != wanted)
 		return -ENOMEM;
@@ -153,10 +154,10 @@ void fh_memory_hold(void)
 void fh_memory_stop(void)
 {
 	unsigned long number;
-	struct page *page;
 
-	xa_for_each(&blocks, number, page)
-		back_to_kernel(number << FH_BLOCK_ORDER);
-	xa_destroy(&blocks);
+	if (fh_block_map)
+		for_each_set_bit(number, fh_block_map, FH_BLOCK_NUMBERS)
+			back_to_kernel(fh_first_pfn + (number << FH_BLOCK_ORDER));
+	bitmap_free(fh_block_map);
 	pr_info("%lld blocks taken, %lld given back\n", atomic64_read(&fh_taken), atomic64_read(&fh_given));
 }

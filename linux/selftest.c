@@ -27,7 +27,7 @@
 
 static char *plant = "";
 module_param(plant, charp, 0644);
-MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by the page faults");
+MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by page faults and anonymous memory");
 
 static DEFINE_MUTEX(running);
 static u32 *shadow;

@@ -3,10 +3,7 @@
 #pragma once
 
 #include "fh.h"
-#include "compat.h"
-
-#include <linux/mm.h>
-#include <linux/page-flags.h>
+#include "page.h"
 
 struct fh_side {
 	const char *name;
@@ -77,20 +74,6 @@ static __always_inline void ours_free_bulk(const u64 *pfns, size_t count)
  * (those on its per-CPU lists have been checked before). At the free: the reference is dropped by an atomic operation; then,
  * page by page, flags, mapping, count and map count must be those of a page that nobody uses, and the flags are cleared.
  */
-static __always_inline bool page_is_unused(struct page *page, unsigned long flags)
-{
-	return !((unsigned long)page->mapping | (unsigned long)page_ref_count(page) | (*fh_page_flags(page) & flags)) &&
-	       atomic_read(&page->_mapcount) == -1;
-}
-
-static __always_inline void page_state_alloc(u64 pfn)
-{
-	struct page *page = pfn_to_page(pfn);
-
-	set_page_private(page, 0);
-	set_page_count(page, 1);
-}
-
 static __always_inline void page_state_free(u64 pfn, unsigned int order)
 {
 	struct page *page = pfn_to_page(pfn);
@@ -99,7 +82,7 @@ static __always_inline void page_state_free(u64 pfn, unsigned int order)
 	if (!put_page_testzero(page))
 		atomic64_inc(&fh_refused);
 	for (i = 0; i < 1u << order; i++) {
-		if (unlikely(!page_is_unused(page + i, PAGE_FLAGS_CHECK_AT_FREE)))
+		if (unlikely(!fh_page_is_unused(page + i, PAGE_FLAGS_CHECK_AT_FREE)))
 			atomic64_inc(&fh_refused);
 		*fh_page_flags(page + i) &= ~PAGE_FLAGS_CHECK_AT_PREP;
 	}
@@ -110,7 +93,7 @@ static __always_inline u64 paged_alloc(unsigned int order)
 	u64 pfn = ours_alloc(order);
 
 	if (likely(pfn != FH_NOTHING))
-		page_state_alloc(pfn);
+		fh_page_is_allocated(pfn_to_page(pfn));
 	return pfn;
 }
 
@@ -125,7 +108,7 @@ static __always_inline size_t paged_alloc_bulk(size_t count, u64 *pfns)
 	size_t i, got = ours_alloc_bulk(count, pfns);
 
 	for (i = 0; i < got; i++)
-		page_state_alloc(pfns[i]);
+		fh_page_is_allocated(pfn_to_page(pfns[i]));
 	return got;
 }
 

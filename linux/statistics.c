@@ -109,6 +109,8 @@ void fh_statistics_start(void)
 	debugfs_create_file("validate", 0444, directory, NULL, &validate_fops);
 	debugfs_create_file("selftest", 0644, directory, NULL, &fh_selftest_operations);
 	debugfs_create_file("bench", 0644, directory, NULL, &fh_bench_operations);
+	if (fh_anonymous_wanted())
+		debugfs_create_file("anonymous", 0600, directory, NULL, &fh_anonymous_operations);
 }
 
 void fh_statistics_stop(void)

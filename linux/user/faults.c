@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,8 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 #define THREADS 8
 #define PAGE 4096ul
@@ -142,51 +142,6 @@ static void end_in_the_middle(const char *device, int kill_after_us)
 	waitpid(child, NULL, 0);
 }
 
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-	return left < right ? -1 : left > right;
-}
-
-/* Pages that the kernel took from its free lists under the zone lock, since the tracepoint was switched on. */
-static long zone_locked(void)
-{
-	glob_t files;
-	long sum = 0, number;
-	char line[128];
-	size_t i;
-
-	if (glob("/sys/kernel/tracing/per_cpu/cpu*/stats", 0, NULL, &files))
-		return -1;
-	for (i = 0; i < files.gl_pathc; i++) {
-		FILE *file = fopen(files.gl_pathv[i], "r");
-
-		while (file && fgets(line, sizeof(line), file))
-			if (sscanf(line, "entries: %ld", &number) == 1 || sscanf(line, "overrun: %ld", &number) == 1)
-				sum += number;
-		if (file)
-			fclose(file);
-	}
-	globfree(&files);
-	return sum;
-}
-
-static void report(const char *work, const char *side, uint64_t *values, int count, uint64_t divisor)
-{
-	qsort(values, count, sizeof(*values), by_size);
-	printf("bench\t%s\t%s\t%llu\t%llu\t%llu\t%d\n", work, side, (unsigned long long)(values[count / 2] * 100 / divisor),
-	       (unsigned long long)(values[0] * 100 / divisor), (unsigned long long)(values[count - 1] * 100 / divisor), count);
-}
-
 /*
  * The first touch of each page, or of each 2 MiB, of 64 MiB; and the way back. That is more than the kernel's per-CPU lists
  * hold, so that its zone lock has a part in it.
@@ -199,7 +154,7 @@ static void measure(const char *side, const char *device, int advice, const char
 
 	for (round = 0; round < ROUNDS; round++) {
 		char *wide = map(device, size + BLOCK), *memory = (char *)(((uintptr_t)wide + BLOCK - 1) & -BLOCK);
-		long before = zone_locked();
+		long before = events("/sys/kernel/tracing");
 
 		if (advice)
 			madvise(wide, size + BLOCK, advice);
@@ -210,7 +165,7 @@ static void measure(const char *side, const char *device, int advice, const char
 		started = now();
 		munmap(wide, size + BLOCK);
 		unmapped[round] = now() - started;
-		locked[round] = zone_locked() - before;
+		locked[round] = events("/sys/kernel/tracing") - before;
 	}
 	report(work, side, times, ROUNDS, size / step);
 	report(back, side, unmapped, ROUNDS, size / step);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::cpio::Archive;
 use super::packages::Kernel;
-use super::{Trouble, module};
+use super::{Trouble, compiler, module};
 use crate::build;
 use crate::qemu::{End, Machine};
 
@@ -21,12 +21,13 @@ pub(crate) struct Guest {
     pub(crate) archive: PathBuf,
 }
 
-/// Builds all that the guest needs.
+/// Builds all that the guest needs; with a compiler and a swap area's driver, where it is to run `more` than the module's
+/// own tests.
 ///
 /// # Errors
 ///
 /// Where something is missing, or does not build.
-pub(crate) fn build(folder: &Path, kernel: &Kernel) -> Result<Guest, Trouble> {
+pub(crate) fn build(folder: &Path, kernel: &Kernel, more: bool) -> Result<Guest, Trouble> {
     let module = module::module(folder, kernel)?;
     let mut archive = Archive::default();
     for name in ["bin", "dev", "proc", "sys"] {
@@ -38,15 +39,27 @@ pub(crate) fn build(folder: &Path, kernel: &Kernel) -> Result<Guest, Trouble> {
     for (name, program) in module::programs(folder)? {
         archive.program(&name, &fs::read(program)?);
     }
+    if more {
+        for name in ["lib", "lib64", "tmp"] {
+            archive.folder(name);
+        }
+        archive.program("brd.ko", &fs::read(kernel.driver("block/brd.ko"))?);
+        for (name, file) in compiler::carried(folder)? {
+            archive.program(&name, &fs::read(file)?);
+        }
+    }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
     Ok(Guest { image: kernel.image.clone(), archive: path })
 }
 
 /// The kernel's command line. Memory that is allocated is not zeroed by the kernel: that would be measured, too, and not of
-/// ours. Nor does it give up where a busy machine delays its timers.
+/// ours. Nor does it give up where a busy machine delays its timers, or complain before it was kept from a CPU for two minutes.
 pub(crate) fn command_line(words: &[String]) -> String {
-    format!("console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check init_on_alloc=0 {}", words.join(" "))
+    format!(
+        "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check rcupdate.rcu_cpu_stall_timeout=120 init_on_alloc=0 {}",
+        words.join(" ")
+    )
 }
 
 /// Whether Linux boots under KVM here, really: not everything that calls itself KVM runs an ordinary kernel. Asked once.

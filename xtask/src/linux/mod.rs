@@ -1,6 +1,7 @@
 //! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is: docs/linux.md.
 
 mod backports;
+mod compiler;
 mod cpio;
 mod guest;
 mod module;
@@ -56,9 +57,9 @@ enum Plant {
     Lose,
     /// Somebody writes to a frame that is another's.
     Scribble,
-    /// Pages are not cleared before a process gets them; for --faults.
+    /// Pages are not cleared before a process gets them; for --faults and --anonymous.
     Dirty,
-    /// A frame is kept when its mapping goes; for --faults.
+    /// A frame is kept when its mapping goes; for --faults and --anonymous.
     Keep,
 }
 
@@ -68,6 +69,7 @@ Examples:
   cargo xtask linux                             the self-test, a million operations on 2 CPUs
   cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
   cargo xtask linux --faults 10000000           page faults by many threads, and what they cost
+  cargo xtask linux --anonymous                 ordinary memory of processes and compilers, from the module
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
@@ -96,6 +98,9 @@ pub(crate) struct Arguments {
     /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside anonymous memory.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     faults: Option<u64>,
+    /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of compilers; 6.1 only.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
+    anonymous: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
     #[arg(long, conflicts_with = "kvm")]
     instructions: bool,
@@ -124,10 +129,12 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn words(&self) -> Vec<String> {
-        let ops = self.ops.unwrap_or(if self.bench.is_some() || self.faults.is_some() { 0 } else { 1_000_000 });
+        let other = self.bench.is_some() || self.faults.is_some() || self.anonymous.is_some();
+        let ops = self.ops.unwrap_or(if other { 0 } else { 1_000_000 });
         let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
         words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
         words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
+        words.extend(self.anonymous.map(|pages| format!("fh.anonymous={pages}")));
         if let Some(plant) = self.plant.and_then(|plant| plant.to_possible_value()) {
             words.push(format!("fh.plant={}", plant.get_name()));
         }
@@ -163,13 +170,16 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let qemu = qemu::find(arguments.qemu.as_deref());
     // Who names one wants that one.
     let qemu = qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
+    if arguments.anonymous.is_some() && arguments.kernel != Which::HostRelease {
+        return Err(Trouble::Wrong("--anonymous is for 6.1: later kernels free pages in another way".to_owned()));
+    }
     let folder = arguments.folder();
     std::fs::create_dir_all(&folder)?;
     let kernel = match arguments.kernel {
         Which::HostRelease => packages::host_release(&folder)?,
         Which::Backports => backports::kernel(&folder)?,
     };
-    let guest = guest::build(&folder, &kernel)?;
+    let guest = guest::build(&folder, &kernel, arguments.anonymous.is_some())?;
     let mut machine = Machine {
         qemu,
         cpus: arguments.cpus,
@@ -244,6 +254,7 @@ mod tests {
         assert_eq!(words(&["--ops", "5", "--memory", "512", "--plant", "lose"]), "fh.blocks=64 fh.ops=5 fh.plant=lose");
         assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
         assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
+        assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }
 }

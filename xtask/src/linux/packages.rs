@@ -25,6 +25,14 @@ pub(crate) struct Kernel {
     pub(crate) system: Option<PathBuf>,
 }
 
+impl Kernel {
+    /// A driver of its own that is a module.
+    pub(crate) fn driver(&self, name: &str) -> PathBuf {
+        let root = self.image.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        root.join("lib/modules").join(&self.release).join("kernel/drivers").join(name)
+    }
+}
+
 /// The kernel of the Debian release that this machine runs, in `folder`; downloaded where it is not there.
 ///
 /// # Errors

@@ -1,0 +1,65 @@
+//! A C compiler for the guest: this machine's own cc1 and the libraries that it needs, something to compile, and what must
+//! come out of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Trouble;
+use super::tools::{output, run};
+use crate::build;
+
+/// The files to be carried: names in the guest, and where they are.
+///
+/// # Errors
+///
+/// Where there is no gcc, or it does not compile.
+pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
+    let cc1 = PathBuf::from(output(Command::new("cc").arg("-print-prog-name=cc1"))?.trim());
+    if !cc1.is_absolute() {
+        return Err(Trouble::Missing("cc is not gcc: it has no cc1".to_owned()));
+    }
+    let there = folder.join("compiled");
+    std::fs::create_dir_all(&there)?;
+    let source = build::root().join("linux/user/anonymous.c");
+    run(Command::new("cc").current_dir(&there).args(["-E", "-P", "-o", "compile.i"]).arg(source))?;
+    // As in the guest: linux/user/anonymous.c says so.
+    let mut compile = Command::new(&cc1);
+    compile.current_dir(&there).args(["-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", "compiled.s"]);
+    run(&mut compile)?;
+    let mut files = libraries(&output(Command::new("ldd").arg(&cc1))?);
+    files.push(("cc1".to_owned(), cc1));
+    for name in ["compile.i", "compiled.s"] {
+        files.push((name.to_owned(), there.join(name)));
+    }
+    Ok(files)
+}
+
+/// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader to where it must be.
+fn libraries(said: &str) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, "=>", path, _] => found.push((format!("lib/{name}"), path.into())),
+            [path, _] if path.starts_with('/') => found.push((path.trim_start_matches('/').to_owned(), path.into())),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_and_the_libraries_are_found() {
+        let said =
+            "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
+        let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
+        assert_eq!(
+            libraries(said),
+            [pair("lib/libz.so.1", "/lib/x86/libz.so.1"), pair("lib64/ld-linux.so.2", "/lib64/ld-linux.so.2")]
+        );
+    }
+}
