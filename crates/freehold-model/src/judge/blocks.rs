@@ -84,11 +84,18 @@ impl Judge {
 
     /// Whoever carries frames of it has looked.
     fn tag_seen(&mut self, a: Who, b: u32, tag: TagView) {
+        // Somebody else has made it a split one: it is freed word by word.
+        let number = self.blocks.get(b as usize).and_then(|block| block.number);
+        if let Some(number) = number.filter(|_| tag.state == SPLIT) {
+            self.explode(a, b, number);
+        }
         let actor = self.actor(a);
         if actor.again == Some(b) {
             actor.again = None;
         }
-        for carried in actor.now().carried.iter_mut().filter(|carried| carried.b == b) {
+        // Of what was found open once, and is the call's since, a later look does not matter.
+        let open = |carried: &super::shadow::Carried| carried.from == From::Past && carried.tag && carried.lease;
+        for carried in actor.now().carried.iter_mut().filter(|carried| carried.b == b && !open(carried)) {
             carried.tag = tag.state == SPLIT && (carried.from != From::Lease || !tag.isolated);
         }
     }
@@ -134,7 +141,8 @@ impl Judge {
     }
 
     fn retires(&mut self, a: Who, b: u32, old: TagView, new: TagView) -> Result<Kind, Refusal> {
-        if !self.holds(a, old.zone, old.group) || new.group != old.group || old.isolated || old.migratetype >= ORDINARY {
+        if !self.holds(a, old.zone, old.group) || new.group != old.group || old.isolated || old.migratetype >= ORDINARY
+        {
             return Err("a block becomes whole where it may not");
         }
         let block = self.b(b);

@@ -3,7 +3,7 @@
 use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST};
 
 use super::announce::class_of;
-use super::shadow::{From, Frame, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
+use super::shadow::{Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
 use super::{Call, Judge, Refusal, Task, Verdict, Who};
 
 impl Judge {

@@ -61,7 +61,8 @@ impl Judge {
             for frame in actor.calls.iter_mut().filter(|frame| frame.call.task == Task::Free) {
                 if let Some(at) = frame.blocks.iter().position(|&block| block == number && rest != 0) {
                     frame.blocks.swap_remove(at);
-                    let carried = |w| Carried { b, w, bits: !0, from: From::Freed, tag: true, lease: false, hand: None };
+                    let carried =
+                        |w| Carried { b, w, bits: !0, from: From::Freed, tag: true, lease: false, hand: None };
                     frame.carried.extend((0..WORDS).map(carried));
                 }
                 let mut theirs = 0;
@@ -262,7 +263,8 @@ impl Judge {
         if let Some(view) = actor.view.as_mut().filter(|view| view.b == b && leased) {
             view.words[w].get_or_insert(0);
         }
-        for one in actor.now().carried.iter_mut().filter(|one| (one.b, one.w) == (b, w)) {
+        let open = |one: &Carried| one.from == From::Past && one.tag && one.lease;
+        for one in actor.now().carried.iter_mut().filter(|one| (one.b, one.w) == (b, w) && !open(one)) {
             one.lease = !leased;
             one.hand = leased.then(|| lease as u16 - 1);
         }
@@ -364,6 +366,12 @@ impl Judge {
                 return Err("frames come into a hand from nowhere");
             }
         }
-        Ok(Some(if out != 0 { Alloc } else if come != 0 { FreeHand } else { Close }))
+        Ok(Some(if out != 0 {
+            Alloc
+        } else if come != 0 {
+            FreeHand
+        } else {
+            Close
+        }))
     }
 }

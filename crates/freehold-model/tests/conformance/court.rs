@@ -123,7 +123,9 @@ pub fn shown(event: &Event) -> String {
     let who = event.who;
     match &event.what {
         What::Step(Step { cell, op: Op::Load, new, .. }) => format!("  {who} {cell:?} is {new:#x}"),
-        What::Step(Step { cell, op, with, old, new }) => format!("  {who} {cell:?} {op:?} {with:#x}: {old:#x} -> {new:#x}"),
+        What::Step(Step { cell, op, with, old, new }) => {
+            format!("  {who} {cell:?} {op:?} {with:#x}: {old:#x} -> {new:#x}")
+        }
         other => format!("  {who} {other:?}"),
     }
 }

@@ -71,7 +71,7 @@ fn rounds(group: u16, watermarks: Watermarks, seed: u64, steps: u64) -> u64 {
     let world = world(&fh, &court);
     let mut n = 0;
     while court.steps() < steps && !court.has_refused() {
-        round(&world, seed + n, THREADS, 1000);
+        round(&world, seed + n, THREADS, 300);
         n += 1;
         fh.validate().unwrap_or_else(|violation| {
             court.accepted();

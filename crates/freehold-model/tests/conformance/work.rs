@@ -157,8 +157,8 @@ impl<'a> Worker<'a> {
             980..984 => court.call(Task::Other, &[], || self.world.fh.drain_all(), |()| (true, vec![])),
             984..990 => self.take_range(),
             990..993 => self.plug(),
-            993..996 if self.cpu.get() == 0 => self.plug_memory(),
-            996 => self.eat(door),
+            993..997 if self.cpu.get() == 0 => self.plug_memory(),
+            997 => self.eat(door),
             _ => {}
         }
     }

@@ -237,10 +237,7 @@ impl<P: Platform> Freehold<'_, P> {
             cpus: self.cpus.len() as u16,
             zones: self.zones.iter().map(|z| (z.span, z.first_block, z.groups.len() as u16)).collect(),
             memory: self.map.ranges.iter().map(piece).filter(|r| !r.is_empty()).collect(),
-            sections: (
-                self.map.first_section * crate::block::map::SECTION_BLOCKS,
-                crate::block::map::SECTION_BLOCKS,
-            ),
+            sections: (self.map.first_section * crate::block::map::SECTION_BLOCKS, crate::block::map::SECTION_BLOCKS),
         }
     }
 }
@@ -249,9 +246,7 @@ impl<P: Platform> Freehold<'_, P> {
 #[inline]
 pub(crate) fn access<T>(at: usize, op: Op, with: u64, value: impl Fn() -> u64, act: impl FnOnce() -> (T, bool)) -> T {
     // Relaxed: see `witnessed`.
-    let far = !ON.load(Ordering::Relaxed)
-        || at < START.load(Ordering::Relaxed)
-        || at >= END.load(Ordering::Relaxed);
+    let far = !ON.load(Ordering::Relaxed) || at < START.load(Ordering::Relaxed) || at >= END.load(Ordering::Relaxed);
     if far {
         return act().0;
     }

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use std::boxed::Box;
 use std::vec::Vec;
-use std::{vec, ptr};
+use std::{ptr, vec};
 
 use super::{Cell, Op, Step};
 use crate::block::WORDS;
