@@ -7,10 +7,13 @@
 //! | `check` | what must be true of the state |
 //! | `names` | what is the same but for names |
 //! | [`search`] | which calls may begin when; the way home from every quiet state |
+//! | `judge` | feature `conformance`: whether a history of the real allocator is one of the protocol |
 //!
 //! What is modelled, what is left out, and what was found: `docs/model.md`.
 
 mod check;
+#[cfg(feature = "conformance")]
+pub mod judge;
 mod names;
 #[allow(missing_docs)] // said at the end of each line
 pub mod protocol;

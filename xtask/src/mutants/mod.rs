@@ -19,6 +19,7 @@ use clap::Args;
 
 use crate::build::root;
 use list::Mutant;
+use scratch::Build;
 
 /// Whether the core's tests notice when one line of it is wrong.
 #[derive(Args)]
@@ -30,6 +31,10 @@ pub(crate) struct Arguments {
     /// Print what mutants there are, and nothing else.
     #[arg(long)]
     list: bool,
+
+    /// Run these tests and no others: `lib`, `loom`, `conformance`, or a file in the core's `tests`.
+    #[arg(long, value_name = "PROGRAM")]
+    by: Option<String>,
 
     /// Print the results as JSON, too.
     #[arg(long)]
@@ -57,9 +62,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let scratch = scratch::Scratch::new(&mutants)?;
-    let mut programs = scratch.build(false)?;
-    programs.extend(scratch.build(true)?);
-    let mut trials = trial::Trials::new(&scratch, programs);
+    let mut programs = Vec::new();
+    for build in Build::ALL {
+        if arguments.by.as_ref().is_none_or(|by| Build::of(by) == build) {
+            programs.extend(scratch.build(build)?);
+        }
+    }
+    programs.retain(|program| arguments.by.as_ref().is_none_or(|by| program.name == *by));
+    let mut trials = trial::Trials::new(&scratch, programs, arguments.by.is_some());
     let mut results = Vec::new();
     for (number, mutant) in wanted {
         let by = trials.noticed(number, mutant)?;

@@ -1,5 +1,5 @@
 //! A copy of the core in which every mutant is there at once, each behind a switch that a variable of the environment turns
-//! on: it is built twice, for the ordinary tests and for loom, and not once a mutant.
+//! on: it is built three times, for the ordinary tests, for loom and for the judge of histories, and not once a mutant.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,36 @@ pub mod mutants {
 ";
 
 /// The copy's workspace; the rest of its manifest is this one's, so that both build what they depend on alike, once.
-const WORKSPACE: &str = "[workspace]\nresolver = \"3\"\nmembers = [\"freehold\"]\n";
+const WORKSPACE: &str = "[workspace]\nresolver = \"3\"\nmembers = [\"freehold\", \"freehold-model\"]\n";
+
+/// What the core is built for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Build {
+    /// Its own tests.
+    Ordinary,
+    /// Those of every interleaving.
+    Loom,
+    /// The model's, which judge histories of it.
+    Conformance,
+}
+
+impl Build {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Ordinary, Self::Loom, Self::Conformance];
+
+    /// Which one has the tests of that name.
+    pub(super) fn of(program: &str) -> Self {
+        match program {
+            "loom" => Self::Loom,
+            "conformance" => Self::Conformance,
+            _ => Self::Ordinary,
+        }
+    }
+}
 
 /// A program of tests.
 pub(super) struct Program {
-    /// `lib`, `loom`, or the file in `tests`.
+    /// `lib`, `loom`, `conformance`, or the file in `tests`.
     pub(super) name: String,
     pub(super) path: PathBuf,
 }
@@ -48,7 +73,7 @@ impl Scratch {
         let (root, folder) = (root(), target().join("mutants"));
         let manifest = read(&root.join("Cargo.toml"))?;
         let rest = manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
-        put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", &manifest[rest..]).as_bytes())?;
+        put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", paths(&manifest[rest..])).as_bytes())?;
         put(&folder.join("Cargo.lock"), read(&root.join("Cargo.lock"))?.as_bytes())?;
         let core = root.join("crates/freehold");
         let sources = core.join("src");
@@ -66,6 +91,10 @@ impl Scratch {
         for part in ["Cargo.toml", "README.md", "src", "tests", "examples", "fuzz/corpus"] {
             copy(&core.join(part), &folder.join("freehold").join(part), &change)?;
         }
+        let model = root.join("crates/freehold-model");
+        for part in ["Cargo.toml", "src", "tests"] {
+            copy(&model.join(part), &folder.join("freehold-model").join(part), &|_, bytes| Ok(bytes))?;
+        }
         Ok(Self { folder })
     }
 
@@ -75,17 +104,20 @@ impl Scratch {
     }
 
     /// Builds the tests; for loom those of the library.
-    pub(super) fn build(&self, loom: bool) -> Result<Vec<Program>, String> {
+    pub(super) fn build(&self, build: Build) -> Result<Vec<Program>, String> {
+        let loom = build == Build::Loom;
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(&self.folder).args(["test", "--no-run", "--message-format", "json", "--package", "freehold"]);
+        cargo.current_dir(&self.folder).args(["test", "--no-run", "--message-format", "json"]);
         // Where `.ci/run` builds them, with the same flags: what they depend on is there already.
         cargo.arg("--target-dir").arg(if loom { target().join("loom") } else { target() });
         cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env_remove("RUSTFLAGS");
-        if loom {
-            cargo.args(["--lib", "--release"]).env("RUSTFLAGS", "--cfg loom");
-        } else {
-            cargo.args(["--lib", "--tests"]);
-        }
+        match build {
+            Build::Ordinary => cargo.args(["--package", "freehold", "--lib", "--tests"]),
+            Build::Loom => cargo.args(["--package", "freehold", "--lib", "--release"]).env("RUSTFLAGS", "--cfg loom"),
+            Build::Conformance => {
+                cargo.args(["--package", "freehold-model", "--features", "conformance", "--test", "conformance"])
+            }
+        };
         let output =
             cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("cargo cannot be run: {error}"))?;
         let messages: Vec<serde_json::Value> = String::from_utf8_lossy(&output.stdout)
@@ -108,6 +140,11 @@ impl Scratch {
         };
         Ok(messages.iter().filter_map(program).collect())
     }
+}
+
+/// The same manifest for crates that lie beside each other in the copy.
+fn paths(manifest: &str) -> String {
+    manifest.replace("path = \"crates/", "path = \"")
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -173,6 +173,14 @@ impl Index {
     }
 }
 
+#[cfg(feature = "conformance")]
+impl Blocks<'_> {
+    /// Where lines, heads and links begin, and how many there is room for.
+    pub(crate) fn bases(&self) -> (*const Line, *const Head, *const Links, usize) {
+        (self.lines.as_ptr(), self.heads.as_ptr(), self.links.as_ptr(), self.len as usize)
+    }
+}
+
 impl<'m> Blocks<'m> {
     /// Blocks there is room for.
     pub(crate) fn len(&self) -> u32 {

@@ -1,0 +1,129 @@
+//! Real runs of the real allocator are histories that the protocol has; with one step altered they are not.
+
+#![allow(unreachable_pub)]
+
+mod alter;
+mod court;
+mod work;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use court::{Court, i_am};
+use freehold::conformance::Shape;
+use freehold::{Config, CpuId, Freehold, Migratetype, Order, Request, Watermarks, ZoneConfig};
+use freehold_model::judge::{Event, Task};
+use work::{Host, Random, Worker, World, range};
+
+/// Threads, each with a CPU; one CPU more comes and goes.
+const THREADS: u16 = 4;
+
+/// A zone of 41 blocks, the last one not all there; a piece that may go and come; two blocks of CMA.
+fn machine(group: u16, watermarks: Watermarks) -> Freehold<'static, Host> {
+    let memory = [range(512, 40 * 512 + 100), range(64 * 512, 3 * 512 + 70)];
+    let cma = [range(10 * 512, 1024)];
+    let zones = [ZoneConfig { span: range(512, 127 * 512), cma: &cma, watermarks, ..ZoneConfig::new(&memory) }];
+    let config = Config { group: Some(group), extra_ranges: 2, ..Config::new(THREADS + 1, &zones) };
+    Freehold::leaked(&config, Host).unwrap()
+}
+
+fn world<'a>(fh: &'a Freehold<'static, Host>, court: &'a Court) -> World<'a> {
+    let (memory, extra) = ((512, 41 * 512 + 100), range(64 * 512, 3 * 512 + 70));
+    World { fh, court, memory, extra, visitor: CpuId::new(THREADS), pool: Mutex::new(Vec::new()) }
+}
+
+/// A round of random calls on all threads, and one of frees of the same frames by two of them each.
+fn round(world: &World<'_>, seed: u64, threads: u16, calls: u64) {
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            let seed = seed * 64 + u64::from(t) + 1;
+            scope.spawn(move || Worker::new(world, t, seed).run(calls));
+        }
+    });
+    i_am(0);
+    let mut random = Random(seed | 1);
+    let mut chunks: Vec<(u64, u64)> = std::mem::take(&mut *world.pool.lock().unwrap());
+    for _ in 0..20 {
+        let order = Order::new([0, 0, 2, 6, 9][random.below(5) as usize]).unwrap();
+        let request = Request::new(order, Migratetype::Movable);
+        let call = || world.fh.on(CpuId::new(random.below(THREADS.into()) as u16)).alloc(request);
+        let got = |result: &Result<freehold::Pfn, _>| {
+            (result.is_ok(), result.iter().map(|pfn| (pfn.get(), order.frames())).collect())
+        };
+        let result = world.court.call(Task::Alloc, &[], call, got);
+        chunks.extend(result.iter().map(|pfn| (pfn.get(), order.frames())));
+    }
+    std::thread::scope(|scope| {
+        for t in 0..2 {
+            let chunks = &chunks;
+            scope.spawn(move || Worker::new(world, t, seed).race(chunks));
+        }
+    });
+    world.court.quiet();
+}
+
+/// Rounds until so many steps have been judged.
+fn rounds(group: u16, watermarks: Watermarks, seed: u64, steps: u64) -> u64 {
+    let fh = machine(group, watermarks);
+    i_am(0);
+    let (court, witnessed) = Court::new(&fh, false);
+    court.quiet();
+    let world = world(&fh, &court);
+    let mut n = 0;
+    while court.steps() < steps && !court.has_refused() {
+        round(&world, seed + n, THREADS, 300);
+        n += 1;
+        fh.validate().unwrap_or_else(|violation| {
+            court.accepted();
+            panic!("{violation}");
+        });
+    }
+    court.accepted();
+    println!("groups of {group}, {watermarks:?}: {}", court.summary());
+    fh.drain_all();
+    court.quiet();
+    court.accepted();
+    let (all, stats) = (court.steps(), fh.zone_stats(0).unwrap());
+    assert_eq!(stats.free, stats.managed, "frames are lost");
+    drop(witnessed);
+    all
+}
+
+/// `FREEHOLD_STEPS`, or so many.
+fn wanted(steps: u64) -> u64 {
+    std::env::var("FREEHOLD_STEPS").map_or(steps, |n| n.parse().expect("FREEHOLD_STEPS is a number"))
+}
+
+const MARKS: Watermarks = Watermarks::Frames { min: 256, low: 1500, high: 3000 };
+
+#[test]
+fn random_calls_on_threads_are_accepted() {
+    let seed = std::env::var("FREEHOLD_SEED").map_or(1, |n| n.parse().unwrap());
+    for (group, watermarks) in [(2, Watermarks::None), (1, Watermarks::None), (2, MARKS)] {
+        rounds(group, watermarks, seed, wanted(1_000_000) / 3);
+    }
+}
+
+/// The same for long: `FREEHOLD_STEPS`, or 100,000,000.
+#[test]
+#[ignore = "takes minutes"]
+fn many_random_calls_on_threads_are_accepted() {
+    let (began, steps, seed) = (std::time::Instant::now(), wanted(100_000_000), AtomicU64::new(1 << 20));
+    let kinds = [(2, Watermarks::None), (1, Watermarks::None), (2, MARKS), (4, Watermarks::None)];
+    let each = steps / kinds.len() as u64;
+    let all: u64 = kinds.into_iter().map(|(g, w)| rounds(g, w, seed.fetch_add(1 << 20, Ordering::Relaxed), each)).sum();
+    println!("{all} steps accepted in {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// A short history, to be judged again.
+fn recorded(threads: u16, calls: u64, seed: u64) -> (Shape, Vec<Event>) {
+    let fh = machine(2, Watermarks::None);
+    i_am(0);
+    let (court, witnessed) = Court::new(&fh, true);
+    let shape = fh.shape();
+    round(&world(&fh, &court), seed, threads, calls);
+    drop(witnessed);
+    court.accepted();
+    // What the witness was told first is of no thread.
+    (shape, court.history())
+}
