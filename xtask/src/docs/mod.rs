@@ -8,12 +8,15 @@
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
+//!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //! ```
 //!
 //! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need the recordings are
 //! left out, loudly, where those are not.
 
 mod block;
+mod draw;
+mod picture;
 mod render;
 
 use std::collections::BTreeMap;
@@ -40,6 +43,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
 
+    /// Only the pictures of tables: runs no command.
+    #[arg(long)]
+    pictures: bool,
+
     /// Only blocks of files whose name contains this.
     #[arg(long, value_name = "TEXT")]
     file: Option<String>,
@@ -61,6 +68,8 @@ struct Entry {
     numbers: bool,
     #[serde(default)]
     slow: bool,
+    #[serde(default)]
+    pictures: Vec<picture::Picture>,
 }
 
 /// What was found.
@@ -82,16 +91,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let root = root();
     let entries: Vec<Entry> = serde_json::from_str(&read(&root.join("docs/checked.json"))?)
         .map_err(|error| format!("docs/checked.json: {error}"))?;
-    let mut runner = Runner::new(&root)?;
+    let mut runner = if arguments.pictures { None } else { Some(Runner::new(&root)?) };
     let mut tally = Tally::default();
     let wanted = |entry: &&Entry| arguments.file.as_ref().is_none_or(|part| entry.file.contains(part));
     for entry in entries.iter().filter(wanted) {
-        one(entry, arguments, &root, &mut runner, &mut tally)?;
+        if let Some(runner) = &mut runner {
+            one(entry, arguments, &root, runner, &mut tally)?;
+        }
+        pictures(entry, arguments, &root, &mut tally)?;
     }
     let Tally { right, different, by_hand, skipped } = tally;
     let became = if arguments.write { "rewritten" } else { "different" };
     println!(
-        "docs: {right} blocks as printed, {different} {became}, {by_hand} to be changed by hand, {skipped} not run"
+        "docs: {right} blocks and pictures as printed, {different} {became}, {by_hand} to be changed by hand, {skipped} not run"
     );
     let failed = by_hand > 0 || different > 0 && !arguments.write;
     if different > 0 && !arguments.write {
@@ -150,6 +162,30 @@ fn one(
     Ok(())
 }
 
+/// Checks, or draws, the pictures of a table.
+fn pictures(entry: &Entry, arguments: &Arguments, root: &Path, tally: &mut Tally) -> Result<(), String> {
+    if entry.pictures.is_empty() {
+        return Ok(());
+    }
+    let text = read(&root.join(&entry.file))?;
+    for picture in &entry.pictures {
+        let path = root.join(&picture.to);
+        let new = picture::drawn(picture, &text, &entry.after).map_err(|error| format!("{}: {error}", picture.to))?;
+        if fs::read_to_string(&path).is_ok_and(|old| old == new) {
+            tally.right += 1;
+            continue;
+        }
+        tally.different += 1;
+        if arguments.write {
+            fs::write(&path, &new).map_err(|error| format!("{}: {error}", path.display()))?;
+            println!("drawn: {}", picture.to);
+        } else {
+            println!("different: {} is not the picture of its table in {}", picture.to, entry.file);
+        }
+    }
+    Ok(())
+}
+
 /// The document with the block as the command prints it.
 fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     if entry.rows.is_empty() {
@@ -166,7 +202,7 @@ fn table(entry: &Entry, text: &str, name: &str) -> Result<std::ops::Range<usize>
     block::table(text, &entry.after).map_err(|error| format!("{name}: {error}"))
 }
 
-/// A check leaves pictures alone.
+/// A check leaves the pictures that simulations draw alone.
 fn without_picture(words: &mut Vec<String>) {
     if let Some(at) = words.iter().position(|word| word == "--picture") {
         words.drain(at..(at + 2).min(words.len()));

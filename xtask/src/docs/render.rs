@@ -94,7 +94,7 @@ fn shown(value: &Value, format: &str) -> String {
     }
 }
 
-fn thousands(n: u64) -> String {
+pub(super) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let first = digits.len() % 3;
     let mut text = String::new();
