@@ -13,7 +13,11 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 2] = ["zone_lock_acquisitions_per_1000_frames", "zone_lock_work_per_1000_frames"];
+const ZONE: [&str; 3] = [
+    "zone_lock_acquisitions_per_1000_frames",
+    "group_lock_acquisitions_per_1000_frames",
+    "zone_lock_work_per_1000_frames",
+];
 
 /// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these too, and whether it
 /// takes two CPUs. Those of virtual memory, whose engines are their own, are in `bench_memory.rs`.

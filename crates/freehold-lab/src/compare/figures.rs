@@ -68,13 +68,14 @@ pub(super) struct Found {
 /// A field of the JSON, and what more of it means.
 type Field = (&'static str, Better);
 
-const REPLAY: [Field; 18] = [
+const REPLAY: [Field; 19] = [
     ("failed", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
     ("zone_lock_work", Better::Less),
     ("zone_lock_work_mean", Better::Less),
     ("zone_lock_work_p99", Better::Less),
     ("zone_lock_work_max", Better::Less),
+    ("group_lock_acquisitions", Better::Less),
     ("merges_zone", Better::Less),
     ("pcp_hit_rate", Better::More),
     ("refills", Better::Less),
@@ -91,13 +92,14 @@ const REPLAY: [Field; 18] = [
     ("allocs", Better::Neither),
 ];
 
-const SIMULATE: [Field; 16] = [
+const SIMULATE: [Field; 17] = [
     ("frames_per_second", Better::More),
     ("zone_lock_wait_share", Better::Less),
     ("pcp_lock_wait_share", Better::Less),
     ("group_lock_wait_share", Better::Less),
     ("line_wait_share", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
+    ("group_lock_acquisitions", Better::Less),
     ("longest_hold_ns", Better::Less),
     ("latency_p50_ns", Better::Less),
     ("latency_p999_ns", Better::Less),
@@ -110,11 +112,12 @@ const SIMULATE: [Field; 16] = [
     ("unusable_index", Better::Less),
 ];
 
-const FRAGMENTATION: [Field; 12] = [
+const FRAGMENTATION: [Field; 13] = [
     ("unusable.3", Better::Less),
     ("unusable.4", Better::Less),
     ("unusable.9", Better::Less),
     ("zone_locks_per_1000", Better::Less),
+    ("group_locks_per_1000", Better::Less),
     ("order9_share", Better::More),
     ("order9_failures", Better::Less),
     ("mixed_blocks", Better::Less),

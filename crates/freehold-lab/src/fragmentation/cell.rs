@@ -144,6 +144,8 @@ pub struct Figures {
     pub unusable: Option<Unusable>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
+    /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for designs without groups.
+    pub group_locks_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     /// Allocations of order 9 that failed.

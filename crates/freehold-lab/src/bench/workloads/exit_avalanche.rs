@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
 use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};
@@ -45,6 +45,7 @@ pub const ABOUT: About = About {
         ns("bystander_p50_ns", "an allocation of the bystander's, the median of all in a run"),
         ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
         THREADS_METRIC,
     ],
