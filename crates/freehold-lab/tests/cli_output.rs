@@ -94,7 +94,10 @@ fn json_has_every_promised_name() {
         let groups = engine["group_lock_acquisitions"].as_u64().expect("a count");
         assert_eq!(groups > 0, engine["engine"] == "freehold", "{groups} of {}", engine["engine"]);
         assert!(engine["paths"].is_null() || engine["paths"]["group_locks"] == groups, "{}", engine["paths"]);
-        assert_eq!(engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()), Some(&groups.into()));
+        assert_eq!(
+            engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()),
+            Some(&groups.into())
+        );
         assert_eq!(engine["allocs"], document["trace"]["allocs"]);
     }
 }

@@ -305,6 +305,7 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "memory_mib",
             "used_percent",
             "order",
+            "allocations",
             "seed",
             "engine",
             "unusable",

@@ -84,6 +84,9 @@ pub struct Row {
     pub values: Vec<f64>,
     /// How many runs; 1 of what is counted once because each run would count the same.
     pub runs: usize,
+    /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
+    /// counted, too, and is not.
+    pub exact: bool,
     /// What more of it means.
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
@@ -114,6 +117,7 @@ impl Row {
             max: runs.max()?,
             values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
             runs: runs.runs(),
+            exact: false,
             better: metric.better(),
             comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
             histogram: None,

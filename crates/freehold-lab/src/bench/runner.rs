@@ -356,7 +356,7 @@ fn benchmark(
         }
         let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
         let exact = counted.is_some();
-        counted.into_iter().for_each(|counted| found.add_run(engine.name(), counted));
+        counted.into_iter().for_each(|counted| found.add_counted(engine.name(), counted));
         rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
         rigs.push((engine, rig, exact));
     }

@@ -50,7 +50,7 @@ Examples:
 
 --json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"test\": {\"name\", \"level\"}, \"unsuited\": \
 [{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
 \"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
 are a percentile of many samples have \"histogram\": [[value, count], ...].
 

@@ -177,6 +177,8 @@ pub struct Cell {
     pub used_percent: Option<f64>,
     /// The order, of `fill`.
     pub order: Option<u8>,
+    /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
+    pub allocations: Option<u64>,
     /// The seed.
     pub seed: u64,
     /// The engine as named.
@@ -269,6 +271,7 @@ impl Scenario {
             memory_mib: self.memory_mib(),
             used_percent: measured.or(self.used_percent.map(f64::from)),
             order: self.order,
+            allocations: matches!(self.workload, Workload::Aging | Workload::TwoCpuMix).then_some(self.allocations),
             seed: self.seed,
             engine: self.engine.name().to_owned(),
             figures,

@@ -36,7 +36,9 @@ const GROUPS: [(&str, &[Row]); 3] = [
         &[
             ("zone locks / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.zone_lock_acquisitions))),
             ("group locks / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.group_lock_acquisitions))),
-            ("steps under the zone lock / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.zone_lock_work))),
+            ("steps under the zone lock / 1,000 events", |replay, engine, _| {
+                decimal(rate(replay, engine.zone_lock_work))
+            }),
             ("steps per hold, max", |_, engine, _| thousands(engine.zone_lock_work_max)),
             ("remote frees", |_, engine, _| thousands(engine.remote_frees)),
             ("failures", |_, engine, _| thousands(engine.failed)),

@@ -240,6 +240,8 @@ fn row(
         memory_bytes: config.memory_frames * FRAME_SIZE,
         seed,
         think_ns: scenario.think(),
+        measured_frames: scenario.measured,
+        tick_ms: scenario.tick_ms,
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },

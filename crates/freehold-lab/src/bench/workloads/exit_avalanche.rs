@@ -18,7 +18,9 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
+};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
 use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};

@@ -23,7 +23,9 @@ use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
 use crate::bench::catalogue::THREADS;
-use crate::bench::catalogue::{About, Metric, THREADS_METRIC, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns,
+};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::threads::{Rendezvous, first_refusal, joined};

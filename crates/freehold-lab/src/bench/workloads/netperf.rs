@@ -20,7 +20,7 @@ use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::ring::Ring;

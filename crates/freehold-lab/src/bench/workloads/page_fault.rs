@@ -16,7 +16,9 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, Metric, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
+};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};

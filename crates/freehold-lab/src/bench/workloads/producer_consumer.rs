@@ -13,7 +13,7 @@ use freehold::Order;
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
 use crate::bench::threads;
