@@ -71,8 +71,21 @@ impl Meter {
         frames: u64,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
+        self.part_of(machine, || work().map(|done| (done, frames)))
+    }
+
+    /// The same where only the work itself knows how many frames there were: it says so beside what it returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`.
+    pub fn part_of<M: Machine, T, E>(
+        &mut self,
+        machine: &M,
+        work: impl FnOnce() -> Result<(T, u64), E>,
+    ) -> Result<T, E> {
         let before = machine.zone_lock();
-        let done = work()?;
+        let (done, frames) = work()?;
         if let (Some(before), Some(after)) = (before, machine.zone_lock()) {
             let sum = self.sum.get_or_insert_default();
             sum.acquisitions += after.acquisitions - before.acquisitions;
