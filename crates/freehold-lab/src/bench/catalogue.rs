@@ -206,7 +206,12 @@ const RANDOM_FREE: About = About {
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[ns("ns_per_free", "a frame, freed one by one in random order"), ZONE_LOCKS_METRIC, ZONE_WORK_METRIC],
+    metrics: &[
+        ns("ns_per_free", "a frame, freed one by one in random order"),
+        ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+    ],
 };
 
 const ORDER9_SPLIT: About = About {
