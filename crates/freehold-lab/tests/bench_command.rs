@@ -151,8 +151,13 @@ fn json_has_every_metric_of_every_engine() {
     command.args(METRICS.iter().filter(|metrics| two_cpus || !metrics.3).map(|metrics| metrics.0));
     let done = command.assert().code(0);
     let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
-    assert_eq!(keys(&document), BTreeSet::from(["rows", "test", "unsuited", "yardstick"]));
-    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "rmw_ns"]));
+    let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
+    assert_eq!(keys(&document), said.into_iter().chain(["rows", "test", "unsuited", "yardstick"]).collect());
+    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"]));
+    assert!(document["interrupted"] == false && document["pinned"].is_boolean() && document["barrier"].is_boolean());
+    assert!(!document["cpus"].as_array().expect("an array").is_empty());
+    let left_out = document["left_out"].as_array().expect("an array").len();
+    assert_eq!((left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()), (two_cpus, two_cpus), "{document}");
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
     // Freehold has several ways in, the others one.
     let unsuited = document["unsuited"].as_array().expect("an array");
