@@ -174,6 +174,9 @@ pub struct Counters {
     pub zone_lock_work_max: u64,
     /// 99 % of holds did at most this many steps (upper bound of the histogram's bucket).
     pub zone_lock_work_p99: u64,
+    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one group has all CPUs, it is
+    /// as much everybody's as the zone's.
+    pub group_lock_acquisitions: u64,
     /// Pairs of buddies merged under a zone lock.
     pub merges_zone: u64,
     /// Pairs of buddies merged under a CPU's own lock.

@@ -13,7 +13,11 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 2] = ["zone_lock_acquisitions_per_1000_frames", "zone_lock_work_per_1000_frames"];
+const ZONE: [&str; 3] = [
+    "zone_lock_acquisitions_per_1000_frames",
+    "group_lock_acquisitions_per_1000_frames",
+    "zone_lock_work_per_1000_frames",
+];
 
 /// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these too, and whether it
 /// takes two CPUs. Those of virtual memory, whose engines are their own, are in `bench_memory.rs`.
@@ -147,8 +151,13 @@ fn json_has_every_metric_of_every_engine() {
     command.args(METRICS.iter().filter(|metrics| two_cpus || !metrics.3).map(|metrics| metrics.0));
     let done = command.assert().code(0);
     let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
-    assert_eq!(keys(&document), BTreeSet::from(["rows", "test", "unsuited", "yardstick"]));
-    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "rmw_ns"]));
+    let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
+    assert_eq!(keys(&document), said.into_iter().chain(["rows", "test", "unsuited", "yardstick"]).collect());
+    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"]));
+    assert!(document["interrupted"] == false && document["pinned"].is_boolean() && document["barrier"].is_boolean());
+    assert!(!document["cpus"].as_array().expect("an array").is_empty());
+    let left_out = document["left_out"].as_array().expect("an array").len();
+    assert_eq!((left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()), (two_cpus, two_cpus), "{document}");
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
     // Freehold has several ways in, the others one.
     let unsuited = document["unsuited"].as_array().expect("an array");
@@ -158,8 +167,18 @@ fn json_has_every_metric_of_every_engine() {
     let rows = document["rows"].as_array().expect("an array");
     let text = |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
     for row in rows {
-        let mut wanted =
-            BTreeSet::from(["benchmark", "better", "engine", "max", "median", "metric", "min", "runs", "unit"]);
+        let mut wanted = BTreeSet::from([
+            "benchmark",
+            "better",
+            "engine",
+            "exact",
+            "max",
+            "median",
+            "metric",
+            "min",
+            "runs",
+            "unit",
+        ]);
         if row["engine"] != "freehold" && !row["baseline"].is_null() {
             wanted.extend(["baseline", "p", "percent", "significant"]);
             assert_eq!(row["baseline"], "freehold");

@@ -71,6 +71,7 @@ fn json_has_every_promised_name() {
             "zone_lock_work_mean",
             "zone_lock_work_p99",
             "zone_lock_work_max",
+            "group_lock_acquisitions",
             "merges_zone",
             "merges_pcp",
             "refills",
@@ -89,6 +90,14 @@ fn json_has_every_promised_name() {
             assert!(engine[name].is_number(), "engines[].{name} of {engine}");
         }
         assert_eq!(engine["lost_frames"], 0);
+        // The lock that all CPUs of a small machine share besides the zone's: freehold's alone.
+        let groups = engine["group_lock_acquisitions"].as_u64().expect("a count");
+        assert_eq!(groups > 0, engine["engine"] == "freehold", "{groups} of {}", engine["engine"]);
+        assert!(engine["paths"].is_null() || engine["paths"]["group_locks"] == groups, "{}", engine["paths"]);
+        assert_eq!(
+            engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()),
+            Some(&groups.into())
+        );
         assert_eq!(engine["allocs"], document["trace"]["allocs"]);
     }
 }
@@ -163,6 +172,7 @@ fn the_timeline_has_a_row_for_each_sample_and_engine() {
         "unusable_index_order9",
         "zone_lock_acquisitions",
         "zone_lock_work",
+        "group_lock_acquisitions",
         "blocks_movable",
     ] {
         assert!(columns.iter().any(|column| column == name), "{name} in {columns:?}");

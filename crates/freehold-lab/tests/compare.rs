@@ -113,6 +113,8 @@ fn what_bench_prints_has_its_runs() {
                 || (values.first(), values.last()) == (row["min"].as_f64().as_ref(), row["max"].as_f64().as_ref())
         );
         assert!(values.is_sorted());
+        // Counted on one thread before the runs, or a time.
+        assert_eq!(row["exact"], row["unit"] != "ns", "{row}");
     }
     assert_eq!(now["rows"][0]["runs"], 4);
     assert_eq!(compare(&now, &now, &["--worse", "0"]).0, 0);
@@ -232,4 +234,72 @@ fn a_report_takes_an_older_report_or_result_as_its_baseline() {
     let refused = freehold().arg("report").arg("--baseline").arg(&mixed).arg(&after).arg("-o").arg(&page).assert();
     refused.code(2).stderr(contains("only results of one command"));
     assert!(!page.exists());
+}
+
+#[test]
+fn what_threads_count_is_unclear_until_runs_agree() {
+    // On threads the counts of a replay differ from run to run; that no frame is lost is the same in all of them.
+    let mut before = result(&["replay", "--json", "-e", "freehold"]);
+    let mut after = before.clone();
+    let work = before["engines"][0]["zone_lock_work"].as_u64().unwrap();
+    after["engines"][0]["zone_lock_work"] = json!(work * 2);
+    assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1, "one thread: a count is a count");
+    for document in [&mut before, &mut after] {
+        document["threads"] =
+            json!({"threads": 2, "processors": 2, "interrupts": 0.0, "interrupt_frees": 0, "lead": 4096});
+    }
+    let (code, found) = compare(&before, &after, &["--worse", "1"]);
+    let verdicts = found["figures"].as_array().unwrap().iter().filter(|one| one["verdict"] == "unclear").count();
+    assert_eq!((code, verdicts), (0, 1), "{found}");
+    after["engines"][0]["lost_frames"] = json!(1);
+    assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1);
+
+    // Of benchmarks, a result says of each row whether it is exact; one that does not say it is of an older version.
+    let count = |exact: &Value, value: f64| {
+        let row = json!({
+            "benchmark": "exit-avalanche", "engine": "x", "metric": "zone_lock_acquisitions_per_1000_frames",
+            "unit": "acquisitions", "better": "less", "median": value, "min": value, "max": value, "runs": 1, "exact": exact,
+        });
+        json!({"yardstick": {}, "rows": [row]})
+    };
+    for (exact, code, verdict) in [(json!(true), 1, "worse"), (json!(false), 0, "unclear"), (Value::Null, 1, "worse")] {
+        let (found_code, found) = compare(&count(&exact, 10.0), &count(&exact, 20.0), &["--worse", "1"]);
+        assert_eq!((found_code, &found["figures"][0]["verdict"]), (code, &json!(verdict)), "{exact}");
+    }
+}
+
+#[test]
+fn other_machines_are_other_places() {
+    let place = |document: &Value| {
+        let (_, found) = compare(document, document, &[]);
+        found["figures"][0]["what"].as_str().expect("a place").to_owned()
+    };
+    let simulate = |more: &[&str]| {
+        let plain =
+            ["simulate", "-e", "vanilla", "--no-progress", "--json", "-w", "pair", "--cpus", "2", "--memory", "1G"];
+        place(&result(&[&plain[..], more].concat()))
+    };
+    let plain = simulate(&[]);
+    for (more, says) in [
+        (&["--nodes", "2"][..], "on 2 nodes"),
+        (&["--cma", "25%"], "256 MiB of it CMA"),
+        (&["--frames", "5000"], "5000 frames"),
+        (&["--tick", "10"], "a tick in 10 ms"),
+    ] {
+        let other = simulate(more);
+        assert!(other != plain && other.contains(says), "{plain}; {other}");
+    }
+    let aging = |allocations: &str| {
+        let cell =
+            ["bench", "fragmentation", "-w", "aging", "--cpus", "2", "--memory", "16M", "--used", "50", "--json"];
+        let more = ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
+        place(&result(&[&cell[..], &more].concat()))
+    };
+    assert!(aging("2000").contains("2000 allocations"));
+    let mut replay = result(&["replay", "--json", "-e", "vanilla"]);
+    let serial = place(&replay);
+    replay["threads"] = json!({"threads": 2, "interrupts": 0.01});
+    assert_eq!(place(&replay), format!("{serial}, on threads, 0.01 of the frees inside a call"));
+    replay["machine"]["cma_frames"] = json!(1 << 16);
+    assert!(place(&replay).contains("256 MiB of it CMA"));
 }

@@ -305,10 +305,12 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "memory_mib",
             "used_percent",
             "order",
+            "allocations",
             "seed",
             "engine",
             "unusable",
             "zone_locks_per_1000",
+            "group_locks_per_1000",
             "order9_share",
             "order9_failures",
             "mixed_blocks",
@@ -326,6 +328,8 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
         assert_eq!((is("order"), is("false_failures")), (workload == "fill", workload == "fill"), "{cell}");
         assert_eq!((is("unusable"), is("idle_share")), (workload != "fill", workload == "idle"), "{cell}");
         assert!(is("zone_locks_per_1000"), "{cell}");
+        let groups = cell["group_locks_per_1000"].as_f64().expect("a rate");
+        assert_eq!(groups > 0.0, cell["engine"] == "freehold", "{cell}");
         if is("unusable") {
             assert_eq!(keys(&cell["unusable"]), BTreeSet::from(["3", "4", "9"]));
         }

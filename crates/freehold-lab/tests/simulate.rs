@@ -247,6 +247,41 @@ fn two_who_free_into_one_line_queue_for_it() {
     .unwrap();
 }
 
+/// A free into a word that another CPU wrote last is a locked read-modify-write: it costs what a remote free costs, and
+/// waits for the line; so does an allocation from a word that another CPU has freed into.
+#[test]
+fn freehold_waits_for_words_that_others_wrote() {
+    let mut model = round_model();
+    (model.transfer_ns, model.line_ns) = (200.0, 50.0);
+    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Freehold) {
+        (costs.remote_free_ns, costs.batch_free_ns) = (30.0, 15.0);
+    }
+    let config = MachineConfig::new(FRAMES, 2);
+    engines::with_simulated(&spec("freehold"), &config, |engine| {
+        engine.start();
+        let mut machine = Machine::new(engine, &model, &config);
+        let frames: Vec<_> =
+            (0..128u64).filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1).collect();
+        let first = frames[0].get() / 64;
+        let word = |n: u64| frames.iter().copied().filter(move |pfn| pfn.get() / 64 == first + n);
+        let mut begun = Time::from_ns(1e9);
+        let mut free = |cpu, chunks: &[_]| {
+            begun += Time::from_ns(1e6);
+            machine.advance(begun);
+            (machine.free(cpu, begun, chunks) - begun).whole_ns()
+        };
+        let mut singles = word(0).map(|pfn| (pfn, Order::ZERO));
+        let mut single = || [singles.next().expect("a frame of the first word")];
+        assert_eq!(free(0, &single()), 20, "its own word");
+        assert_eq!(free(1, &single()), 30 + 200, "another CPU's");
+        assert_eq!(free(1, &single()), 20, "which has become its own");
+        assert_eq!(free(0, &single()), 30 + 200, "and is fetched back");
+        let batch: Vec<_> = word(1).map(|pfn| (pfn, Order::ZERO)).take(3).collect();
+        assert_eq!(free(1, &batch), 30 + 200 + 2 * 15, "one wait for a word of a batch");
+    })
+    .unwrap();
+}
+
 #[test]
 fn looks_for_blocks_queue_for_the_groups_lock() {
     let mut model = Model::standard();

@@ -116,7 +116,7 @@ pub struct Doors {
     pub on: f64,
 }
 
-/// What has happened under zone locks. Steps are what each engine counts: list entries linked and unlinked, buddies
+/// What has happened under the locks that CPUs share. Steps are what each engine counts: list entries linked and unlinked, buddies
 /// looked at, lists searched, bitmap words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneLock {
@@ -124,6 +124,8 @@ pub struct ZoneLock {
     pub acquisitions: u64,
     /// Steps of work while one was held.
     pub work: u64,
+    /// Times the lock of a group of CPUs was taken; 0 where there are no groups.
+    pub group_acquisitions: u64,
 }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.

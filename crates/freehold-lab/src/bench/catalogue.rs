@@ -118,6 +118,7 @@ impl Metric {
     pub fn label(&self) -> &'static str {
         match self.name {
             ZONE_LOCKS => "zone locks/1,000 frames",
+            GROUP_LOCKS => "group locks/1,000 frames",
             ZONE_WORK => "zone work/1,000 frames",
             name => name,
         }
@@ -148,11 +149,18 @@ pub(super) const fn counted(name: &'static str, unit: &'static str, what: &'stat
 
 /// The metric that says how often a zone lock was taken.
 pub const ZONE_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames";
+/// The metric that says how often the lock of a group of CPUs was taken.
+pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
 /// The metric that says how much was done under zone locks.
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
 pub(super) const ZONE_LOCKS_METRIC: Metric =
     counted(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them");
+pub(super) const GROUP_LOCKS_METRIC: Metric = counted(
+    GROUP_LOCKS,
+    "acquisitions",
+    "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
+);
 pub(super) const ZONE_WORK_METRIC: Metric =
     counted(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
 pub(super) const THREADS_METRIC: Metric =
@@ -168,6 +176,7 @@ const PAIR: About = About {
         ns("ns_per_pair_order0", "an allocation and its free, single frames"),
         ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };
@@ -186,6 +195,7 @@ const BULK: About = About {
         ns("ns_per_frame_bulk_alloc", "a frame, allocated 64 a call"),
         ns("ns_per_frame_bulk_free", "a frame, freed 64 a call in the order of allocation"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };
@@ -196,7 +206,12 @@ const RANDOM_FREE: About = About {
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
     threads: 1,
     fewest_threads: 1,
-    metrics: &[ns("ns_per_free", "a frame, freed one by one in random order"), ZONE_LOCKS_METRIC, ZONE_WORK_METRIC],
+    metrics: &[
+        ns("ns_per_free", "a frame, freed one by one in random order"),
+        ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
+        ZONE_WORK_METRIC,
+    ],
 };
 
 const ORDER9_SPLIT: About = About {
@@ -208,6 +223,7 @@ const ORDER9_SPLIT: About = About {
     metrics: &[
         ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };
@@ -221,6 +237,7 @@ const CONTIG: About = About {
     metrics: &[
         ns("ns_per_group", "the free of the range; allocation and split are not timed"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };
@@ -237,6 +254,7 @@ const REMOTE_FREE: About = About {
         ns("ns_per_free_scattered", "a frame, freed in random order"),
         ns("ns_per_free_scattered_bulk", "the same 64 a call"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };

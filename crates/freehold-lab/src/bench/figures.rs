@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::calls::{Machine, ZoneLock};
-use super::catalogue::{ZONE_LOCKS, ZONE_WORK};
+use super::catalogue::{GROUP_LOCKS, ZONE_LOCKS, ZONE_WORK};
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,9 @@ impl Figures {
             let known = meter.sum.as_ref().filter(|_| meter.frames > 0);
             known.map(|sum| count(sum) as f64 * 1000.0 / meter.frames as f64)
         };
-        self.with_any(ZONE_LOCKS, each(|sum| sum.acquisitions)).with_any(ZONE_WORK, each(|sum| sum.work))
+        self.with_any(ZONE_LOCKS, each(|sum| sum.acquisitions))
+            .with_any(GROUP_LOCKS, each(|sum| sum.group_acquisitions))
+            .with_any(ZONE_WORK, each(|sum| sum.work))
     }
 
     /// The figure of a metric.
@@ -48,7 +50,7 @@ impl Figures {
     }
 }
 
-/// Reads an engine's zone-lock counters around the parts of a workload, so that what lies between them (preparations,
+/// Reads an engine's counters of shared locks around the parts of a workload, so that what lies between them (preparations,
 /// drains) is not counted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
@@ -69,12 +71,26 @@ impl Meter {
         frames: u64,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
+        self.part_of(machine, || work().map(|done| (done, frames)))
+    }
+
+    /// The same where only the work itself knows how many frames there were: it says so beside what it returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`.
+    pub fn part_of<M: Machine, T, E>(
+        &mut self,
+        machine: &M,
+        work: impl FnOnce() -> Result<(T, u64), E>,
+    ) -> Result<T, E> {
         let before = machine.zone_lock();
-        let done = work()?;
+        let (done, frames) = work()?;
         if let (Some(before), Some(after)) = (before, machine.zone_lock()) {
             let sum = self.sum.get_or_insert_default();
             sum.acquisitions += after.acquisitions - before.acquisitions;
             sum.work += after.work - before.work;
+            sum.group_acquisitions += after.group_acquisitions - before.group_acquisitions;
             self.frames += frames;
         }
         Ok(done)

@@ -1,6 +1,6 @@
 //! Figures of all runs of one benchmark as they come in, by metric and engine, and the rows made of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hdrhistogram::Histogram;
 
@@ -16,13 +16,22 @@ pub(super) struct Gathered {
     spreads: HashMap<(&'static str, usize), Spread>,
     /// Every sample of a metric that is a percentile of many.
     samples: HashMap<(&'static str, usize), Histogram<u64>>,
+    /// What was counted on one thread.
+    exact: HashSet<(&'static str, usize)>,
     unavailable: Vec<String>,
 }
 
 impl Gathered {
     /// Of engines that are known already; others join when their first figure comes.
     pub(super) fn new(kind: Kind, engines: Vec<String>) -> Self {
-        Self { kind, engines, spreads: HashMap::new(), samples: HashMap::new(), unavailable: Vec::new() }
+        Self {
+            kind,
+            engines,
+            spreads: HashMap::new(),
+            samples: HashMap::new(),
+            exact: HashSet::new(),
+            unavailable: Vec::new(),
+        }
     }
 
     fn place(&mut self, engine: &str) -> usize {
@@ -32,9 +41,19 @@ impl Gathered {
         })
     }
 
+    /// What was counted on one thread, on an engine just built.
+    pub(super) fn add_counted(&mut self, engine: &str, figures: Figures) {
+        let at = self.place(engine);
+        let names: Vec<_> = figures.values.iter().map(|&(name, _)| (name, at)).collect();
+        self.add_run(engine, figures);
+        self.exact.extend(names);
+    }
+
     /// One run's figure.
     pub(super) fn add(&mut self, engine: &str, metric: &'static str, figure: f64) {
         let at = self.place(engine);
+        // Runs that say it as well may each say something else.
+        self.exact.remove(&(metric, at));
         self.spreads.entry((metric, at)).or_default().add(figure);
     }
 
@@ -69,6 +88,7 @@ impl Gathered {
                 let Some(spread) = self.spreads.remove(&(metric.name, at)) else { continue };
                 let baseline = base.as_ref().filter(|_| at > 0).map(|base| (self.engines[0].as_str(), base));
                 let Some(mut row) = Row::new(self.kind, metric, engine, &spread, baseline) else { continue };
+                row.exact = self.exact.contains(&(metric.name, at));
                 row.histogram = self.samples.get(&(metric.name, at)).map(samples);
                 report.rows.push(row);
             }

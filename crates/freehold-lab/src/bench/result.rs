@@ -60,6 +60,8 @@ pub struct Yardstick {
     pub rmw_ns: Option<f64>,
     /// Handing a cache line to the other core, nanoseconds, median; nothing where there is one CPU.
     pub handover_ns: Option<f64>,
+    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds, median; nothing where that was not run.
+    pub ring_alone_ns: Option<f64>,
 }
 
 /// A metric of a benchmark, for one engine.
@@ -84,6 +86,9 @@ pub struct Row {
     pub values: Vec<f64>,
     /// How many runs; 1 of what is counted once because each run would count the same.
     pub runs: usize,
+    /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
+    /// counted, too, and is not.
+    pub exact: bool,
     /// What more of it means.
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
@@ -114,6 +119,7 @@ impl Row {
             max: runs.max()?,
             values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
             runs: runs.runs(),
+            exact: false,
             better: metric.better(),
             comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
             histogram: None,
@@ -172,6 +178,19 @@ pub struct Document<'a> {
     pub yardstick: Yardstick,
     /// How differences were told from chance.
     pub test: Test,
+    /// The CPUs that the threads stayed on, as the system numbers them.
+    #[serde(serialize_with = "one_line")]
+    pub cpus: &'a [usize],
+    /// Whether the system let them.
+    pub pinned: bool,
+    /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
+    pub barrier: bool,
+    /// Whether it was stopped before all was done.
+    pub interrupted: bool,
+    /// Benchmarks left out because they need more CPUs than there are.
+    pub left_out: Vec<&'static str>,
+    /// What else was left out because the system does not offer it, and why.
+    pub unavailable: &'a [String],
     /// What could not be measured, and why.
     pub unsuited: &'a [Unsuited],
     /// The figures: by benchmark, then metric, then engine.
@@ -211,9 +230,22 @@ impl Report {
     /// For `--json`.
     #[must_use]
     pub fn document(&self) -> Document<'_> {
-        let yardstick = Yardstick { rmw_ns: self.rmw.median(), handover_ns: self.handover.median() };
-        let test = Test { name: significance::NAME, level: significance::LEVEL };
-        Document { yardstick, test, unsuited: &self.unsuited, rows: &self.rows }
+        Document {
+            yardstick: Yardstick {
+                rmw_ns: self.rmw.median(),
+                handover_ns: self.handover.median(),
+                ring_alone_ns: self.ring_alone.median(),
+            },
+            test: Test { name: significance::NAME, level: significance::LEVEL },
+            cpus: &self.cpus,
+            pinned: self.pinned,
+            barrier: self.barrier,
+            interrupted: self.interrupted,
+            left_out: self.left_out.iter().map(|kind| kind.name()).collect(),
+            unavailable: &self.unavailable,
+            unsuited: &self.unsuited,
+            rows: &self.rows,
+        }
     }
 
     /// The figure of an engine.

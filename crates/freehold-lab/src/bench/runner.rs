@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::backing::Backing;
 use super::budget::{Budget, Turns};
 use super::calls::{Machine, Refused};
-use super::catalogue::{THREADS, ZONE_LOCKS, ZONE_WORK};
+use super::catalogue::{GROUP_LOCKS, THREADS, ZONE_LOCKS, ZONE_WORK};
 use super::clock::Cpus;
 use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
@@ -356,7 +356,7 @@ fn benchmark(
         }
         let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
         let exact = counted.is_some();
-        counted.into_iter().for_each(|counted| found.add_run(engine.name(), counted));
+        counted.into_iter().for_each(|counted| found.add_counted(engine.name(), counted));
         rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
         rigs.push((engine, rig, exact));
     }
@@ -373,7 +373,7 @@ fn benchmark(
             progress(kind, engine.name());
             let mut figures = rig.run(kind, run, number as u64).map_err(|refused| fail(engine, refused))?;
             if *exact {
-                figures.values.retain(|(name, _)| *name != ZONE_LOCKS && *name != ZONE_WORK);
+                figures.values.retain(|(name, _)| ![ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK].contains(name));
             }
             found.add_run(engine.name(), figures);
         }

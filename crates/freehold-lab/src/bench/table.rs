@@ -383,6 +383,7 @@ mod tests {
             min: of.min().unwrap(),
             max: of.max().unwrap(),
             values: Vec::new(),
+            exact: false,
             runs: runs.len(),
             better: Better::Less,
             comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),

@@ -230,6 +230,7 @@ mod tests {
             max: median,
             values: Vec::new(),
             runs: 1,
+            exact: false,
             better: Better::Less,
             comparison: None,
             histogram: None,

@@ -48,9 +48,9 @@ Examples:
   freehold bench fragmentation --help           counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\"}, \"test\": {\"name\", \"level\"}, \"unsuited\": \
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
 [{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
 \"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
 are a percentile of many samples have \"histogram\": [[value, count], ...].
 

@@ -14,7 +14,7 @@ use super::size::{Memory, parse_frames, parse_memory};
 use super::{Outcome, output, progress};
 use crate::engines::EngineSpec;
 use crate::fragmentation::output::{Document, table};
-use crate::fragmentation::{Grid, Workload, heat, run as run_grid};
+use crate::fragmentation::{ALLOCATIONS, Grid, Workload, heat, run as run_grid};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -39,8 +39,8 @@ Examples:
   freehold bench fragmentation --json > grid.json; freehold report grid.json
                                                 the same as a page to point at
 
---json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+--json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed.
 
@@ -51,8 +51,6 @@ const CPUS: [u16; 5] = [2, 16, 96, 256, 1024];
 const MEMORY: [u64; 5] = [2 << 8, 8 << 8, 16 << 8, 64 << 8, 1 << 18];
 const SEEDS: [u64; 3] = [1, 2, 3];
 const ENGINES: [&str; 2] = ["vanilla", "freehold"];
-/// Chunks that `aging` allocates.
-const ALLOCATIONS: u64 = 3_000_000;
 /// Memory of the mix of two CPUs: 1 GiB.
 const MIX_MEMORY: u64 = 1 << 18;
 

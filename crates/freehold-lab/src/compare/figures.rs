@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::CompareError;
 use crate::bench::catalogue::Better;
+use crate::fragmentation::ALLOCATIONS;
 use crate::html::{Kind, Source, documents};
+use crate::simulate::TICK_MS;
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
@@ -68,13 +70,14 @@ pub(super) struct Found {
 /// A field of the JSON, and what more of it means.
 type Field = (&'static str, Better);
 
-const REPLAY: [Field; 18] = [
+const REPLAY: [Field; 19] = [
     ("failed", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
     ("zone_lock_work", Better::Less),
     ("zone_lock_work_mean", Better::Less),
     ("zone_lock_work_p99", Better::Less),
     ("zone_lock_work_max", Better::Less),
+    ("group_lock_acquisitions", Better::Less),
     ("merges_zone", Better::Less),
     ("pcp_hit_rate", Better::More),
     ("refills", Better::Less),
@@ -91,13 +94,14 @@ const REPLAY: [Field; 18] = [
     ("allocs", Better::Neither),
 ];
 
-const SIMULATE: [Field; 16] = [
+const SIMULATE: [Field; 17] = [
     ("frames_per_second", Better::More),
     ("zone_lock_wait_share", Better::Less),
     ("pcp_lock_wait_share", Better::Less),
     ("group_lock_wait_share", Better::Less),
     ("line_wait_share", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
+    ("group_lock_acquisitions", Better::Less),
     ("longest_hold_ns", Better::Less),
     ("latency_p50_ns", Better::Less),
     ("latency_p999_ns", Better::Less),
@@ -110,11 +114,12 @@ const SIMULATE: [Field; 16] = [
     ("unusable_index", Better::Less),
 ];
 
-const FRAGMENTATION: [Field; 12] = [
+const FRAGMENTATION: [Field; 13] = [
     ("unusable.3", Better::Less),
     ("unusable.4", Better::Less),
     ("unusable.9", Better::Less),
     ("zone_locks_per_1000", Better::Less),
+    ("group_locks_per_1000", Better::Less),
     ("order9_share", Better::More),
     ("order9_failures", Better::Less),
     ("mixed_blocks", Better::Less),
@@ -177,8 +182,15 @@ impl Found {
 
     fn replay(&mut self, data: &Value) {
         let what = of_trace(data);
+        let first = self.figures.len();
         for engine in list(data, "engines") {
             self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
+        }
+        // What threads do at the same time is another thing in every run, whoever counts it; that nothing is lost is not.
+        if data.get("threads").is_some() {
+            let once = |value| Spread { runs: 1, range: (value, value), values: vec![value] };
+            let counts = self.figures[first..].iter_mut().filter(|figure| figure.place.metric != "lost_frames");
+            counts.for_each(|figure| figure.spread = Some(once(figure.value)));
         }
     }
 
@@ -212,16 +224,41 @@ fn of_trace(data: &Value) -> String {
     if let Some(origin) = machine["origin"].as_str() {
         what = format!("{what}, {origin}");
     }
-    if data.get("threads").is_some() { format!("{what}, on threads") } else { what }
+    if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
+        what = format!("{what}, {} MiB of it CMA", cma >> 8);
+    }
+    let Some(threads) = data.get("threads") else { return what };
+    match threads["interrupts"].as_f64().filter(|&share| share > 0.0) {
+        Some(share) => format!("{what}, on threads, {share} of the frees inside a call"),
+        None => format!("{what}, on threads"),
+    }
 }
 
 fn simulated(row: &Value) -> String {
     let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
-    format!("{} on {} CPUs, {} MiB, think {} ns", text(row, "workload"), row["cpus"], bytes >> 20, row["think_ns"])
+    let mut what = format!("{} on {} CPUs, {} MiB", text(row, "workload"), row["cpus"], bytes >> 20);
+    if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
+        what = format!("{what} on {nodes} nodes");
+    }
+    if let Some(cma) = row["cma"]["frames"].as_u64().filter(|&frames| frames > 0) {
+        what = format!("{what}, {} MiB of it CMA", cma >> 8);
+    }
+    what = format!("{what}, think {} ns", row["think_ns"]);
+    // Both as asked for; results of versions that did not write them are of what is usual.
+    if let Some(frames) = row["measured_frames"].as_u64() {
+        what = format!("{what}, {frames} frames");
+    }
+    match row["tick_ms"].as_f64().filter(|&tick| tick != TICK_MS) {
+        Some(tick) => format!("{what}, a tick in {tick} ms"),
+        None => what,
+    }
 }
 
 fn of_cell(cell: &Value) -> String {
-    let place = format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
+    let mut place = format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
+    if let Some(allocations) = cell["allocations"].as_u64().filter(|&chunks| chunks != ALLOCATIONS) {
+        place = format!("{place}, {allocations} allocations");
+    }
     match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
         (Some(order), _) => format!("{place}, order {order}"),
         (None, Some(used)) => format!("{place}, {used} % used"),
@@ -238,7 +275,9 @@ fn bench(row: &Value) -> Option<Figure> {
         Some("more") => Better::More,
         _ => Better::Neither,
     };
+    // Older results do not say it: there what was counted once is exact, and a time of one run is not.
     let is_timed = matches!(unit.as_str(), "ns" | "us" | "ms" | "s") || unit.ends_with("/s");
+    let exact = row["exact"].as_bool().unwrap_or(runs == 1 && !is_timed);
     let range = (row["min"].as_f64().unwrap_or(value), row["max"].as_f64().unwrap_or(value));
     let values = list(row, "values").iter().filter_map(Value::as_f64).collect();
     let place = Place {
@@ -247,7 +286,6 @@ fn bench(row: &Value) -> Option<Figure> {
         engine: text(row, "engine"),
         metric: text(row, "metric"),
     };
-    // What was counted once is exact; a time of one run is not.
-    let spread = (runs > 1 || is_timed).then_some(Spread { runs, range, values });
+    let spread = (!exact).then_some(Spread { runs, range, values });
     Some(Figure { place, seed: None, better, unit: Some(unit), value, spread })
 }

@@ -105,11 +105,6 @@ pub trait Simulated: Engine {
         None
     }
 
-    /// Times that groups' locks were taken; 0 for designs without groups. Looks at every CPU.
-    fn group_locks(&self) -> u64 {
-        0
-    }
-
     /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a CPU's state; 0 for
     /// designs without such barriers.
     fn heavy_barriers(&self) -> u64 {

@@ -145,6 +145,8 @@ impl Engine for ClassicEngine {
             zone_lock_work: stats.zone_lock.total(),
             zone_lock_work_max: stats.zone_lock.max(),
             zone_lock_work_p99: stats.zone_lock.quantile(0.99),
+            // Its CPUs share no lock but the zone's.
+            group_lock_acquisitions: 0,
             merges_zone: zone.merges,
             merges_pcp: pcp.merges,
             splits_zone: zone.splits,

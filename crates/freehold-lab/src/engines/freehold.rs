@@ -228,6 +228,7 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
             zone_lock_acquisitions: zone.lock_acquisitions,
             zone_lock_work: zone.lock_work,
             zone_lock_work_max: zone.lock_work_max,
+            group_lock_acquisitions: totals.group_lock_acquisitions,
             splits_zone: zone.splits,
             refills: cpus.refills,
             refills_by_phase: cpus.refills_by_phase,
@@ -254,7 +255,7 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
             free_other_group: cpus.remote_frees,
             free_state_in_use: unseen,
             drains: cpus.drains,
-            group_locks: totals.group_lock_acquisitions,
+            group_locks: counters.group_lock_acquisitions,
             zone_locks: zone.lock_acquisitions,
             heavy_barriers: self.allocator.platform().barriers(),
         };
@@ -341,6 +342,7 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             // A maximum cannot be taken apart; that of the set-up counts too.
             zone_lock_work_max: now.zone_lock_work_max,
             zone_lock_work_p99: holds.lock_work_p99(),
+            group_lock_acquisitions: now.group_lock_acquisitions - then.group_lock_acquisitions,
             splits_zone: now.splits_zone - then.splits_zone,
             refills: now.refills - then.refills,
             refills_by_phase: std::array::from_fn(|p| now.refills_by_phase[p] - then.refills_by_phase[p]),
@@ -461,10 +463,6 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
 
     fn group(&self, pfn: Pfn) -> Option<CpuId> {
         self.allocator.holder_of(pfn)
-    }
-
-    fn group_locks(&self) -> u64 {
-        self.allocator.totals().group_lock_acquisitions
     }
 
     fn heavy_barriers(&self) -> u64 {

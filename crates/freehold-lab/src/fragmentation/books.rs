@@ -16,10 +16,11 @@ const ORDERS: usize = Order::LINUX_MAX.get() as usize + 1;
 /// The types that a request can name.
 const TYPES: usize = Migratetype::PCP.len();
 
-/// The zone lock and the frames allocated at one moment.
+/// The locks and the frames allocated at one moment.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    locks: u64,
+    zone_locks: u64,
+    group_locks: u64,
     frames: u64,
     barriers: u64,
 }
@@ -147,8 +148,10 @@ impl<'e> Books<'e> {
     /// Begins the stretch that is measured.
     pub(super) fn begin(&mut self) {
         self.failed = [0; ORDERS];
+        let counters = self.engine.counters();
         self.mark = Mark {
-            locks: self.engine.counters().zone_lock_acquisitions,
+            zone_locks: counters.zone_lock_acquisitions,
+            group_locks: counters.group_lock_acquisitions,
             frames: self.frames,
             barriers: self.engine.heavy_barriers(),
         };
@@ -173,11 +176,13 @@ impl<'e> Books<'e> {
     pub(super) fn figures(&self) -> Figures {
         let memory = self.memory();
         let frames = self.frames - self.mark.frames;
-        let locks = self.engine.counters().zone_lock_acquisitions - self.mark.locks;
+        let counters = self.engine.counters();
+        let per_1000 = |locks: u64| (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64);
         let (order9_failures, failures) = self.failures(Order::PAGEBLOCK);
         Figures {
             unusable: Some(Unusable::of(&memory)),
-            zone_locks_per_1000: (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64),
+            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - self.mark.zone_locks),
+            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - self.mark.group_locks),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
             order9_failures: Some(order9_failures),
             mixed_blocks: Some(self.mixed()),

@@ -144,6 +144,8 @@ pub struct Figures {
     pub unusable: Option<Unusable>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
+    /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for designs without groups.
+    pub group_locks_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     /// Allocations of order 9 that failed.
@@ -175,6 +177,8 @@ pub struct Cell {
     pub used_percent: Option<f64>,
     /// The order, of `fill`.
     pub order: Option<u8>,
+    /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
+    pub allocations: Option<u64>,
     /// The seed.
     pub seed: u64,
     /// The engine as named.
@@ -267,6 +271,7 @@ impl Scenario {
             memory_mib: self.memory_mib(),
             used_percent: measured.or(self.used_percent.map(f64::from)),
             order: self.order,
+            allocations: matches!(self.workload, Workload::Aging | Workload::TwoCpuMix).then_some(self.allocations),
             seed: self.seed,
             engine: self.engine.name().to_owned(),
             figures,

@@ -9,6 +9,9 @@ use freehold::Order;
 use super::cell::{Cell, NotWhole, Scenario, Workload};
 use crate::engines::EngineSpec;
 
+/// Chunks that `aging` allocates unless told otherwise.
+pub const ALLOCATIONS: u64 = 3_000_000;
+
 /// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
 pub const MEMORY_MOST: u64 = 128 << 18;
 

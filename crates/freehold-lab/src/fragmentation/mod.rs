@@ -25,4 +25,4 @@ pub mod output;
 mod two_cpu_mix;
 
 pub use cell::{Cell, Figures, NotWhole, Scenario, Unusable, Workload};
-pub use grid::{Grid, MEMORY_MOST, Outcome, run};
+pub use grid::{ALLOCATIONS, Grid, MEMORY_MOST, Outcome, run};

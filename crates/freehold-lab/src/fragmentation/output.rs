@@ -69,6 +69,7 @@ const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map
 const UNUSABLE4: Figure = figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
 const UNUSABLE9: Figure = figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
 const LOCKS: Figure = figure("zone locks/1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
+const GROUP_LOCKS: Figure = figure("group locks/1,000 frames", |c| c.figures.group_locks_per_1000, rate);
 const ORDER9: Figure = better(figure("free as order 9", |c| c.figures.order9_share, share));
 const FAILURES9: Figure = figure("order-9 failures", |c| number(c.figures.order9_failures), count);
 const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
@@ -81,11 +82,11 @@ const FALSE: Figure = figure("false failures", |c| number(c.figures.false_failur
 #[must_use]
 pub fn figures(workload: Workload) -> &'static [Figure] {
     match workload {
-        Workload::KernelBuildLike => &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, MIXED],
-        Workload::Aging => &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, FAILURES9, MIXED],
-        Workload::Idle => &[IDLE, UNUSABLE9, LOCKS],
-        Workload::Fill => &[FULL, FALSE, LOCKS],
-        Workload::TwoCpuMix => &[FREE, ORDER9, LOCKS, MIXED],
+        Workload::KernelBuildLike => &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, MIXED],
+        Workload::Aging => &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, FAILURES9, MIXED],
+        Workload::Idle => &[IDLE, UNUSABLE9, LOCKS, GROUP_LOCKS],
+        Workload::Fill => &[FULL, FALSE, LOCKS, GROUP_LOCKS],
+        Workload::TwoCpuMix => &[FREE, ORDER9, LOCKS, GROUP_LOCKS, MIXED],
     }
 }
 

@@ -41,6 +41,8 @@ pub struct EngineOutcome {
     pub zone_lock_work_p99: u64,
     /// The most steps in one hold.
     pub zone_lock_work_max: u64,
+    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups.
+    pub group_lock_acquisitions: u64,
     /// Buddies merged under a zone lock.
     pub merges_zone: u64,
     /// Buddies merged under a CPU's own lock.
@@ -151,6 +153,9 @@ pub struct Timeline {
     /// Steps of work done under zone locks so far.
     #[serde(serialize_with = "one_line")]
     pub zone_lock_work: Vec<u64>,
+    /// Times a lock was taken so far that a group of CPUs shares.
+    #[serde(serialize_with = "one_line")]
+    pub group_lock_acquisitions: Vec<u64>,
     /// Allocations so far that took memory of another migratetype.
     #[serde(serialize_with = "one_line")]
     pub fallbacks: Vec<u64>,
@@ -170,6 +175,7 @@ impl From<&[Sample]> for Timeline {
             unusable_index_order9: samples.iter().map(index).collect(),
             zone_lock_acquisitions: column(|sample| sample.counters.zone_lock_acquisitions),
             zone_lock_work: column(|sample| sample.counters.zone_lock_work),
+            group_lock_acquisitions: column(|sample| sample.counters.group_lock_acquisitions),
             fallbacks: column(|sample| sample.counters.fallbacks),
         }
     }
@@ -201,6 +207,7 @@ impl EngineOutcome {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             zone_lock_work_p99: counters.zone_lock_work_p99,
             zone_lock_work_max: counters.zone_lock_work_max,
+            group_lock_acquisitions: counters.group_lock_acquisitions,
             merges_zone: counters.merges_zone,
             merges_pcp: counters.merges_pcp,
             splits_zone: counters.splits_zone,

@@ -81,6 +81,7 @@ const GROUPS: [(&str, &[Metric]); 5] = [
         "zone lock",
         &[
             metric("acquisitions / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_acquisitions))),
+            metric("group locks / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.group_lock_acquisitions))),
             metric("work / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_work))),
             metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
             metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.zone_lock_work_p99)),

@@ -20,7 +20,7 @@ type Count = (&'static str, fn(&Sample) -> u64);
 
 /// The columns of counts, in order. `largest_free_order` (nullable), `unusable_index_order9` and the names come
 /// besides.
-const COUNTS: [Count; 14] = [
+const COUNTS: [Count; 15] = [
     ("ts_ns", |s| s.point.ts_ns),
     ("live_frames", |s| s.point.live_frames),
     ("managed_frames", |s| s.memory.managed_frames),
@@ -30,6 +30,7 @@ const COUNTS: [Count; 14] = [
     ("mixed_blocks", |s| s.memory.mixed_blocks),
     ("zone_lock_acquisitions", |s| s.counters.zone_lock_acquisitions),
     ("zone_lock_work", |s| s.counters.zone_lock_work),
+    ("group_lock_acquisitions", |s| s.counters.group_lock_acquisitions),
     ("merges_zone", |s| s.counters.merges_zone),
     ("merges_pcp", |s| s.counters.merges_pcp),
     ("refilled_frames", |s| s.counters.refilled_frames),

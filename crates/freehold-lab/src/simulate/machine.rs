@@ -390,8 +390,9 @@ impl<'a> Machine<'a> {
     fn take_lines(&mut self, cpu: u16, at: Time, pfn: Pfn) -> Time {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
-            // Written by whoever has leased the word, or freed into it, since.
-            return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.line);
+            // Written by whoever has leased the word, or freed into it, since. To lease it is a locked read-modify-write,
+            // and the next step waits for its line.
+            return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.transfer);
         }
         let line = frame * RECORD / LINE;
         let from = self.records.touch(line, cpu);
@@ -412,19 +413,22 @@ impl<'a> Machine<'a> {
     fn give_lines(&mut self, cpu: u16, from: Time, part: &[(Pfn, Order)], batch: bool) -> Time {
         let mut at = from;
         for &(pfn, _) in part {
-            let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
             let local = if batch { self.costs.batch_free } else { self.costs.free };
-            at += if home == cpu { local } else { self.costs.remote_free };
             let frame = pfn.get() - self.start;
-            if self.family != Family::Freehold {
-                at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
-                if self.family == Family::OwnersRemoteList && home != cpu {
-                    let inbox = self.place(self.zone_of(pfn), home) as u64;
-                    at = self.fetch(Which::Inboxes, inbox, cpu, at, self.costs.transfer);
-                }
-            } else {
-                // Into the frame's word, whoever leases it.
-                at = self.fetch(Which::Words, frame / 64, cpu, at, self.costs.line);
+            if self.family == Family::Freehold {
+                // Into the frame's word, whoever leases it: its own, or by a locked read-modify-write of a line that is
+                // elsewhere. Those wait for their lines, one after the other; plain stores would not.
+                let from = self.words.touch(frame / 64, cpu);
+                at += if from.is_some() { self.costs.remote_free } else { local };
+                at = self.brought(Which::Words, frame / 64, from, cpu, at, self.costs.transfer);
+                continue;
+            }
+            let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
+            at += if home == cpu { local } else { self.costs.remote_free };
+            at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
+            if self.family == Family::OwnersRemoteList && home != cpu {
+                let inbox = self.place(self.zone_of(pfn), home) as u64;
+                at = self.fetch(Which::Inboxes, inbox, cpu, at, self.costs.transfer);
             }
         }
         at

@@ -42,5 +42,5 @@ pub mod workloads;
 
 pub use model::Model;
 pub use row::{Bound, Row};
-pub use run::{CPUS_MAX, Scenario, SimulateError, simulate};
+pub use run::{CPUS_MAX, Scenario, SimulateError, TICK_MS, simulate};
 pub use workloads::Kind;

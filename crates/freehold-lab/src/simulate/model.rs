@@ -30,7 +30,8 @@ pub struct EngineCosts {
     pub free_ns: f64,
     /// The same in a batch of 31, each.
     pub batch_free_ns: f64,
-    /// A frame freed that another CPU owns or holds, each line already there.
+    /// A frame freed that another CPU owns or holds, each line already there; for freehold, into a word that another CPU
+    /// wrote last.
     pub remote_free_ns: f64,
     /// A step of a hold by an allocation.
     pub refill_step_ns: f64,
@@ -52,9 +53,10 @@ pub struct Model {
     pub measured_cpus: u16,
     /// An uncontended atomic read-modify-write.
     pub rmw_ns: f64,
-    /// A line handed to another core that waits for it.
+    /// A line handed to another core that waits for it, as every locked read-modify-write does.
     pub transfer_ns: f64,
-    /// A line that another core wrote, in a run of such lines: their transfers overlap.
+    /// A line that another core wrote, in a run of such lines that is read and written by plain instructions: their
+    /// transfers overlap.
     pub line_ns: f64,
     /// The same where each line names the next, as on a list: their transfers do not overlap.
     pub chain_ns: f64,

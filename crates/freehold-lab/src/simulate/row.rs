@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::run::TICK_MS;
 use super::tally::Tally;
 use super::time::Time;
 use crate::engine::{CmaCounts, Paths};
@@ -24,6 +25,12 @@ pub struct Row {
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
+    /// Frames that were to be allocated in the measured stretch, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_frames: Option<u64>,
+    /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
+    #[serde(default = "usual_tick")]
+    pub tick_ms: f64,
     /// Simulated nanoseconds of the measured stretch.
     pub simulated_ns: u64,
     /// Frames allocated in it.
@@ -109,6 +116,11 @@ pub struct Row {
     /// How often each of the engine's ways was taken from the start on, where it says that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,
+}
+
+/// The tick of rows that were kept before they said it.
+fn usual_tick() -> f64 {
+    TICK_MS
 }
 
 /// The nodes of rows that were kept before there were several.

@@ -206,7 +206,7 @@ fn with_engine(
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
     run.begin_measuring();
-    let (barriers, group_locks) = (engine.heavy_barriers(), engine.group_locks());
+    let (barriers, group_locks) = (engine.heavy_barriers(), engine.counters().group_lock_acquisitions);
     run.until(measured);
 
     if let Some(reason) = run.finding(engine) {
@@ -240,6 +240,8 @@ fn row(
         memory_bytes: config.memory_frames * FRAME_SIZE,
         seed,
         think_ns: scenario.think(),
+        measured_frames: scenario.measured,
+        tick_ms: scenario.tick_ms,
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
@@ -251,7 +253,7 @@ fn row(
         bound: shares.bound(),
         validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
         group_lock_busy_share: shares.group_busy,
-        group_lock_acquisitions: engine.group_locks() - group_locks,
+        group_lock_acquisitions: counters.group_lock_acquisitions - group_locks,
         group_lock_charged: tally.group_holds,
         zone_lock_busy_share: shares.zone_busy,
         zone_lock_acquisitions: tally.zone_holds,

@@ -88,7 +88,7 @@ impl Machine for ClassicMachine {
 
     fn zone_lock(&self) -> Option<ZoneLock> {
         let stats = self.classic.stats();
-        Some(ZoneLock { acquisitions: stats.zone_lock.holds(), work: stats.zone_lock.total() })
+        Some(ZoneLock { acquisitions: stats.zone_lock.holds(), work: stats.zone_lock.total(), group_acquisitions: 0 })
     }
 }
 

@@ -158,7 +158,11 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
 
     fn zone_lock(&self) -> Option<ZoneLock> {
         let totals = self.freehold.totals();
-        Some(ZoneLock { acquisitions: totals.lock_acquisitions, work: totals.lock_work })
+        Some(ZoneLock {
+            acquisitions: totals.lock_acquisitions,
+            work: totals.lock_work,
+            group_acquisitions: totals.group_lock_acquisitions,
+        })
     }
 
     fn unsuited(&self, _: Kind) -> Option<&'static str> {

@@ -1,7 +1,8 @@
 //! Malloc families, for blocks of pages: called directly, never installed as this program's allocator.
 //!
-//! A user who wants page-sized buffers from a malloc asks for 4 KiB << order bytes aligned to that (`posix_memalign`).
-//! What comes back is an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map it,
+//! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB (`posix_memalign`), as
+//! `bench arena` does. Alignment to the block's whole size is what frames have by themselves; to ask a malloc for that
+//! would be to measure its padding. What comes back is an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map it,
 //! fault it in, write their own lists into it and give it back when they like, which is what their users get.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -49,11 +50,10 @@ pub struct HeapCpu<'a, A> {
     heap: &'a A,
 }
 
-/// A block of that order. Orders are at most 18: 1 GiB.
+/// A block of that order, aligned to a page. Orders are at most 18: 1 GiB.
 #[inline(always)]
 fn layout(order: Order) -> Result<Layout, Refused> {
-    let bytes = FRAME << order.get();
-    Layout::from_size_align(bytes, bytes).map_err(|_| Refused::NoMemory)
+    Layout::from_size_align(FRAME << order.get(), FRAME).map_err(|_| Refused::NoMemory)
 }
 
 impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
@@ -78,5 +78,40 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
 
     fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
         Err(Refused::NoSuchCall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The alignment that the C library was asked for last.
+    #[derive(Default)]
+    struct Asked(std::sync::atomic::AtomicUsize);
+
+    // SAFETY: the C library's allocator, which is one.
+    unsafe impl GlobalAlloc for Asked {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // Relaxed: one thread.
+            self.0.store(layout.align(), std::sync::atomic::Ordering::Relaxed);
+            // SAFETY: the caller's promise.
+            unsafe { std::alloc::System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            // SAFETY: the caller's promise.
+            unsafe { std::alloc::System.dealloc(block, layout) }
+        }
+    }
+
+    #[test]
+    fn blocks_are_aligned_to_a_page_whatever_their_size() {
+        let machine = HeapMachine(Asked::default());
+        let mut cpu = machine.cpu(CpuId::new(0)).unwrap();
+        for order in [0, 1, 9].map(|order| Order::new(order).unwrap()) {
+            let pfn = cpu.alloc(order).unwrap();
+            assert_eq!(machine.0.0.load(std::sync::atomic::Ordering::Relaxed), FRAME, "{order}");
+            cpu.free(pfn, order).unwrap();
+        }
     }
 }

@@ -6,7 +6,7 @@ mod buddy_system;
 mod classic;
 mod freehold;
 // `dealloc` and `munmap` are unsafe to call.
-#[cfg(feature = "peers")]
+#[cfg(any(test, feature = "peers"))]
 #[allow(unsafe_code)]
 mod heap;
 #[allow(unsafe_code)]
@@ -20,7 +20,7 @@ pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, HostThreads, Init
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
-#[cfg(feature = "peers")]
+#[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
 pub use mmap::{MmapCpu, MmapMachine};
 pub use peer::Peer;

@@ -37,9 +37,9 @@ impl Peer {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Bitmap => "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
-            Self::Mimalloc => "mimalloc's blocks of 4 KiB << order, aligned to their size",
-            Self::Jemalloc => "jemalloc's blocks of 4 KiB << order, aligned to their size",
-            Self::Snmalloc => "snmalloc's blocks of 4 KiB << order, aligned to their size",
+            Self::Mimalloc => "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB",
+            Self::Jemalloc => "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB",
+            Self::Snmalloc => "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB",
         }
     }
 

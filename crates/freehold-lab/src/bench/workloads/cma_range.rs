@@ -15,7 +15,7 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::catalogue::{About, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
@@ -43,6 +43,7 @@ pub const ABOUT: About = About {
         ns("ns_per_alloc", "the allocation of the range: what CPUs hold of it is called in"),
         ns("ns_per_release", "the release of the range"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };

@@ -18,7 +18,9 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
+};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
 use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};
@@ -45,6 +47,7 @@ pub const ABOUT: About = About {
         ns("bystander_p50_ns", "an allocation of the bystander's, the median of all in a run"),
         ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
         THREADS_METRIC,
     ],
@@ -133,15 +136,44 @@ fn avalanche<M: Machine>(
         held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
         Ok(allocated)
     };
-    // The sets' allocation is in the meter too; each frame is counted once.
-    let frames = u64::from(workers) * set as u64;
-    meter.part(machine, frames, || {
+    // The sets' allocation is in the meter too, and what the bystander does; each frame is counted once.
+    let sets = u64::from(workers) * set as u64;
+    meter.part_of(machine, || {
         let (freed, allocated): (Vec<Result<Duration, Refused>>, Result<u64, Refused>) = thread::scope(|scope| {
             let workers: Vec<_> = (1..=workers).map(|index| scope.spawn(move || work(index))).collect();
             let allocated = bystand(latencies);
             (workers.into_iter().map(joined).collect(), allocated)
         });
         first_refusal(freed.iter().filter_map(|freed| freed.as_ref().err()).chain(allocated.as_ref().err()))?;
-        Ok(freed.into_iter().flatten().max().unwrap_or_default())
+        Ok((freed.into_iter().flatten().max().unwrap_or_default(), sets + allocated?))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::catalogue::ZONE_LOCKS;
+    use crate::bench::clock::Cpus;
+    use crate::bench::engines::ClassicMachine;
+    use crate::bench::runner::Scale;
+
+    #[test]
+    fn the_bystanders_frames_are_in_what_locks_are_divided_by() {
+        let machine = ClassicMachine::new("vanilla", 2, 1 << 16).unwrap();
+        let cpus = Cpus::allowed();
+        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, frames: 1 << 16, backing: None };
+        let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
+        let (mut meter, set) = (Meter::default(), 1 << 15);
+        // Until the bystander has done something; an avalanche may be over before.
+        let mut avalanches = 0;
+        while latencies.is_empty() && avalanches < 100 {
+            avalanche(&machine, &run, 1, set, &mut latencies, &mut meter).unwrap();
+            avalanches += 1;
+        }
+        let taken = machine.zone_lock().unwrap().acquisitions;
+        let rate = Figures::default().with_zone_lock(&meter).get(ZONE_LOCKS).unwrap();
+        let frames = (set * avalanches) as u64 + latencies.len();
+        assert!(!latencies.is_empty() && taken > 0, "{avalanches} avalanches and no bystander");
+        assert!((rate * frames as f64 / 1000.0 - taken as f64).abs() < 0.5, "{rate} of {frames} frames, {taken} locks");
+    }
 }

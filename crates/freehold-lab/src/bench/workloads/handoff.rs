@@ -23,7 +23,9 @@ use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
 use crate::bench::catalogue::THREADS;
-use crate::bench::catalogue::{About, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns,
+};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::threads::{Rendezvous, first_refusal, joined};
@@ -60,6 +62,7 @@ pub const MANY: About = About {
         ns("ns_per_frame_four_purgers", "the same with four purgers; 8 CPUs and more"),
         BLOCKS_LEFT_METRIC,
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
         THREADS_METRIC,
     ],
@@ -77,6 +80,7 @@ pub const FEW: About = About {
         ns("ns_per_frame", "a frame, from its allocation to its free, over all threads"),
         BLOCKS_LEFT_METRIC,
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
         THREADS_METRIC,
     ],

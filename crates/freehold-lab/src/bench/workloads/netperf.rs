@@ -20,7 +20,7 @@ use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::ring::Ring;
@@ -65,6 +65,7 @@ pub const ABOUT: About = About {
         reused("most_reused_depth_256", "times the chunk used most was handed out, 256 in flight"),
         reused("most_reused_depth_4096", "times the chunk used most was handed out, 4,096 in flight"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };

@@ -16,7 +16,9 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{
+    About, GROUP_LOCKS_METRIC, Metric, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
+};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
@@ -53,6 +55,7 @@ const METRICS: &[Metric] = &[
     ns("ns_per_page_alone", "the same of one thread while the other CPUs rest"),
     ns("ns_per_page_freed", "of this, a page freed"),
     ZONE_LOCKS_METRIC,
+    GROUP_LOCKS_METRIC,
     ZONE_WORK_METRIC,
     THREADS_METRIC,
 ];

@@ -13,7 +13,7 @@ use freehold::Order;
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
 use crate::bench::threads;
@@ -58,6 +58,7 @@ pub const ABOUT: About = About {
         distinct("distinct_frames_depth_1024", "different frames handed out, 65,536 in flight"),
         distinct("distinct_frames_depth_4096", "different frames handed out, 262,144 in flight"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };

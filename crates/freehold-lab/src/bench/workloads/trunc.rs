@@ -13,7 +13,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
@@ -31,6 +31,7 @@ pub const ABOUT: About = About {
         ns("ns_per_page_read", "a page, allocated and zeroed"),
         ns("ns_per_page_truncated", "a page, freed"),
         ZONE_LOCKS_METRIC,
+        GROUP_LOCKS_METRIC,
         ZONE_WORK_METRIC,
     ],
 };

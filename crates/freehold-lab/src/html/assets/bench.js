@@ -86,11 +86,22 @@ function benchVerdict(rows, engines) {
   return texts.length > 0 && el("p", { class: "verdict" }, `Beside ${compared[0].baseline}: ${texts.join("; ")}. Only differences that are significant count.`);
 }
 
+/** What the figures lack, in sentences. Older results do not say it. */
+function benchLacks(document) {
+  return [
+    document.interrupted && "The run was stopped before all was done.",
+    document.pinned === false && "The system did not let threads choose their CPU.",
+    document.barrier === false && "There was no membarrier(2): freehold's owners took an ordinary lock.",
+    document.left_out?.length > 0 && `Left out, because they need two CPUs: ${document.left_out.join(", ")}.`,
+    ...(document.unavailable || []),
+  ].filter(Boolean);
+}
+
 function benchDocument(document) {
   const rows = (document.rows || []).filter((row) => typeof row.median === "number");
   const engines = unique(rows.map((row) => row.engine));
   const yardstick = document.yardstick || {};
-  const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core" };
+  const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core", ring_alone_ns: "producer-consumer's ring without an engine, a frame" };
   const facts = Object.entries(yardstick).filter(([, value]) => typeof value === "number").map(([name, value]) =>
     el("div", {}, el("dt", {}, names[name] || words(name)), el("dd", {}, figure(value, name.endsWith("_ns") ? `${decimal(value)} ns` : number(value)))));
   const detail = el("div", {});
@@ -101,6 +112,7 @@ function benchDocument(document) {
     el("h2", {}, "Benchmarks"),
     benchVerdict(rows, engines),
     facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, from the same run: compare machines by these, not by nanoseconds."), el("dl", { class: "facts" }, facts)],
+    benchLacks(document).map((text) => el("p", { class: "note" }, text)),
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
       el("h3", { id: "comparison" }, "Comparison"),
       benchTable(rows, engines),

@@ -10,6 +10,7 @@ const REPLAY_ROWS = [
   ]],
   ["Zone lock", [
     ["acquisitions per 1,000 events", (e, d) => perThousand(e.zone_lock_acquisitions, d), decimal, "less"],
+    ["group locks per 1,000 events", (e, d) => (typeof e.group_lock_acquisitions === "number" ? perThousand(e.group_lock_acquisitions, d) : null), decimal, "less"],
     ["work per 1,000 events", (e, d) => perThousand(e.zone_lock_work, d), decimal, "less"],
     ["work per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
     ["work per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
@@ -44,6 +45,7 @@ const TIMELINES = [
   ["free_frames", "free memory", (frames) => bytes(frames * FRAME_BYTES)],
   ["pcp_frames", "free memory held by CPUs", (frames) => bytes(frames * FRAME_BYTES)],
   ["zone_lock_acquisitions", "zone-lock acquisitions so far", number],
+  ["group_lock_acquisitions", "group-lock acquisitions so far", number],
   ["zone_lock_work", "work under the zone lock so far, steps", number],
   ["fallbacks", "fallbacks so far", number],
 ];
@@ -100,8 +102,8 @@ function replayVerdict(document) {
   if (whole.length < 2 || first.whole === false) return null;
   const winner = (of, better) => whole.reduce((best, engine) => (better === "less" ? of(engine) < of(best) : of(engine) > of(best)) ? engine : best);
   const parts = [
-    ["takes the zone lock least often", (e) => e.zone_lock_acquisitions, "less"],
-    ["does the least work under it", (e) => e.zone_lock_work, "less"],
+    ["takes locks that CPUs share (the zone's, groups') least often", (e) => e.zone_lock_acquisitions + (e.group_lock_acquisitions ?? 0), "less"],
+    ["does the least work under the zone's lock", (e) => e.zone_lock_work, "less"],
     ["leaves the most pageblocks wholly free", (e) => e.free_blocks_end, "more"],
   ].filter(([, of]) => whole.every((engine) => typeof of(engine) === "number") && whole.some((engine) => of(engine) !== of(first))).map(([what, of, better]) => {
     const best = winner(of, better);
