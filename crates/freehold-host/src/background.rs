@@ -1,11 +1,12 @@
 //! The optional thread that makes a pass each decay time.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::Error;
 use crate::arena::Inner;
+use crate::own_thread;
 use crate::release::{Which, pass};
 
 /// The least time between two passes: looking at every block takes time, too, and what has been free for a shorter while is
@@ -23,7 +24,7 @@ impl Background {
         let every = every.max(LEAST);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (inner, theirs) = (Arc::clone(inner), Arc::clone(&stop));
-        let thread = Builder::new().name("freehold-release".into()).spawn(move || {
+        let thread = own_thread::spawn("freehold-release", move || {
             let (stopped, bell) = &*theirs;
             let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {
