@@ -184,7 +184,7 @@ pub unsafe extern "C" fn freehold_owned_alloc(
 type Alloc = unsafe fn(*const OwnedCpu, *const Request, *mut u64, *mut Error) -> Status;
 type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
 
-/// By order. Compiled once for each, which saves half of the instructions: what is known of the order then need not be asked.
+/// By order. Compiled once for each: what is known of the order then need not be asked, some 60 instructions of a pair.
 static ALLOC: [Alloc; 10] = [
     // A single frame with more to it.
     alloc_any,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::arena::Inner;
+use crate::own_thread;
 use crate::release::{Which, pass};
-use crate::sys;
 
 /// The least time between two passes: looking at every block takes time, too, and what has been free for a shorter while is
 /// mostly about to be used again.
@@ -24,7 +24,7 @@ impl Background {
         let every = every.max(LEAST);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (inner, theirs) = (Arc::clone(inner), Arc::clone(&stop));
-        let thread = sys::spawn_without_signals("freehold-release", move || {
+        let thread = own_thread::spawn("freehold-release", move || {
             let (stopped, bell) = &*theirs;
             let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::mmu::{DROPPING, Pages, TAKEN, count};
-use crate::sys;
+use crate::own_thread;
 use crate::userfault::Fault;
 
 /// How often the thread is told to end.
@@ -43,7 +43,7 @@ impl Handler {
             .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
         let stop = Arc::new(stop);
         let theirs = (Arc::clone(&pages), Arc::clone(&stop));
-        let thread = sys::spawn_without_signals("freehold-faults", move || run(&theirs.0, &theirs.1));
+        let thread = own_thread::spawn("freehold-faults", move || run(&theirs.0, &theirs.1));
         let thread = thread.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EAGAIN));
             Error::os("clone", errno, 0, "raise the limit of threads (ulimit -u)")

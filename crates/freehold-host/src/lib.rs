@@ -141,6 +141,8 @@ mod notes;
 #[cfg(target_os = "linux")]
 mod numa;
 #[cfg(target_os = "linux")]
+mod own_thread;
+#[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
 mod request;

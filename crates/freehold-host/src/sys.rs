@@ -5,10 +5,8 @@
 //! here; so do signal masks, and the requests of `userfaultfd(2)`, in their own module.
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -247,27 +245,6 @@ pub(crate) fn file_size_limit() -> Option<u64> {
     // SAFETY: a place for the answer.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
-}
-
-/// Starts a thread that no signal is delivered to: it inherits what the calling thread blocks, which is all of them meanwhile. A
-/// handler of the program's would run in the middle of what the crate does, and take the signal from who waits for it.
-pub(crate) fn spawn_without_signals<T: Send + 'static>(
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<JoinHandle<T>> {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: places for two sets, of which the first is filled before it is read. It fails for wrong arguments only.
-    let blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
-    };
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    if blocked {
-        // SAFETY: the set that the call above has written.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    }
-    thread
 }
 
 /// The CPU that the calling thread runs on; 0 where the kernel does not say, for the same reason as above.

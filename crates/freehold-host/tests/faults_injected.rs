@@ -14,9 +14,9 @@ use freehold_host::freehold::{Migratetype, Pfn};
 use freehold_host::freehold_vm::{Access, IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
 use freehold_host::{Arena, Backing, Error, HostAreas, HostVm, Numa, OnFork, Topology};
 
-/// The calls that are refused, and with what in turn: all that the crate makes, but for `exit`, `futex`, `sched_yield`,
-/// `rt_sigprocmask` and `tgkill`, of which the first two are the standard library's, the third is a hint, the fourth cannot fail,
-/// and the last comes after a hundred failures of another.
+/// The calls that are refused, and with what in turn: all that the crate makes, but for `exit`, `futex`, `rt_sigprocmask`,
+/// `sched_yield` and `tgkill`, of which the first two are the standard library's, the third the C library's too for each thread,
+/// the fourth is a hint, and the last comes after a hundred failures of another.
 const CALLS: [libc::c_long; 22] = [
     libc::SYS_mmap,
     libc::SYS_munmap,

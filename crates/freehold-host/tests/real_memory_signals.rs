@@ -101,39 +101,3 @@ fn the_signal_names_the_page() {
     });
     assert_eq!(status, 0);
 }
-
-/// Which signals a thread of this process blocks: a bit for each, from 1 on. `None` where there is no such thread (yet).
-fn blocked(name: &str) -> Option<u64> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let thread = tasks.into_iter().find(|task| read(task.join("comm")).trim() == name)?;
-    let status = read(thread.join("status"));
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
-
-/// The program's handlers run on the program's threads.
-#[test]
-fn no_signal_is_delivered_to_the_threads_of_this_crate() {
-    let mask = || {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        status.lines().find(|line| line.starts_with("SigBlk:")).unwrap().to_owned()
-    };
-    let before = mask();
-    let arena = freehold_host::Arena::builder(8 << 20).background(true).build().unwrap();
-    let machine = machine_or_skip("no_signal_is_delivered_to_the_threads_of_this_crate", 512, 1, 1);
-    assert_eq!(mask(), before, "the caller's own mask");
-    // The kernel cuts names off.
-    for name in ["freehold-releas", "freehold-faults"].iter().take(1 + usize::from(machine.is_some())) {
-        let blocked = loop {
-            match blocked(name) {
-                Some(blocked) => break blocked,
-                None => std::thread::yield_now(),
-            }
-        };
-        let can_be = (1..32).filter(|&signal| signal != libc::SIGKILL && signal != libc::SIGSTOP);
-        let open: Vec<_> = can_be.filter(|signal| blocked >> (signal - 1) & 1 == 0).collect();
-        assert!(open.is_empty(), "{name}: {open:?}");
-    }
-    drop((arena, machine));
-}
