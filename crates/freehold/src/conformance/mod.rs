@@ -166,7 +166,7 @@ pub fn type_of_list(list: u16) -> usize {
     usize::from(list) * TYPES / usize::from(WHOLE_LIST)
 }
 
-const _: () = assert!((WHOLE_LIST as usize).is_multiple_of(TYPES * CLASSES));
+const _: () = assert!(WHOLE_LIST as usize % (TYPES * CLASSES) == 0);
 
 /// What there is of everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
