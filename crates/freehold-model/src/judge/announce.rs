@@ -85,7 +85,7 @@ impl Judge {
     fn begin_view(&mut self, a: Who, b: u32) {
         let actor = self.actor(a);
         let filled = actor.filled == Some(b);
-        actor.view = Some(View { b, words: [None; WORDS], filled });
+        actor.view = Some(View { b, words: [None; WORDS], leases: 0, filled });
     }
 
     /// The class is what the lister has read since it began.
@@ -102,6 +102,9 @@ impl Judge {
         };
         if view.filled && view.words == [None; WORDS] {
             return if class >= CLASS_WHOLE - 1 { Ok(Some(FileEnd)) } else { Err("a class is not what was read") };
+        }
+        if view.leases != 0xff {
+            return Err("a class is set before all leases were read");
         }
         let mut words = [0; WORDS];
         for (word, seen) in words.iter_mut().zip(view.words) {

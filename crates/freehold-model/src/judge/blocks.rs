@@ -272,7 +272,8 @@ impl Judge {
         }
         let tag = self.b(b).tag();
         let place = self.spot_of(b)?.place;
-        if !self.holds_block(a, b) && !(place == Place::Carried(a) && tag.group == TagView::IN_HAND) {
+        let in_hand = place == Place::Carried(a) && tag.group == TagView::IN_HAND;
+        if !in_hand && !self.holds_block(a, b) {
             return Err("a block is listed without its holder's lock");
         }
         let (from, to) = (step.old as u16, step.new as u16);

@@ -212,6 +212,8 @@ pub(crate) struct View {
     pub(crate) b: u32,
     /// The words; none where not read yet.
     pub(crate) words: [Option<u64>; WORDS],
+    /// The words whose lease it has read.
+    pub(crate) leases: u8,
     /// It has made all of the block free itself.
     pub(crate) filled: bool,
 }

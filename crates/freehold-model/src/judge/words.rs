@@ -260,8 +260,11 @@ impl Judge {
     fn lease_seen(&mut self, a: Who, b: u32, w: usize, lease: u64) {
         let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
         let actor = self.actor(a);
-        if let Some(view) = actor.view.as_mut().filter(|view| view.b == b && leased) {
-            view.words[w].get_or_insert(0);
+        if let Some(view) = actor.view.as_mut().filter(|view| view.b == b) {
+            view.leases |= 1 << w;
+            if leased {
+                view.words[w].get_or_insert(0);
+            }
         }
         let open = |one: &Carried| one.from == From::Past && one.tag && one.lease;
         for one in actor.now().carried.iter_mut().filter(|one| (one.b, one.w) == (b, w) && !open(one)) {

@@ -8,6 +8,8 @@ use freehold::conformance::{Op, Shape, Step, Witnessed};
 use freehold::{Freehold, Platform};
 use freehold_model::judge::{Call, Event, Judge, Task, What, Who};
 
+use crate::work::Random;
+
 /// Events shown where one is refused.
 const SHOWN: usize = 60;
 
@@ -30,6 +32,7 @@ struct Heard {
     refused: Option<String>,
     last: VecDeque<Event>,
     history: Option<Vec<Event>>,
+    random: Random,
 }
 
 impl Court {
@@ -37,15 +40,28 @@ impl Court {
     pub fn new<'a, P: Platform>(fh: &'a Freehold<'_, P>, noted: bool) -> (Arc<Self>, Witnessed<'a>) {
         let judge = Judge::new(&fh.shape());
         let history = noted.then(Vec::new);
-        let heard = Heard { judge, refused: None, last: VecDeque::new(), history };
+        let heard = Heard { judge, refused: None, last: VecDeque::new(), history, random: Random(0x5eed) };
         let court = Arc::new(Self { heard: Mutex::new(heard) });
         let ears = Arc::clone(&court);
-        let witnessed = fh.witnessed(Box::new(move |step: &Step| ears.hear(What::Step(*step))));
+        let witnessed = fh.witnessed(Box::new(move |step: &Step| {
+            ears.hear(What::Step(*step));
+            ears.turns()
+        }));
         (court, witnessed)
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the thread that has just made a step lets others go on: mostly not at all, and now and then a few times, so that
+    /// what happens between two steps of a call is not only what the machine's clock makes happen.
+    fn turns(&self) -> u32 {
+        let random = &mut self.heard().random;
+        match random.below(20_000) {
+            0 => 1 + random.below(4) as u32,
+            _ => 0,
+        }
     }
 
     fn hear(&self, what: What) {

@@ -73,10 +73,11 @@ fn rounds(group: u16, watermarks: Watermarks, seed: u64, steps: u64) -> u64 {
     while court.steps() < steps && !court.has_refused() {
         round(&world, seed + n, THREADS, 300);
         n += 1;
-        fh.validate().unwrap_or_else(|violation| {
-            court.accepted();
-            panic!("{violation}");
-        });
+        // A frame that two have freed at once may be in its word and in a hand until somebody comes by.
+        if n % 4 == 0 && !court.has_refused() {
+            fh.drain_all();
+            fh.validate().unwrap();
+        }
     }
     court.accepted();
     println!("groups of {group}, {watermarks:?}: {}", court.summary());

@@ -166,7 +166,7 @@ pub fn type_of_list(list: u16) -> usize {
     usize::from(list) * TYPES / usize::from(WHOLE_LIST)
 }
 
-const _: () = assert!((WHOLE_LIST as usize).is_multiple_of(TYPES * CLASSES));
+const _: () = assert!(WHOLE_LIST as usize % (TYPES * CLASSES) == 0);
 
 /// What there is of everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -190,8 +190,11 @@ static ONE: Mutex<()> = Mutex::new(());
 
 struct Witness {
     places: Places,
-    told: Box<dyn FnMut(&Step) + Send>,
+    told: Told,
 }
+
+/// Who is told of a step; it says how often the thread that made it should let others go on before it does.
+pub type Told = Box<dyn FnMut(&Step) -> u32 + Send>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A witness may panic; what it left is as good as any.
@@ -213,10 +216,10 @@ impl<P: Platform> Freehold<'_, P> {
     /// Tells `told` of every access to this allocator's cells, beginning with what they are, until what this returns is dropped.
     /// Nobody may be in a call now, no CPU may have anything in hand or an owner, nothing may be announced.
     #[must_use]
-    pub fn witnessed(&self, mut told: Box<dyn FnMut(&Step) + Send>) -> Witnessed<'_> {
+    pub fn witnessed(&self, mut told: Told) -> Witnessed<'_> {
         let one = lock(&ONE);
         let places = Places::of(self);
-        places::initial(self, &mut *told);
+        places::initial(self, &mut told);
         let (start, end) = places.span();
         *lock(&WITNESS) = Some(Witness { places, told });
         // Relaxed: calls begin after this, by whatever way their threads come to know.
@@ -251,16 +254,18 @@ pub(crate) fn access<T>(at: usize, op: Op, with: u64, value: impl Fn() -> u64, a
         return act().0;
     }
     let mut witness = lock(&WITNESS);
-    let old = value();
+    let (old, mut turns) = (value(), 0);
     let (result, done) = act();
     if let Some(witness) = &mut *witness {
         if let Some(cell) = witness.places.cell(at) {
             let op = if done { op } else { Op::Load };
             // Who waits for a lock looks any number of times.
             if op != Op::Load || !matches!(cell, Cell::Lock(..) | Cell::Hotplug) {
-                (witness.told)(&Step { cell, op, with, old, new: value() });
+                turns = (witness.told)(&Step { cell, op, with, old, new: value() });
             }
         }
     }
+    drop(witness);
+    (0..turns).for_each(|_| std::thread::yield_now());
     result
 }

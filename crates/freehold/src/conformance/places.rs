@@ -139,7 +139,7 @@ impl Places {
 }
 
 /// Tells what is there already.
-pub(super) fn initial<P: Platform>(fh: &Freehold<'_, P>, told: &mut dyn FnMut(&Step)) {
+pub(super) fn initial<P: Platform>(fh: &Freehold<'_, P>, told: &mut super::Told) {
     let mut tell = |cell: Cell, value: u64| {
         told(&Step { cell, op: Op::Initial, with: value, old: value, new: value });
     };
