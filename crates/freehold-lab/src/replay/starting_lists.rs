@@ -328,7 +328,7 @@ mod tests {
 
     /// The lists of CPUs 0 and 1, which zoneinfo says held 100 frames each of at most 1000.
     fn lists(events: Vec<Event>) -> [Vec<(u8, usize, u64)>; 2] {
-        let pageset = |cpu| PagesetTuning { cpu, count: 100, high_max: 1000, ..PagesetTuning::default() };
+        let pageset = |cpu| PagesetTuning { cpu, count: 100, high: 1000, high_max: 1000, ..Default::default() };
         let tuning = ZoneTuning { pagesets: vec![pageset(0), pageset(1)], ..ZoneTuning::default() };
         let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
         reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
