@@ -12,7 +12,8 @@
 //! counts them.
 //!
 //! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of `/proc/zoneinfo`,
-//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`]. [`record`] makes both.
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`], and when the kernel's periodic work
+//! ran: see [`ticks`]. [`record`] makes all of them.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod record;
 mod schema;
 mod source;
 mod text;
+pub mod ticks;
 mod write;
 pub mod zoneinfo;
 

@@ -111,7 +111,8 @@ impl Compared {
         let cpus = command::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
         let machine = against_kernel::machine(&zone, cpus);
         let layout = Some(self.recorded.layout(self.zone));
-        let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns };
+        let ticks = self.recorded.ticks.clone();
+        let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
         command::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use freehold::{CpuId, FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::ticks::{self, Tick};
 use freehold_trace::{StateError, zoneinfo};
 
 use super::error::CliError;
@@ -39,6 +40,8 @@ pub(super) fn parse_machine(text: &str) -> Result<Machine, String> {
 pub(super) struct Recorded {
     pub(super) zones: Vec<Zone>,
     contents: Vec<Contents>,
+    /// When the periodic work ran, if that was recorded.
+    pub(super) ticks: Option<Vec<Tick>>,
     /// What the zones were read from.
     pub(super) shown: String,
 }
@@ -66,7 +69,8 @@ impl Recorded {
             Some((of, contents))
         });
         let (zones, contents) = found.unzip();
-        Ok(Some(Self { zones, contents, shown }))
+        let ticks = trace.state(ticks::KIND, ticks::parse).map_err(told)?.map(|(_, ticks)| ticks);
+        Ok(Some(Self { zones, contents, ticks, shown }))
     }
 
     /// Makes that share of a zone's memory CMA, whatever it had.
@@ -93,7 +97,7 @@ impl Recorded {
     /// What was free and in use of one zone, in a machine of that zone alone.
     fn beginning(&self, zone: usize, origin: Origin) -> Beginning {
         let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
-        Beginning { origin, layout, ..Beginning::default() }
+        Beginning { origin, layout, ticks: self.ticks.clone(), ..Beginning::default() }
     }
 }
 

@@ -17,8 +17,8 @@ use crate::report::thousands as count;
 
 const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and
-copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), which
-`freehold replay --against-kernel` reads. Needs root.
+copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), and says when
+the once-a-second work on each CPU's lists ran (NAME.ticks.txt); replays read them. Needs root.
 
 Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is
 lost, and a trace with holes is not written unless --allow-lost says so.
@@ -96,9 +96,11 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.drain {
         drain()?;
     }
-    let mut beside = record::describe_memory(&args.output, "before").map_err(told)?;
+    // What happens between the description and the first row is unknown to a replay; what is in both is counted twice. The
+    // files take a while to read, and zoneinfo, which has the lists, is the first of them: so the recording begins before.
     let begun = Instant::now();
     instance.start().map_err(told)?;
+    let mut beside = record::describe_memory(&args.output, "before").map_err(told)?;
     let ended = wait(args, &stop);
     instance.stop().map_err(told)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -129,7 +131,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let written = record::write(&instance, tally.lost, &about, &args.output, |done| progress.update(done, (0, 0)));
     drop(progress);
     let mut recording = written.map_err(told)?;
-    recording.beside = beside;
+    recording.beside.extend(beside);
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
@@ -250,7 +252,7 @@ fn report(args: &RecordArgs, recording: &record::Recording, lost: u64, seconds: 
         }));
     }
     output::print(&format!(
-        "{}: {} events in {seconds:.1} s, {} lost, {:.1} MiB; {} descriptions of memory beside it\n",
+        "{}: {} events in {seconds:.1} s, {} lost, {:.1} MiB; {} files beside it\n",
         path(&recording.path),
         count(recording.written.rows),
         count(lost),

@@ -37,6 +37,7 @@ pub use source::{Description, Events, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 
 use freehold::{FrameRange, Order};
+use freehold_trace::ticks::Tick;
 
 use crate::engine::Engine;
 
@@ -119,13 +120,15 @@ pub struct Beginning {
     pub layout: Option<fill::Layout>,
     /// Which of the memory is CMA.
     pub cma: Vec<FrameRange>,
-    /// When within a second the periodic work runs.
+    /// When within a second the periodic work runs, where `ticks` does not say when it ran.
     pub tick_phase_ns: u64,
+    /// When it ran.
+    pub ticks: Option<Vec<Tick>>,
 }
 
 impl Default for Beginning {
     fn default() -> Self {
-        Self { origin: Origin::default(), layout: None, cma: Vec::new(), tick_phase_ns: TICK_PHASE_NS }
+        Self { origin: Origin::default(), layout: None, cma: Vec::new(), tick_phase_ns: TICK_PHASE_NS, ticks: None }
     }
 }
 
@@ -199,6 +202,7 @@ fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions
             tick_phase_ns: beginning.tick_phase_ns,
         }),
         injections: injections(survey, options.put_in),
+        ticks: beginning.ticks.clone(),
     }
 }
 

@@ -12,7 +12,8 @@
 //!   eighth; where the mark must have been lower than zoneinfo says, that many ticks went by before the recording, for
 //!   every CPU.
 //! - zoneinfo is read some moments before the recording. Where the rows alone would lift a CPU above the highest mark
-//!   it can have, the snapshot was out of date by at least the excess, which is taken off what was never touched.
+//!   it can have, or, before its first refill, above the mark that zoneinfo says (only refills raise that), and it did
+//!   not drain, the snapshot was out of date by at least the excess, which is taken off what was never touched.
 //!
 //! Only the state at the start is taken from the kernel's rows; what the model refills and drains later is its own.
 //! Memory is in proportion to the frames that the trace touches.
@@ -163,6 +164,8 @@ struct CpuRows {
     /// Frames gained since the start, and the most there ever were.
     gained: i64,
     most: i64,
+    /// The most before the first refill.
+    most_unrefilled: i64,
     /// Frames refilled so far, each of which may have raised `high`.
     refilled_frames: u64,
     first_drain: FirstDrain,
@@ -201,7 +204,7 @@ impl Rows {
                     *cpu.known.entry(list).or_default() += 1;
                 }
                 // Between frees of one batch the count is ahead of the kernel's; at an allocation it is not.
-                cpu.most = cpu.most.max(cpu.gained);
+                cpu.note_most();
                 cpu.gained -= frames;
             }
             EventKind::PcpuDrain { migratetype, .. } => {
@@ -213,6 +216,8 @@ impl Rows {
             }
             EventKind::ZoneLocked { migratetype, .. } => {
                 let Some(list) = list_of(order, migratetype) else { return };
+                // Within an allocation.
+                cpu.note_most();
                 cpu.refilled.insert(list);
                 cpu.refilled_frames += order.frames();
                 cpu.gained += frames;
@@ -244,6 +249,14 @@ fn by_timer(before: Option<Event>, event: &Event) -> bool {
 }
 
 impl CpuRows {
+    /// Remembers how many frames the CPU had gained at an allocation.
+    fn note_most(&mut self) {
+        self.most = self.most.max(self.gained);
+        if self.refilled.is_empty() {
+            self.most_unrefilled = self.most;
+        }
+    }
+
     /// Follows the first drain by the timer; `early`: within the first second.
     fn note_drain(&mut self, event: &Event, order: Order, early: bool) {
         let drain = matches!(event.kind, EventKind::PcpuDrain { .. });
@@ -274,7 +287,8 @@ impl CpuRows {
 
     fn lists(self, pageset: &PagesetTuning) -> Vec<ListFill> {
         let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
-        let out_of_date = (pageset.count as i64 + self.most - pageset.high_max as i64).max(0) as u64;
+        let over = |gained: i64, mark: u64| (pageset.count as i64 + gained - mark as i64).max(0) as u64;
+        let out_of_date = over(self.most, pageset.high_max).max(over(self.most_unrefilled, pageset.high));
         let rest = pageset.count.saturating_sub(known).saturating_sub(out_of_date);
         let mut lists = self.known;
         let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
@@ -314,7 +328,7 @@ mod tests {
 
     /// The lists of CPUs 0 and 1, which zoneinfo says held 100 frames each of at most 1000.
     fn lists(events: Vec<Event>) -> [Vec<(u8, usize, u64)>; 2] {
-        let pageset = |cpu| PagesetTuning { cpu, count: 100, high_max: 1000, ..PagesetTuning::default() };
+        let pageset = |cpu| PagesetTuning { cpu, count: 100, high: 1000, high_max: 1000, ..Default::default() };
         let tuning = ZoneTuning { pagesets: vec![pageset(0), pageset(1)], ..ZoneTuning::default() };
         let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
         reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
@@ -358,6 +372,23 @@ mod tests {
         // 821 * 8 / 7 = 938, four ticks of an eighth below 1,600.
         assert_eq!(high([1, 2]), 937);
         assert_eq!(high([1, 1]), 1600, "a drain of whoever freed says nothing");
+    }
+
+    #[test]
+    fn before_the_first_refill_the_mark_itself_is_the_most_there_can_be() {
+        let pageset = PagesetTuning { cpu: 0, count: 1000, high: 1600, high_max: 9000, ..Default::default() };
+        let held = |refilled_first: bool| {
+            let tuning = ZoneTuning { pagesets: vec![pageset.clone()], ..ZoneTuning::default() };
+            let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
+            let mut events: Vec<Event> = (0..720).map(|pfn| free(0, pfn, 0)).collect();
+            let refill = [taken(0, 8000, 0, 0), alloc(0, 8000, 0, 0)];
+            events.splice(if refilled_first { 0..0 } else { 720..720 }, refill);
+            reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
+            zone.tuning.pagesets[0].lists.iter().map(|list| list.chunks << list.order.get()).sum::<u64>()
+        };
+        // 1,720 frames without a drain: at most 1,600 of them can have been there.
+        assert_eq!(held(false), 1000 - 120);
+        assert_eq!(held(true), 1000);
     }
 
     #[test]

@@ -16,11 +16,11 @@ mod drain;
 mod tracefs;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written};
+use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
@@ -102,7 +102,7 @@ pub struct Recording {
     pub written: Written,
     /// Its size in bytes.
     pub bytes: u64,
-    /// `/proc/zoneinfo` before and after, and other descriptions of memory, beside it.
+    /// When the periodic work ran, `/proc/zoneinfo` before and after, and other descriptions of memory, beside it.
     pub beside: Vec<PathBuf>,
 }
 
@@ -148,13 +148,18 @@ pub fn write(
     io::copy(&mut held, text.as_file_mut()).map_err(|source| RecordError::Temporary { source })?;
 
     let written = convert(text.path(), lost, about, path, &mut progress);
+    let ticks = ticks::in_text(BufReader::new(text.reopen().map_err(|source| RecordError::Temporary { source })?));
+    let ticks = ticks.map_err(|source| RecordError::Temporary { source })?;
     if written.is_err() {
         // Half a trace is no trace; where even that cannot be removed, the error that matters is the first.
         let _ = fs::remove_file(path);
     }
     let written = written?;
     let bytes = fs::metadata(path).map_or(0, |file| file.len());
-    Ok(Recording { path: path.to_owned(), written, bytes, beside: Vec::new() })
+    let name = Source::Path(path.to_owned()).name();
+    let beside = path.with_file_name(format!("{name}.{}.txt", ticks::KIND));
+    fs::write(&beside, ticks::written(&ticks)).map_err(|source| RecordError::Write { path: beside.clone(), source })?;
+    Ok(Recording { path: path.to_owned(), written, bytes, beside: vec![beside] })
 }
 
 fn convert(

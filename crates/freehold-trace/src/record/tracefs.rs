@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{EVENTS, Tally};
-use crate::TraceError;
+use crate::{TraceError, ticks};
 
 /// Where tracefs is usually mounted.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -149,6 +149,12 @@ impl Tracefs {
         let _ = instance.set("set_event_notrace_pid", &std::process::id().to_string());
         for event in EVENTS {
             instance.set(&format!("events/kmem/{event}/enable"), "1")?;
+        }
+        // When the periodic work runs. Linux before 6.6 cannot pick it out by name: better without it than with all
+        // work of the machine.
+        let of_lists = format!("function.function == {}", ticks::FUNCTION);
+        if instance.set("events/workqueue/workqueue_execute_start/filter", &of_lists).is_ok() {
+            let _ = instance.set("events/workqueue/workqueue_execute_start/enable", "1");
         }
         Ok(instance)
     }

@@ -1,7 +1,7 @@
 //! The clock of a trace: when the periodic work is due, and when to look at memory.
 
 use super::super::op::{Op, SamplePoint};
-use super::Mapper;
+use super::{Mapper, fold};
 
 /// The kernel's vmstat worker runs about once a second on every CPU.
 const TICK_NS: u64 = 1_000_000_000;
@@ -17,11 +17,7 @@ impl Mapper {
     pub(super) fn clock(&mut self, now: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         let Some(schedule) = self.options.schedule else { return };
         if now >= self.next_tick_ns {
-            let due = (now - self.next_tick_ns) / TICK_NS + 1;
-            for _ in 0..due.min(TICKS_AFTER_GAP) {
-                ops.extend((0..schedule.cpus).map(|cpu| Op::Tick { cpu }));
-            }
-            self.next_tick_ns = self.next_tick_ns.saturating_add(due.saturating_mul(TICK_NS));
+            self.ticks(now, schedule.cpus, ops);
         }
         while now >= self.next_sample_ns {
             self.sample(self.next_sample_ns, ops, samples);
@@ -37,6 +33,23 @@ impl Mapper {
         }
     }
 
+    /// Those recorded up to `now`, or one a second and CPU.
+    fn ticks(&mut self, now: u64, cpus: u16, ops: &mut Vec<Op>) {
+        let Some(ticks) = &self.options.ticks else {
+            let due = (now - self.next_tick_ns) / TICK_NS + 1;
+            for _ in 0..due.min(TICKS_AFTER_GAP) {
+                ops.extend((0..cpus).map(|cpu| Op::Tick { cpu }));
+            }
+            self.next_tick_ns = self.next_tick_ns.saturating_add(due.saturating_mul(TICK_NS));
+            return;
+        };
+        let left = &ticks[self.next_recorded_tick..];
+        let due = left.partition_point(|tick| tick.ts_ns <= now);
+        ops.extend(left[..due].iter().map(|tick| Op::Tick { cpu: fold(tick.cpu.get(), Some(cpus)) }));
+        self.next_recorded_tick += due;
+        self.next_tick_ns = left.get(due).map_or(u64::MAX, |tick| tick.ts_ns);
+    }
+
     pub(super) fn sample(&self, ts_ns: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         ops.push(Op::Sample { index: samples.len() as u32 });
         samples.push(SamplePoint { ts_ns, live_frames: self.facts.live_frames });
@@ -47,4 +60,42 @@ impl Mapper {
 pub(super) fn first_tick_after(ts_ns: u64, phase_ns: u64) -> u64 {
     let second = ts_ns.saturating_sub(phase_ns) / TICK_NS + u64::from(ts_ns >= phase_ns);
     second.saturating_mul(TICK_NS).saturating_add(phase_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{MapperOptions, NoObserver, Schedule};
+    use freehold::CpuId;
+    use freehold_trace::ticks::Tick;
+    use freehold_trace::{Event, EventKind};
+
+    #[test]
+    fn recorded_ticks_come_when_they_were_on_the_cpu_they_were_on() {
+        let schedule = Schedule {
+            cpus: 2,
+            first_ts_ns: TICK_NS,
+            sample_every_ns: u64::MAX,
+            samples: 1,
+            tick_phase_ns: TICK_PHASE_NS,
+        };
+        let tick = |ms: u64, cpu| Tick { ts_ns: ms * 1_000_000, cpu: CpuId::new(cpu) };
+        // Before the first row; between rows, twice on one CPU; at a row; on a CPU that is folded; after the last row.
+        let ticks = vec![tick(999, 0), tick(1100, 1), tick(1101, 1), tick(5000, 0), tick(5500, 3), tick(9000, 0)];
+        let ticks_at = |ticks: Option<Vec<Tick>>| {
+            let options = MapperOptions { schedule: Some(schedule), fold_cpus: Some(2), ticks, ..Default::default() };
+            let mut mapper = Mapper::new(options);
+            [1000, 5000, 6000].map(|ms| {
+                let kind = EventKind::Alloc { pfn: None, order: freehold::Order::ZERO, migratetype: 0, gfp_flags: 0 };
+                let event = Event { ts_ns: ms * 1_000_000, cpu: CpuId::new(0), pid: 1, kind };
+                let mut ops = Vec::new();
+                mapper.event(&event, &mut ops, &mut Vec::new(), &mut NoObserver);
+                let cpu = |op: &Op| if let Op::Tick { cpu } = op { Some(*cpu) } else { None };
+                ops.iter().filter_map(cpu).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(ticks_at(Some(ticks)), [vec![], vec![1, 1, 0], vec![1]]);
+        assert_eq!(ticks_at(Some(Vec::new())), [[0; 0]; 3]);
+        assert_eq!(ticks_at(None), [vec![], [0, 1].repeat(4), vec![0, 1]], "one a second where nobody knows");
+    }
 }

@@ -62,6 +62,7 @@ pub struct Mapper {
     cpus: Vec<CpuQueue>,
     next_injection: usize,
     next_tick_ns: u64,
+    next_recorded_tick: usize,
     next_sample_ns: u64,
     samples_taken: u32,
     facts: TraceFacts,
@@ -73,9 +74,15 @@ impl Mapper {
     /// A mapper at the start of a trace.
     #[must_use]
     pub fn new(options: MapperOptions) -> Self {
-        let (next_tick_ns, next_sample_ns) = options
-            .schedule
-            .map_or((u64::MAX, u64::MAX), |s| (first_tick_after(s.first_ts_ns, s.tick_phase_ns), s.first_ts_ns));
+        let (next_tick_ns, next_sample_ns) = options.schedule.map_or((u64::MAX, u64::MAX), |schedule| {
+            // Recorded ones are asked for at the first row; those before it were before the machine's description.
+            let assumed = || first_tick_after(schedule.first_ts_ns, schedule.tick_phase_ns);
+            (if options.ticks.is_some() { schedule.first_ts_ns } else { assumed() }, schedule.first_ts_ns)
+        });
+        let next_recorded_tick = match (&options.ticks, options.schedule) {
+            (Some(ticks), Some(schedule)) => ticks.partition_point(|tick| tick.ts_ns < schedule.first_ts_ns),
+            _ => 0,
+        };
         Self {
             options,
             index: FrameIndex::new(),
@@ -84,6 +91,7 @@ impl Mapper {
             cpus: Vec::new(),
             next_injection: 0,
             next_tick_ns,
+            next_recorded_tick,
             next_sample_ns,
             samples_taken: 0,
             facts: TraceFacts::default(),

@@ -1,6 +1,7 @@
 //! What a mapper is told besides the trace, and who listens to it.
 
 use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_trace::ticks::Tick;
 
 /// An allocation that the trace does not show, put in before one of its rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +44,14 @@ pub struct MapperOptions {
     pub schedule: Option<Schedule>,
     /// Allocations to put in, in rising order of rows.
     pub injections: Vec<Injection>,
+    /// When the periodic work ran, in rising order of time; `None` where nobody recorded it, and it is taken to run once a
+    /// second.
+    pub ticks: Option<Vec<Tick>>,
 }
 
 impl Default for MapperOptions {
     fn default() -> Self {
-        Self { max_order: Order::LINUX_MAX, fold_cpus: None, schedule: None, injections: Vec::new() }
+        Self { max_order: Order::LINUX_MAX, fold_cpus: None, schedule: None, injections: Vec::new(), ticks: None }
     }
 }
 

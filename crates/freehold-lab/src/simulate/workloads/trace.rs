@@ -69,8 +69,7 @@ impl TraceOps {
     pub fn read(trace: &dyn Trace) -> Result<Self, SourceError> {
         let mut reader = trace.open()?;
         let mut done = Self { name: reader.description().name, ..Self::default() };
-        let options =
-            MapperOptions { max_order: Order::LINUX_MAX, fold_cpus: None, schedule: None, injections: Vec::new() };
+        let options = MapperOptions { max_order: Order::LINUX_MAX, ..MapperOptions::default() };
         let mut mapper = Mapper::new(options);
         let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
         let mut slots = Slots::default();
