@@ -45,7 +45,8 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
 use freehold::{
-    Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
+    Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Violation, Watermarks,
+    ZoneConfig, ZoneStats,
 };
 use spin::Mutex;
 
@@ -317,9 +318,25 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         (known.map(FrameRange::len).sum(), self.allocated)
     }
 
-    /// The allocators behind it, lowest pieces first: for statistics and [`Freehold::validate`].
-    pub fn engines(&self) -> impl Iterator<Item = &Freehold<'static, SingleCpu>> {
-        self.regions.iter().map(|region| &*region.engine)
+    /// Statistics of the allocators behind it, lowest pieces first. The allocators stay inside: who could free in one of
+    /// them would free what this one counts as handed out.
+    ///
+    /// ```compile_fail,E0599
+    /// # fn free(frames: &freehold_adapters::buddy::FrameAllocator<33>) {
+    /// frames.engines();
+    /// # }
+    /// ```
+    pub fn zone_stats(&self) -> impl Iterator<Item = ZoneStats> {
+        self.regions.iter().flat_map(|region| region.engine.zone_stats(0))
+    }
+
+    /// Checks all that the allocators behind it know: for tests.
+    ///
+    /// # Errors
+    ///
+    /// As [`Freehold::validate`].
+    pub fn validate(&self) -> Result<(), Violation> {
+        self.regions.iter().try_for_each(|region| region.engine.validate())
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | feature | interface | how it is used |
 //! |---|---|---|
-//! | `x86_64` | `FrameAllocator` and `FrameDeallocator` of the [`x86_64`](https://docs.rs/x86_64/0.15) crate, for 4 KiB, 2 MiB and 1 GiB | `mapper.map_to(page, frame, flags, &mut Frames::new(&freehold))` |
+//! | `x86_64` | `FrameAllocator` and `FrameDeallocator` of the [`x86_64`](https://docs.rs/x86_64/0.15) crate, for 4 KiB, 2 MiB and 1 GiB | `mapper.map_to(page, frame, flags, &mut frames)`, with `frames` of `Frames::new(&freehold)` |
 //! | `buddy` | `FrameAllocator` and `LockedFrameAllocator` of `buddy_system_allocator` | change `use buddy_system_allocator::…` to `use freehold_adapters::buddy::…` |
 //! | `ostd` | `GlobalFrameAllocator` of Asterinas OSTD | a `static`, which takes its metadata out of the first memory it is given |
 //! | `hermit` | `PageRangeAllocator` of the Hermit kernel, over the `free-list` crate's ranges and layouts | two functions on a type of the kernel's own |

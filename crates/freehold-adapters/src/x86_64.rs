@@ -11,7 +11,9 @@
 //! let mut metadata = vec![core::mem::MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
-//! let mut frames = Frames::new(&freehold); // a handle: copy it, keep one on each CPU
+//! // A handle: copy it, keep one on each CPU.
+//! // SAFETY: what it hands out is freed through such handles only.
+//! let mut frames = unsafe { Frames::new(&freehold) };
 //! let table: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
 //! let huge: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
 //! assert_eq!(huge.start_address().as_u64() % (2 << 20), 0);
@@ -83,8 +85,22 @@ pub struct Frames<S> {
 
 impl<S: Source> Frames<S> {
     /// Frames of that allocator, or CPU. They are unmovable: what a page table, a stack or a device has cannot go elsewhere.
+    ///
+    /// ```compile_fail,E0133
+    /// # use freehold::{Freehold, SingleCpu};
+    /// # fn new(freehold: &Freehold<'_, SingleCpu>) {
+    /// // Whoever calls it promises something about every other use of the allocator.
+    /// freehold_adapters::x86_64::Frames::new(freehold);
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// A frame that this handle or a copy of it hands out is not freed but through one of them, nor taken over
+    /// otherwise, as by a free of a range that it lies in. Freeing in the allocator itself is safe, and what it frees it hands out
+    /// again; but [`FrameAllocator`] promises its callers that a frame is theirs alone.
     #[must_use]
-    pub const fn new(source: S) -> Self {
+    pub const unsafe fn new(source: S) -> Self {
         Self { source, migratetype: Migratetype::Unmovable }
     }
 
@@ -116,7 +132,8 @@ impl<S: Source> Frames<S> {
     }
 }
 
-// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, and sources are its own types only.
+// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, until it is freed, which only who has
+// it does by the promise made to `Frames::new`; and sources are the allocator's own types only.
 unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     /// `None` where there is no free chunk of that size. Frames are aligned to their size.
     #[inline]

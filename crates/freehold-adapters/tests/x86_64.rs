@@ -6,7 +6,7 @@ use freehold::{
     Config, CpuId, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, SingleCpu, Threads,
     Watermarks, ZoneConfig,
 };
-use freehold_adapters::x86_64::Frames;
+use freehold_adapters::x86_64::{Frames, Source};
 use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::CleanUp;
 use x86_64::structures::paging::{
@@ -20,6 +20,11 @@ fn engine<P: Platform>(cpus: u16, start: u64, frames: u64, platform: P) -> Freeh
     Freehold::leaked(&Config::new(cpus, &zones), platform).unwrap()
 }
 
+fn handle<S: Source>(source: S) -> Frames<S> {
+    // SAFETY: what these tests allocate so, they free so.
+    unsafe { Frames::new(source) }
+}
+
 fn free<P: Platform>(engine: &Freehold<'_, P>) -> u64 {
     engine.zone_stats(0).unwrap().free
 }
@@ -29,7 +34,7 @@ fn three_sizes_each_aligned_to_itself_out_of_one_allocator() {
     // 3 GiB that begin in the middle of one: exactly two aligned GiB are in there.
     let engine = engine(1, (1 << 18) + (1 << 17), 3 << 18, SingleCpu);
     let all = free(&engine);
-    let mut frames = Frames::new(&engine);
+    let mut frames = handle(&engine);
     let giants: Vec<PhysFrame<Size1GiB>> = std::iter::from_fn(|| frames.allocate_frame()).collect();
     assert_eq!(giants.iter().map(|f| f.start_address().as_u64() >> 30).collect::<Vec<_>>(), [2, 3]);
     let huge: Vec<PhysFrame<Size2MiB>> = std::iter::from_fn(|| frames.allocate_frame()).collect();
@@ -61,7 +66,7 @@ fn three_sizes_each_aligned_to_itself_out_of_one_allocator() {
 #[test]
 fn wrong_frees_are_refused_and_change_nothing() {
     let engine = engine(1, 512, 4096, SingleCpu);
-    let mut frames = Frames::new(&engine);
+    let mut frames = handle(&engine);
     let frame: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
     let before = free(&engine);
     let pfn = Pfn::new(frame.start_address().as_u64() / FRAME_SIZE);
@@ -99,8 +104,8 @@ fn page_tables_of_the_real_crate() {
     let offset = VirtAddr::from_ptr(memory.wrapping_sub((FIRST * FRAME_SIZE) as usize));
 
     let engine = engine(1, FIRST, FRAMES, SingleCpu);
-    let mut frames = Frames::new(&engine);
-    let mut users = Frames::new(&engine).migratetype(Migratetype::Movable);
+    let mut frames = handle(&engine);
+    let mut users = handle(&engine).migratetype(Migratetype::Movable);
     let root: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
     // SAFETY: the frame is ours and within `memory`; a zeroed page is an empty table.
     let (root, mut tables) = unsafe {
@@ -155,7 +160,7 @@ fn a_handle_for_each_cpu_and_frees_from_any() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let cpu = engine.own(CpuId::new(1)).unwrap();
-            let mut frames = Frames::new(&cpu);
+            let mut frames = handle(&cpu);
             let send = send;
             for _ in 0..20_000 {
                 send.send(frames.allocate_frame().unwrap()).unwrap();
@@ -163,7 +168,7 @@ fn a_handle_for_each_cpu_and_frees_from_any() {
         });
         scope.spawn(|| {
             let cpu = engine.on(CpuId::new(2));
-            let mut frames = Frames::new(&cpu);
+            let mut frames = handle(&cpu);
             for frame in receive {
                 // SAFETY: the other thread has sent it away.
                 unsafe { frames.deallocate_frame(frame) };

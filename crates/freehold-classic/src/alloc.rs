@@ -126,7 +126,12 @@ impl Classic {
     fn alloc_above(&self, cpu: CpuId, request: Request, mark: Mark) -> Option<Pfn> {
         let Request { order, flags, .. } = request;
         let may_cma = request.may_cma();
+        let node = self.node(cpu);
         for (i, zone) in self.zonelist(cpu) {
+            if flags.contains(AllocFlags::NO_FRAGMENT) && zone.node != node {
+                // To have it near is worth more than unmixed blocks: the caller tries all zones again without.
+                return None;
+            }
             let reserve = self.reserves[i];
             if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
                 zone.below_high.store(true, Relaxed);
@@ -144,6 +149,11 @@ impl Classic {
             }
         }
         None
+    }
+
+    /// The node that a CPU's requests go to first.
+    fn node(&self, cpu: CpuId) -> u8 {
+        self.zonelist(cpu).next().map_or(0, |(_, zone)| zone.node)
     }
 
     /// The zones in the order in which a CPU's requests try them, each with its number.
@@ -242,8 +252,8 @@ impl Classic {
 
     /// Fills the empty places of `slots` with single frames and returns how many places from the start on are filled.
     ///
-    /// Takes the PCP lock once, stops at the first refill that brings nothing, and falls back to one ordinary
-    /// allocation when that leaves nothing or only one is wanted. Source: Linux, `alloc_pages_bulk`.
+    /// Takes the PCP lock of one zone of the own node once, stops at the first refill that brings nothing, and falls back
+    /// to one ordinary allocation when that leaves nothing, no such zone has enough, or only one is wanted. Source: Linux, `alloc_pages_bulk`.
     ///
     /// # Errors
     ///
@@ -279,7 +289,9 @@ impl Classic {
     }
 
     fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
-        let zone = self.zonelist(cpu).find(|&(i, zone)| {
+        let node = self.node(cpu);
+        let mut near = self.zonelist(cpu).take_while(|(_, zone)| zone.node == node);
+        let zone = near.find(|&(i, zone)| {
             let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
             enough(mark, self.reserves[i], Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
         });

@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_type_survives_isolation_only_since_it_is_a_bit() {
-        for (name, survives) in [("7.1", false), ("7.2", true)] {
+        for (name, survives) in [("6.18,-isolate-bit", false), ("6.18", true), ("7.2", true)] {
             let (classic, start) = machine(name);
             let pfn = classic.alloc(CPU, Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap();
             let before = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];

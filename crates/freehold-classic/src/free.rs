@@ -391,8 +391,10 @@ impl Classic {
             inner = pcp.try_lock();
             self.counts.pcp_relocks_lost.fetch_add(u64::from(inner.is_none()), Relaxed);
         }
+        // As for a request that could use any zone of the node: with what they leave free in this one.
+        let reserve = self.reserves[loose.zone];
         if zone.below_high.load(Relaxed)
-            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, 0)
+            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, reserve)
         {
             zone.below_high.store(false, Relaxed);
         }
@@ -569,5 +571,32 @@ mod tests {
         assert!(classic.alloc(CPU0, request(AllocFlags::empty())).is_ok());
         drop(held);
         assert_eq!((classic.stats().pcp_busy, classic.stats().zone.allocs), (1, 1));
+    }
+
+    /// Linux asks with the index of the highest zone, so what requests for that one leave free here counts, too.
+    #[test]
+    fn a_zone_is_above_high_when_what_it_keeps_from_higher_requests_is_there_too() {
+        let zone = |name, start, blocks: u64, high| crate::ZoneConfig {
+            watermarks: Some(crate::Watermarks { min: 0, low: 0, high }),
+            ..crate::ZoneConfig::new(name, Pfn::new(start), blocks * 512)
+        };
+        let low = crate::ZoneConfig { lowmem_reserve: 1000, ..zone("DMA32", 0x1000, 8, 100) };
+        let zones = vec![low, zone("Normal", 0x10_0000, 1, 0)];
+        let config = Config { zones, ..Config::single_zone(Design::parse("7.2").unwrap(), 1, 512) };
+        let classic = Classic::new(config).unwrap();
+        classic.set_tuning(0, CPU0, crate::Tuning::new(8, 8, 8, false));
+        let movable = Request::new(Order::ZERO, Migratetype::Movable);
+        let taken: Vec<Pfn> = core::iter::from_fn(|| classic.alloc(CPU0, movable).ok()).collect();
+        let low = &classic.zones[0];
+        let mut mine = taken.into_iter().filter(|pfn| pfn.get() < 0x10_0000);
+        let mut below = 0;
+        while low.free_frames().free <= 1100 {
+            assert!(low.below_high.load(Relaxed), "at {} frames", low.free_frames().free);
+            let _ = classic.free(CPU0, mine.next().unwrap(), Order::ZERO).unwrap();
+            below += 1;
+        }
+        assert!(below > 50, "{below}");
+        mine.take(16).for_each(|pfn| assert!(classic.free(CPU0, pfn, Order::ZERO).is_ok()));
+        assert!(!low.below_high.load(Relaxed));
     }
 }

@@ -34,11 +34,11 @@ const V6_18: Switches = V5_18
     .with(Switch::BatchQuarterMebi)
     .with(Switch::ClaimSteal)
     .with(Switch::RememberMode)
-    .with(Switch::FreeHighHalf);
+    .with(Switch::FreeHighHalf)
+    .with(Switch::IsolateBit);
 const V7_1: Switches = V6_18.with(Switch::ChunkedDrain);
-const V7_2: Switches = V7_1.with(Switch::ContigFree).with(Switch::IsolateBit).with(Switch::HighAtomicDirect);
-// The RFC's single call for a whole drain takes the chunking of 6.19 out again, and it is based on a tree of before 7.2
-// that already has the isolation bit.
+const V7_2: Switches = V7_1.with(Switch::ContigFree).with(Switch::HighAtomicDirect);
+// The RFC's single call for a whole drain takes the chunking of 6.19 out again.
 const PCP_BUDDY: Switches = V7_2
     .without(Switch::ChunkedDrain)
     .with(Switch::PageblockData)

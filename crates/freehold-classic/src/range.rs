@@ -52,8 +52,11 @@ impl Classic {
     /// # Errors
     ///
     /// See [`FreeError`]; nothing has changed then. A part that somebody else holds, or that is bad memory, cannot be
-    /// joined and counts as [`FreeError::WrongOrder`].
+    /// joined and counts as [`FreeError::WrongOrder`], as do parts larger than the whole.
     pub fn unsplit(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        if from > to {
+            return Err(FreeError::WrongOrder { pfn, allocated: from, freed: to });
+        }
         let Loose { zone, frame, .. } = self.locate(pfn, to)?;
         let frames = &self.zones[zone].frames;
         let parts = || (frame..frame + to.frames() as u32).step_by(from.frames() as usize);

@@ -111,10 +111,10 @@ switches! {
         "A refill remembers which fallback stage served it and does not search the exhausted ones again.", needs ClaimSteal;
     FreeHighHalf = "free-high-half", "6.16", Kernel,
         "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh HighOrderLimit;
-    ChunkedDrain = "chunked-drain", "6.19", Kernel,
-        "A drain takes the zone lock for at most one batch at a time.";
-    IsolateBit = "isolate-bit", "7.2", Kernel,
+    IsolateBit = "isolate-bit", "6.17", Kernel,
         "Isolation is a bit of its own: the pageblock's type survives it.";
+    ChunkedDrain = "chunked-drain", "6.19", Kernel,
+        "A drain, or what decays, takes the zone lock for at most one batch at a time.";
     HighAtomicDirect = "highatomic-direct", "7.2", Kernel,
         "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling the list.";
     ContigFree = "contig-free", "7.2", FreeContiguous,

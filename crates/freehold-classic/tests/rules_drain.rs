@@ -68,6 +68,15 @@ fn an_idle_cpu_gives_back_what_is_above_its_sinking_mark() {
 }
 
 #[test]
+fn until_6_18_what_decays_goes_back_at_one_go() {
+    for (engine, drains) in [("6.18", 1), ("6.18,+chunked-drain", 2), ("7.1", 2), ("pcp-buddy", 2)] {
+        let classic = holding(engine, 3600);
+        let stats = classic.counted(|| classic.tick(CPU1));
+        assert_eq!((stats.pcp.drained_frames, stats.pcp.drains), (100, drains), "{engine}");
+    }
+}
+
+#[test]
 fn before_6_7_nothing_decays() {
     let classic = holding("5.18", 3600);
     let stats = classic.counted(|| classic.tick(CPU1));

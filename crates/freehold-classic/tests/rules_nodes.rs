@@ -87,3 +87,32 @@ fn a_nodes_memory_is_shared_out_among_its_own_cpus() {
     });
     assert_eq!(high(&without, 1), high(&alone, 0) / 3, "a node without CPUs is everybody's");
 }
+
+#[test]
+fn bulk_takes_from_the_own_node_or_one_frame_from_wherever_there_is_some() {
+    for engine in ["6.18", "7.2", "pcp-buddy-fixed"] {
+        let classic = nodes(engine, |_| ());
+        let mut slots = [None; 20];
+        assert_eq!(classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots), Ok(20), "{engine}");
+        assert!(slots.iter().all(|slot| slot.is_some_and(|pfn| node_of(pfn) == 0)), "{engine}");
+        // Seven frames are left there.
+        classic.take_many(CPU0, 0, Movable, 2048 - 20 - 7);
+        let mut slots = [None; 20];
+        assert_eq!(classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots), Ok(1), "{engine}");
+    }
+}
+
+#[test]
+fn a_near_frame_of_a_mixed_block_is_better_than_a_far_one() {
+    for engine in ["6.18", "7.2"] {
+        // No PCPs: each request reaches the zones.
+        let classic = nodes(engine, |_| ());
+        classic.pcp_disable();
+        // All blocks of the own node are movable, and none is whole.
+        let movable = classic.take_many(CPU0, 0, Movable, 2048);
+        movable.iter().filter(|pfn| pfn.get() % 2 == 0).for_each(|&pfn| classic.put(CPU0, pfn, 0));
+        let unmixed = request(0, Unmovable).with(freehold::AllocFlags::NO_FRAGMENT);
+        let pfn = classic.alloc(CPU0, unmixed).unwrap();
+        assert_eq!(node_of(pfn), 0, "{engine}");
+    }
+}
