@@ -23,11 +23,6 @@ static int jumbo_alloc(struct rte_mempool *mp)
 	return -ENOTSUP;
 }
 
-static void jumbo_free(struct rte_mempool *mp)
-{
-	rte_free(mp->pool_data);
-}
-
 /* The packet buffer becomes the parent's again, slot by slot. */
 static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const freehold_owned_cpu *cpu, void *object)
 {
@@ -82,6 +77,14 @@ static int jumbo_dequeue(struct rte_mempool *mp, void **objects, unsigned int n)
 		rte_pktmbuf_init(mp, NULL, objects[i], i);
 	}
 	return 0;
+}
+
+/* What lcores have in their caches is the parent's memory; DPDK frees the caches as they are. */
+static void jumbo_free(struct rte_mempool *mp)
+{
+	for (unsigned int lcore = 0; mp->cache_size != 0 && lcore < RTE_MAX_LCORE; lcore++)
+		rte_mempool_cache_flush(&mp->local_cache[lcore], mp);
+	rte_free(mp->pool_data);
 }
 
 static unsigned int jumbo_count(const struct rte_mempool *mp)

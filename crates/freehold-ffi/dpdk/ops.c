@@ -54,13 +54,14 @@ static inline size_t frames_of(struct pool *pool, struct lcore *lcore, void *con
 	const uint64_t inverse = pool->inverse;
 	const unsigned int shift = pool->shift;
 	/* A copy: the compiler cannot know that writing frames leaves it alone. */
-	struct chunk chunk = pool->by_address[lcore->put_in];
+	struct chunk chunk = pool->by_address[guess(&lcore->put_in)];
 	size_t count = 0;
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t slot = slots_in((uintptr_t)objects[i] - (uintptr_t)chunk.object, inverse, shift);
 		if (unlikely(slot >= chunk.count)) {
-			lcore->put_in = chunk_by_address(pool, objects[i]);
-			chunk = pool->by_address[lcore->put_in];
+			unsigned int found = chunk_by_address(pool, objects[i]);
+			remember(&lcore->put_in, found);
+			chunk = pool->by_address[found];
 			slot = slots_in((uintptr_t)objects[i] - (uintptr_t)chunk.object, inverse, shift);
 			if (slot >= chunk.count) {
 				no_object(pool, objects[i]);
@@ -76,7 +77,7 @@ static inline size_t frames_of(struct pool *pool, struct lcore *lcore, void *con
  * nor anything else. */
 static __rte_always_inline bool enqueue_one(const struct pool *pool, const struct lcore *lcore, const void *object)
 {
-	const struct chunk *chunk = &pool->by_address[lcore->put_in];
+	const struct chunk *chunk = &pool->by_address[guess(&lcore->put_in)];
 	uint64_t slot = slots_in((uintptr_t)object - (uintptr_t)chunk->object, pool->inverse, pool->shift);
 	return slot < chunk->count && lcore->cpu != NULL
 	    && freehold_owned_free(lcore->cpu, chunk->first + slot, 0, NULL) == FREEHOLD_STATUS_OK;
@@ -163,12 +164,13 @@ static __rte_noinline bool dequeue_batch(struct pool *pool, struct lcore *lcore,
 	if (unlikely(got < n) && !alloc_the_rest(pool, lcore->cpu, frames, got, n))
 		return false;
 	const uint64_t bytes = pool->slot;
-	struct chunk chunk = pool->chunks[lcore->got_from];
+	struct chunk chunk = pool->chunks[guess(&lcore->got_from)];
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t slot = frames[i] - chunk.first;
 		if (unlikely(slot >= chunk.count)) {
-			lcore->got_from = chunk_by_frame(pool, frames[i]);
-			chunk = pool->chunks[lcore->got_from];
+			unsigned int found = chunk_by_frame(pool, frames[i]);
+			remember(&lcore->got_from, found);
+			chunk = pool->chunks[found];
 			slot = frames[i] - chunk.first;
 		}
 		objects[i] = chunk.object + slot * bytes;
@@ -181,7 +183,7 @@ static __rte_always_inline bool dequeue_one(const struct pool *pool, const struc
 	uint64_t frame;
 	if (unlikely(lcore->cpu == NULL) || freehold_owned_alloc(lcore->cpu, &one_frame, &frame, NULL) != FREEHOLD_STATUS_OK)
 		return false;
-	const struct chunk *chunk = &pool->chunks[lcore->got_from];
+	const struct chunk *chunk = &pool->chunks[guess(&lcore->got_from)];
 	uint64_t slot = frame - chunk->first;
 	*object = likely(slot < chunk->count) ? chunk->object + slot * pool->slot : object_of(pool, frame);
 	return true;

@@ -5,11 +5,13 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <rte_debug.h>
 #include <rte_errno.h>
 #include <rte_malloc.h>
 
@@ -98,11 +100,20 @@ static uint16_t current_cpu(void *user)
 	return lcore < RTE_MAX_LCORE ? (uint16_t)lcore : SHARED_CPU;
 }
 
+enum { BARRIER_ATTEMPTS = 1000 };
+
 static void heavy_barrier(void *user)
 {
 	RTE_SET_USED(user);
-	/* Cannot fail once the process has registered. */
-	syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	/* The kernel may lack the memory for a moment. */
+	for (int attempt = 0; attempt < BARRIER_ATTEMPTS; attempt++) {
+		if (syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
+			return;
+		sched_yield();
+	}
+	/* It worked when the pool was made, so somebody has forbidden it since. Without it two threads would be in one lcore's state,
+	 * and there is nobody to tell. */
+	rte_panic("freehold: membarrier(2) has been forbidden after a pool was made that relies on it\n");
 }
 
 static void put_twice(void *user, uint64_t frame)

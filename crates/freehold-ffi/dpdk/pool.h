@@ -37,8 +37,9 @@ struct given {
 /* An lcore's own, or what threads that are none share. */
 struct lcore {
 	const freehold_owned_cpu *cpu; /* null before its first call, and for the shared one */
-	/* Where its last objects were: indices of chunks. A guess, which may be wrong. */
-	unsigned int put_in, got_from;
+	/* Where its last objects were: indices of chunks. A guess, which may be wrong, and which threads that share it change at any
+	 * moment: read once, and written, with nothing ordered by it. */
+	_Atomic unsigned int put_in, got_from;
 } __rte_cache_aligned;
 
 struct pool {
@@ -97,6 +98,16 @@ static inline struct lcore *here(struct pool *pool)
 	if (unlikely(lcore->cpu == NULL))
 		pool_own(pool, id);
 	return lcore;
+}
+
+static inline unsigned int guess(const _Atomic unsigned int *chunk)
+{
+	return atomic_load_explicit(chunk, memory_order_relaxed);
+}
+
+static inline void remember(_Atomic unsigned int *chunk, unsigned int index)
+{
+	atomic_store_explicit(chunk, index, memory_order_relaxed);
 }
 
 /* The last chunk that starts at or before it, as an index; 0 where there is none. */

@@ -10,6 +10,7 @@
 //! Mapping a run is one `mmap(MAP_FIXED)` of the arena's memfd, whatever its length. Taking pages away is one call for
 //! each range, too: a mapping without access in their place, which is their flush as well.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,9 +54,12 @@ struct Counters {
 ///
 /// A [`Vpn`] here is an address divided by 4096, so what `vmalloc` returns can be used as it is. Addresses at which
 /// nothing is mapped, guard pages among them, are there but without access.
+///
+/// A child of `fork` has nothing at the addresses of areas, as it has none of the frames: see [`OnFork`](crate::OnFork). There
+/// nothing can be mapped, nor taken away.
 pub struct HostAreas {
     arena: Arc<Arena>,
-    reserved: Mapping,
+    reserved: ManuallyDrop<Mapping>,
     spare: Spare,
     counters: Counters,
 }
@@ -76,7 +80,7 @@ impl HostAreas {
         // Aligned, so that huge entries can be used.
         let align = (PAGEBLOCK_FRAMES * FRAME_SIZE) as usize;
         let reserved = Mapping::aligned(bytes.max(1), align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-        Ok(Self { arena, reserved, spare: Spare::new()?, counters: Counters::default() })
+        Ok(Self { arena, reserved: ManuallyDrop::new(reserved), spare: Spare::new()?, counters: Counters::default() })
     }
 
     /// The reserved pages: the range for [`Vmalloc::new`](freehold_vm::Vmalloc::new).
@@ -115,6 +119,11 @@ impl HostAreas {
         let inside = all.start <= range.start && range.end <= all.end && !range.is_empty();
         let start = self.pointer(range.start).filter(|_| inside);
         start.map(|start| (start, (range.len() * FRAME_SIZE) as usize)).ok_or(refused(Errno::INVAL))
+    }
+
+    /// An error in a forked child: it has holes where runs were mapped, and something else may be there by now.
+    fn check_fork(&self) -> Result<(), MapError> {
+        if self.arena.inner.core.stamp.is_forked() { Err(refused(Errno::PERM)) } else { Ok(()) }
     }
 
     /// No access to a range from its return on, in one call.
@@ -161,6 +170,15 @@ pub(crate) fn refused(errno: Errno) -> MapError {
     }
 }
 
+impl Drop for HostAreas {
+    fn drop(&mut self) {
+        if self.check_fork().is_ok() {
+            // SAFETY: dropped here and nowhere else, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.reserved) };
+        }
+    }
+}
+
 fn count(counter: &AtomicU64, n: u64) {
     // Relaxed: statistics.
     counter.fetch_add(n, Ordering::Relaxed);
@@ -168,6 +186,7 @@ fn count(counter: &AtomicU64, n: u64) {
 
 impl Mmu for HostAreas {
     fn map(&self, _: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+        self.check_fork()?;
         let range = VpnRange::new(at, frames.len()).ok_or(refused(Errno::INVAL))?;
         let (start, len) = self.bytes(range)?;
         let last = freehold::Pfn::new(frames.end.get().wrapping_sub(1));
@@ -183,6 +202,13 @@ impl Mmu for HostAreas {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: within the reserved range, where nothing is mapped, as the caller says; the frames are inside the file.
         unsafe { rustix::mm::mmap(start.as_ptr().cast(), len, prot, flags, file, offset) }.map_err(refused)?;
+        // The frames are shared memory: a forked child that wrote there would write into the parent's.
+        // SAFETY: our own mapping; the advice changes nothing in it.
+        let kept = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) };
+        if let Err(errno) = kept {
+            let _ = self.take_away(range);
+            return Err(refused(errno));
+        }
         count(&self.counters.maps, 1);
         count(&self.counters.pages_mapped, frames.len());
         if leaf >= Order::PAGEBLOCK {
@@ -207,6 +233,7 @@ impl Mmu for HostAreas {
     }
 
     fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
+        self.check_fork()?;
         let mut unmapped = batch.iter().filter(|flush| flush.kind == FlushKind::Unmapped);
         unmapped.try_for_each(|flush| self.take_away(flush.range).map_err(refused))
     }

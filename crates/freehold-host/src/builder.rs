@@ -201,7 +201,8 @@ impl Builder {
 
     /// Starts a thread that makes a [pass](Arena::pass) each [`decay`](Self::decay).
     ///
-    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the program goes quiet.
+    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the program goes quiet. Of
+    /// [`Backing::Hugetlb`] it gives away what was set aside: see there.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
         self

@@ -39,7 +39,10 @@ pub enum Backing {
     /// to give back (13.5 ns for each 4 KiB), fewer TLB misses; but the first byte touched in a block takes 2 MiB of memory.
     HugePages,
     /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved when the arena is
-    /// made, so that running out of them is an error there and not a signal later.
+    /// made, so that running out of them is an error there and not a signal later. But what is given back (by
+    /// [`trim`](crate::Arena::trim), a [pass](crate::Arena::pass) or the [background thread](crate::Builder::background)) is
+    /// anybody's again, and if others have taken it by then the next touch of it is that signal: of such an arena give back
+    /// only what may be lost, or nothing.
     Hugetlb,
 }
 

@@ -508,3 +508,38 @@ fn a_read_only_area_shows_its_frames_and_cannot_be_written_to() {
     });
     assert_eq!(ended, Ended::Signal(libc::SIGSEGV));
 }
+
+/// The frames are shared memory, and the parent's.
+#[test]
+fn a_forked_child_has_no_areas() {
+    let world = World::new();
+    let start = world.areas.vmalloc(&world.frames(), Layout::pages(700)).unwrap();
+    (0..700).for_each(|i| world.stamp(plus(start, i), i));
+    let touched = try_in_a_child(|trying| {
+        trying.now();
+        // SAFETY: ends the child.
+        unsafe { world.pointer(plus(start, 5)).write_volatile(1) };
+    });
+    assert_eq!(touched, Ended::Signal(libc::SIGSEGV));
+    // What the child has put there since stays.
+    let kept = try_in_a_child(|trying| {
+        let (place, flags) =
+            (world.pointer(start), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+        // SAFETY: a hole of the child's address space.
+        let page = unsafe { libc::mmap(place.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert_eq!(page, place.cast());
+        trying.now();
+        // SAFETY: the page made just now.
+        unsafe { place.write(7) };
+        assert!(world.areas.vfree(&world.frames(), start).is_err());
+        assert!(world.areas.vmalloc(&world.frames(), Layout::pages(1)).is_err());
+        // SAFETY: the child's copy, which it does not use any more; it leaves without running destructors.
+        drop(unsafe { std::ptr::read(world.areas.mmu()) });
+        // SAFETY: as above.
+        assert_eq!(unsafe { place.read() }, 7);
+    });
+    assert_eq!(kept, Ended::Survived);
+    (0..700).for_each(|i| world.check(plus(start, i), i));
+    world.areas.vfree(&world.frames(), start).unwrap();
+    world.assert_all_free();
+}

@@ -1,11 +1,21 @@
 /* What DPDK's own tests do not look at: several chunks, objects of all sizes, threads that are no lcore, lcores that end, what is put
  * back wrongly, and that nothing is lost. Takes EAL's options. */
+#include <errno.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <rte_cycles.h>
 #include <rte_eal.h>
@@ -244,6 +254,74 @@ static void none_is_missed(void)
 	rte_ring_free(ring);
 }
 
+/* Many chunks, and threads that share what is remembered of them. */
+static void strangers(void)
+{
+	enum { THREADS = 4, OBJECTS = 256 };
+	struct rte_mempool *pool = empty_pool("strangers", OBJECTS, 2304, 0);
+	uint8_t *area = mmap(NULL, OBJECTS * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(area != MAP_FAILED);
+	for (unsigned int i = 0; i < OBJECTS; i++)
+		CHECK(rte_mempool_populate_iova(pool, (char *)area + i * 4096, RTE_BAD_IOVA, 4096, NULL, NULL) == 1);
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, stranger, pool) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	take_everything(pool, OBJECTS);
+	rte_mempool_free(pool);
+	munmap(area, OBJECTS * 4096);
+}
+
+static int take_one(void *pool)
+{
+	void *object;
+	CHECK(rte_mempool_get(pool, &object) == 0);
+	rte_mempool_put(pool, object);
+	return 0;
+}
+
+/* Where the barrier by which one lcore reaches into another's books is forbidden later, the program ends: to go on would be to hand
+ * an object out twice. The pool is lost: its memory is the child's too, which dies with the books open. */
+static void forbidden_barrier(void)
+{
+	unsigned int other = rte_get_next_lcore(rte_lcore_id(), 1, 0);
+	if (other == RTE_MAX_LCORE) {
+		fprintf(stderr, "SKIPPED: a barrier that is forbidden needs two lcores\n");
+		return;
+	}
+	enum { OBJECTS = 64 };
+	struct rte_mempool *pool = empty_pool("barrier", OBJECTS, 2304, 0);
+	CHECK(rte_mempool_populate_default(pool) == OBJECTS);
+	rte_eal_remote_launch(take_one, pool, other);
+	CHECK(rte_eal_wait_lcore(other) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct sock_filter filter[] = {
+			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_membarrier, 0, 1),
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		};
+		struct sock_fprog program = {RTE_DIM(filter), filter};
+		/* No dump of memory. */
+		struct rlimit none = {0, 0};
+		setrlimit(RLIMIT_CORE, &none);
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+			_exit(3);
+		/* Looks into the books of every lcore. */
+		freehold_mempool_validate(pool);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+		fprintf(stderr, "SKIPPED: a barrier that is forbidden needs seccomp\n");
+	else
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(rte_eal_init(argc, argv) >= 0);
@@ -257,9 +335,11 @@ int main(int argc, char **argv)
 	misuse();
 	threads(0);
 	threads(8);
+	strangers();
 	none_is_missed();
 	rte_malloc_get_socket_stats((int)rte_socket_id(), &after);
 	CHECK(after.alloc_count == before.alloc_count);
+	forbidden_barrier();
 	printf("contract: all right\n");
 	return rte_eal_cleanup() == 0 ? 0 : 1;
 }

@@ -95,6 +95,19 @@ int main(int argc, char **argv)
 	check_all_buffers(small, BUFFERS);
 	CHECK(freehold_mempool_validate(small) == 0);
 	rte_mempool_free(jumbo);
+	CHECK(rte_mempool_avail_count(small) == BUFFERS);
+
+	/* One that goes while lcores have some of its buffers in their caches. */
+	jumbo = freehold_mempool_jumbo_create(small, "cached", ROOM, 32);
+	CHECK(jumbo != NULL);
+	m = rte_pktmbuf_alloc(jumbo);
+	CHECK(m != NULL);
+	rte_pktmbuf_free(m);
+	CHECK(rte_mempool_avail_count(small) < BUFFERS);
+	rte_mempool_free(jumbo);
+	CHECK(rte_mempool_avail_count(small) == BUFFERS && objects_in_list(small) == BUFFERS);
+	check_all_buffers(small, BUFFERS);
+	CHECK(freehold_mempool_validate(small) == 0);
 	rte_mempool_free(small);
 	printf("show_jumbo: all right\n");
 	return rte_eal_cleanup() == 0 ? 0 : 1;

@@ -109,7 +109,8 @@ impl Arena {
     // ---- Giving memory back ----
 
     /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned runs of 8 free frames
-    /// or more that it backs (but for [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks).
+    /// or more that it backs (but for [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
+    /// aside once they are given back).
     ///
     /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that the OS backs. Others work on
     /// meanwhile; an allocation that fails ends the call early.
