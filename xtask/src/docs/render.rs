@@ -85,12 +85,17 @@ fn machines(cells: &[Value]) -> Vec<Value> {
     let item = |at: &[Value; 4]| {
         let here: Vec<&Value> = cells.iter().filter(|cell| place(cell) == *at).collect();
         let mut names: Vec<&Value> = Vec::new();
-        here.iter().for_each(|cell| if !names.contains(&&cell["engine"]) { names.push(&cell["engine"]) });
+        here.iter().for_each(|cell| {
+            if !names.contains(&&cell["engine"]) {
+                names.push(&cell["engine"])
+            }
+        });
         let engines = names.into_iter().map(|name| {
             let seeds: Vec<&Value> = here.iter().copied().filter(|cell| cell["engine"] == *name).collect();
             mean(&seeds)
         });
-        let mut item: Map<String, Value> = keys.iter().zip(at).map(|(&key, value)| (key.into(), value.clone())).collect();
+        let mut item: Map<String, Value> =
+            keys.iter().zip(at).map(|(&key, value)| (key.into(), value.clone())).collect();
         item.insert("memory".into(), amount(at[1].as_u64().unwrap_or_default()).into());
         item.insert("engines".into(), engines.collect());
         Value::Object(item)
@@ -227,7 +232,8 @@ mod tests {
                 "unusable": {"3": index}, "order9_failures": failures})
         };
         let grid = json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
-        let template = "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
+        let template =
+            "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
         assert_eq!(
             rows(&grid, &[template.into()]).unwrap(),
             "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
