@@ -237,6 +237,8 @@ impl Zone {
         // What the block at hand holds so far: free frames, all frames, requested types in use.
         let mut block = u32::MAX;
         let (mut free, mut memory, mut types) = (0, 0, 0u8);
+        // The free frames that end where the walk is.
+        let (mut run, mut run_end) = (0, 0);
         let finish = |map: &mut MemoryMap, free: u32, memory: u32, types: u8| {
             map.free_blocks += u64::from(memory > 0 && free == memory && memory == PAGEBLOCK);
             map.mixed_blocks += u64::from(types.count_ones() > 1);
@@ -255,6 +257,12 @@ impl Zone {
                 kind if state.is_free() => {
                     map.free += u64::from(size);
                     map.chunks[state.order() as usize] += 1;
+                    let pfn = self.frames.pfn(at).get();
+                    if pfn != run_end {
+                        map.add_run(run, run_end);
+                        run = pfn;
+                    }
+                    run_end = pfn + u64::from(size);
                     if kind == Kind::Buddy {
                         map.zone_chunks[state.order() as usize] += 1;
                     } else {
@@ -274,6 +282,7 @@ impl Zone {
             at += size;
         }
         finish(map, free, memory, types);
+        map.add_run(run, run_end);
         for block in self.block_of(self.start)..=self.block_of(self.end - 1) {
             map.blocks_by_type[self.blocks.migratetype(block).index()] += 1;
             map.blocks_by_owner[self.blocks.owner(block).map_or(0, |cpu| cpu as usize + 1)] += 1;

@@ -101,4 +101,26 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn neighbours_that_are_free_are_a_run_on_whosever_lists_they_are() {
+        let classic = classic("vanilla");
+        let (cpu, order) = (CpuId::new(0), |order| Order::new(order).unwrap());
+        let single =
+            || Request { order: order(0), migratetype: Migratetype::Movable, flags: freehold::AllocFlags::empty() };
+        let empty = classic.memory_map();
+        assert_eq!(empty.runs, empty.chunks, "all of it is merged");
+        // One frame out, and back onto its CPU's list, with others that the list was filled with.
+        let pfn = classic.alloc(cpu, single()).unwrap();
+        let used = classic.memory_map();
+        // A zone of 16,384 frames less one: one chunk of each order from 0 on is what its largest chunk becomes.
+        assert_eq!(used.runs, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 15]);
+        assert!(used.chunks[0] > 1, "{:?}", used.chunks);
+        let _ = classic.free(cpu, pfn, order(0)).unwrap();
+        let freed = classic.memory_map();
+        assert_eq!((freed.runs, freed.on_pcp > 0), (empty.runs, true));
+        assert_ne!(freed.chunks, empty.chunks, "on the lists they are apart");
+        let sum = |chunks: [u64; 11]| chunks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
+        assert_eq!((sum(freed.runs), sum(freed.chunks)), (freed.free, freed.free));
+    }
 }

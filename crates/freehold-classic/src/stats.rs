@@ -309,6 +309,9 @@ pub struct MemoryMap {
     pub on_pcp: u64,
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],
+    /// The same frames by the largest aligned chunks that free neighbours make, on whosever lists they are: merged in
+    /// thought. What lies on a CPU's list beside a free buddy counts here as what the two would be.
+    pub runs: [u64; 11],
     /// Free chunks by order on the zones' lists.
     pub zone_chunks: [u64; 11],
     /// Pageblocks of which every frame is free.
@@ -322,6 +325,15 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
+    /// Counts the free frames from `start` to before `end`, next to which nothing is free, as the largest aligned chunks.
+    pub(crate) fn add_run(&mut self, mut start: u64, end: u64) {
+        while start < end {
+            let order = start.trailing_zeros().min((end - start).ilog2()).min(self.runs.len() as u32 - 1);
+            self.runs[order as usize] += 1;
+            start += 1 << order;
+        }
+    }
+
     /// The largest order of which a chunk is free.
     #[must_use]
     pub fn largest_free_order(&self) -> Option<Order> {

@@ -212,7 +212,11 @@ pub struct Memory {
     pub free_frames: u64,
     /// Free frames held by CPUs.
     pub pcp_frames: u64,
-    /// Free chunks by order, wherever they are held (index = order, up to order 10).
+    /// Free frames by the largest aligned chunks that free neighbours make, whoever holds them (index = order, up to
+    /// order 10): the same quantity of every engine.
+    pub free_runs: [u64; 11],
+    /// Free chunks by order as the engine has them apart on its lists. Of an engine without lists of chunks the same as
+    /// `free_runs`.
     pub free_chunks: [u64; 11],
     /// Pageblocks with no frame in use.
     pub free_blocks: u64,
@@ -228,13 +232,25 @@ pub struct Memory {
 
 impl Memory {
     /// The share of free memory that cannot serve a request of `order`: the unusable-free-space index (Gorman and
-    /// Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is free.
+    /// Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is free. By frames that are free next to each
+    /// other, whoever holds them: what a CPU keeps on its lists is not lost for being there.
     #[must_use]
     pub fn unusable_index(&self, order: Order) -> f64 {
+        self.unusable(&self.free_runs, order)
+    }
+
+    /// The same by chunks as they lie on the engine's lists: what could be had without merging anything, which is how the
+    /// kernel's own index counts.
+    #[must_use]
+    pub fn unusable_index_of_lists(&self, order: Order) -> f64 {
+        self.unusable(&self.free_chunks, order)
+    }
+
+    fn unusable(&self, chunks: &[u64; 11], order: Order) -> f64 {
         if self.free_frames == 0 {
             return 0.0;
         }
-        let usable: u64 = self.free_chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
+        let usable: u64 = chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
         (self.free_frames.saturating_sub(usable)) as f64 / self.free_frames as f64
     }
 }

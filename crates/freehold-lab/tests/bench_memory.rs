@@ -12,6 +12,8 @@ use freehold_lab::bench::engines::HostThreads;
 use freehold_lab::bench::memory::folios::{FOLIO_PAGES, FOLIOS, Folios, Reclaim};
 use freehold_lab::bench::memory::variants::Variant;
 
+const BUDDY: &str = "buddy_system_allocator";
+
 fn bench() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
     command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
@@ -326,6 +328,23 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     assert!(figure("kib_empty_1t").is_some_and(|kib| kib <= 1024.0), "{document}");
     for metric in ["mib_peak_doubled", "mib_peak_doubled_huge"] {
         assert!(figure(metric).is_none_or(|mib| (511.0..=520.0).contains(&mib)), "{document}");
+    }
+}
+
+#[test]
+fn an_engine_that_a_benchmark_has_nothing_of_is_named_with_the_reason() {
+    for (benchmark, engine) in
+        [("lazyfree", "vanilla"), ("give-back", "vanilla"), ("arena", "mmap"), ("vmalloc", BUDDY)]
+    {
+        let test = "an_engine_that_a_benchmark_has_nothing_of_is_named_with_the_reason";
+        if benchmark != "vmalloc" && benchmark != "lazyfree" && !has_memory(test) {
+            continue;
+        }
+        let (found, document, _) = rows(benchmark, &[engine]);
+        assert!(found.iter().all(|(_, of)| of != engine), "{found:?}");
+        let unsuited = document["unsuited"].as_array().expect("an array");
+        let said: Vec<_> = unsuited.iter().map(|one| (one["benchmark"].as_str(), one["engine"].as_str())).collect();
+        assert_eq!(said, [(Some(benchmark), Some(engine))], "{unsuited:?}");
     }
 }
 

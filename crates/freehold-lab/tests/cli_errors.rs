@@ -190,6 +190,13 @@ fn options_that_do_not_go_together() {
         .code(2)
         .stderr(contains("cannot be used with"));
     freehold().args(["replay", "--machine", "8G", "--memory", "8G"]).assert().code(2).stderr(contains("--memory"));
+    // What would be taken and not heeded.
+    let lists = ["replay", "--starting-lists", "trace"];
+    freehold().args(lists).assert().code(2).stderr(contains("--against-kernel").and(contains("--power")));
+    for option in [["--cpus", "2"], ["--think", "5"], ["--seed", "7"], ["--memory", "1G"], ["--frames", "9"]] {
+        let said = format!("{} says nothing about --validate", option[0]);
+        freehold().args(["simulate", "--validate"]).args(option).assert().code(2).stderr(contains(said));
+    }
     freehold().args(["replay", "--zoneinfo", "no-such-file"]).assert().code(2).stderr(contains("no-such-file"));
 }
 
@@ -328,6 +335,72 @@ fn memory_too_small_for_the_trace_is_no_error_but_failures() {
     let engine = &document["engines"][0];
     assert!(engine["failed"].as_u64().is_some_and(|failed| failed > 1000), "{engine}");
     assert_eq!(engine["lost_frames"], 0);
+}
+
+#[test]
+fn memory_too_small_for_what_is_in_use_already_is_said() {
+    for more in [&[][..], &["--threads"]] {
+        let small = ["replay", "--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
+        let done = freehold().args(small).args(more).assert().code(0);
+        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        let injected = document["injected"].as_u64().expect("a count");
+        for engine in document["engines"].as_array().expect("an array") {
+            let failed = engine["set_up_failed"].as_u64().expect("a count");
+            // 16 MiB are 4,096 frames.
+            assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
+        }
+        assert_eq!(said.matches("allocations put in before the trace").count(), 2, "{said}");
+    }
+    let done = freehold().args(["replay", "--warm", "-e", "freehold", "--json"]).assert().code(0).stderr("");
+    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    assert_eq!(document["engines"][0]["set_up_failed"], 0);
+}
+
+/// What failed was not carried out, and is in no rate.
+#[test]
+fn rates_are_of_what_was_carried_out() {
+    let text = |memory: &[&str]| {
+        let done = freehold().args(["replay", "-e", "vanilla"]).args(memory).assert().code(0);
+        String::from_utf8_lossy(&done.get_output().stdout).into_owned()
+    };
+    let json = |memory: &[&str]| -> serde_json::Value {
+        let done = freehold().args(["replay", "-e", "vanilla", "--json"]).args(memory).assert().code(0);
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON")
+    };
+    for memory in [&[][..], &["--memory", "4M"]] {
+        let document = json(memory);
+        let count = |name: &str| document["engines"][0][name].as_u64().expect("a count");
+        let (done, asked) = (count("allocs") + count("frees"), document["replayed_events"].as_u64().expect("a count"));
+        assert_eq!(done == asked, memory.is_empty(), "{done} of {asked}");
+        let rate = freehold_lab::report::decimal(count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64);
+        let (table, name) = (text(memory), "acquisitions / 1,000 events");
+        let line = table.lines().find(|line| line.contains(name)).expect("its row");
+        assert_eq!(line.split_whitespace().last(), Some(rate.as_str()), "{line}");
+    }
+}
+
+#[test]
+fn a_clock_that_no_recording_has_is_said() {
+    let folder = Folder::new();
+    let line = |seconds: u64, n: u64| {
+        let pfn = 0x100_000 + n;
+        format!("            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n")
+    };
+    let text = |seconds: &[u64]| (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>();
+    let replay = |path: &Path| {
+        let done = freehold().args(["replay", "-e", "vanilla", "--json", "--memory", "64M"]).arg(path).assert().code(0);
+        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        (document["trace"]["backward_steps"].as_u64(), document["trace"]["long_gaps"].as_u64(), said)
+    };
+    let (back, gaps, said) = replay(&folder.file("back.txt", text(&[9, 8, 7])));
+    assert_eq!((back, gaps), (Some(2), Some(0)));
+    assert!(said.contains("2 times run backwards") && said.contains("line 2: 1.000 s earlier"), "{said}");
+    let (back, gaps, said) = replay(&folder.file("far.txt", text(&[7, 9_000_000, 8])));
+    assert_eq!((back, gaps), (Some(1), Some(1)));
+    assert!(said.contains("1 gaps are longer than an hour, the first at line 2"), "{said}");
+    assert_eq!(replay(&folder.file("fine.txt", text(&[7, 8, 9]))), (Some(0), Some(0), String::new()));
 }
 
 #[test]

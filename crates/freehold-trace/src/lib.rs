@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buddyinfo;
+mod clock;
 mod error;
 mod event;
 pub mod gfp;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Event;
+use super::clock::Clock;
 use super::error::TraceError;
 use super::integrity::Checksums;
 use super::parquet::ParquetReader;
@@ -97,6 +98,7 @@ pub(super) struct Tally {
     pub(super) first_skipped: Option<String>,
     pub(super) ignored: u64,
     pub(super) lost: u64,
+    pub(super) clock: Clock,
 }
 
 impl Tally {
@@ -207,6 +209,25 @@ impl TraceReader {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.tally.lost.saturating_add(self.info.lost_events.unwrap_or(0))
+    }
+
+    /// Events so far that lie further before the one before them than the merging of CPUs' buffers explains (1 ms). They
+    /// are no error, but a replay's clock is wrong from there on.
+    #[must_use]
+    pub fn backward_steps(&self) -> u64 {
+        self.tally.clock.backward_steps
+    }
+
+    /// Events so far that come more than an hour after the one before them: no silence of a machine at work.
+    #[must_use]
+    pub fn long_gaps(&self) -> u64 {
+        self.tally.clock.long_gaps
+    }
+
+    /// Where the first of either was, with its line or row.
+    #[must_use]
+    pub fn first_odd_time(&self) -> Option<String> {
+        self.tally.clock.first.clone()
     }
 
     /// How far it is: done and total, in rows (Parquet) or bytes of the file (text). A total of 0 is unknown.

@@ -4,7 +4,7 @@
 //! `order=10`, `GFP_HIGHUSER` of a `GFP_HIGHUSER_MOVABLE`), so it is never used.
 //!
 //! Times are taken as they are. Real traces have ties between CPUs and, depending on the trace clock, small steps
-//! back; the order of the lines is the order of events.
+//! back; the order of the lines is the order of events. Larger steps are counted ([`super::clock`]).
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ impl TextReader {
                 let bad = match self.parser.parse(text) {
                     Err(bad) => Some((bad, snippet(text))),
                     Ok(line) => {
-                        take(line, out, tally);
+                        take(line, self.line, out, tally);
                         None
                     }
                 };
@@ -121,7 +121,7 @@ impl TextReader {
             }
             Piece::Partial => match self.parser.parse(&self.partial) {
                 Ok(line) => {
-                    take(line, out, tally);
+                    take(line, self.line, out, tally);
                     Ok(())
                 }
                 Err(bad) => self.bad(bad, snippet(&self.partial), tally),
@@ -204,9 +204,12 @@ impl TextReader {
     }
 }
 
-fn take(line: Line, out: &mut Vec<Event>, tally: &mut Tally) {
+fn take(line: Line, number: u64, out: &mut Vec<Event>, tally: &mut Tally) {
     match line {
-        Line::Event(event) => out.push(event),
+        Line::Event(event) => {
+            tally.clock.see(event.ts_ns, || format!("line {number}"));
+            out.push(event);
+        }
         Line::Other => tally.ignored += 1,
         Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
         Line::Note => {}

@@ -335,3 +335,25 @@ fn a_pipe_becomes_reopenable() {
     drop(source);
     assert!(!copy.exists(), "the copy is removed with its last owner");
 }
+
+/// A line of tracefs at so many seconds.
+fn at(seconds: u64) -> String {
+    format!(
+        "            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=000000001234 pfn=0x1c2ab3 order=0\n"
+    )
+}
+
+#[test]
+fn times_that_no_clock_gives_are_counted_and_the_first_is_named() {
+    let scratch = Scratch::new();
+    let read = |seconds: &[u64]| {
+        let text: String = seconds.iter().map(|&seconds| at(seconds)).collect();
+        let (events, reader) = read_all(&scratch.file("t", text.as_bytes()), STRICT).unwrap();
+        assert_eq!(events.len(), seconds.len(), "they are no error");
+        (reader.backward_steps(), reader.long_gaps(), reader.first_odd_time())
+    };
+    assert_eq!(read(&[1, 2, 2, 3000]), (0, 0, None));
+    let first = |text: &str| Some(text.to_owned());
+    assert_eq!(read(&[4, 3, 2]), (2, 0, first("line 2: 1.000 s earlier than the event before it")));
+    assert_eq!(read(&[4, 5, 9000, 6]), (1, 1, first("line 3: 8995.000 s later than the event before it")));
+}

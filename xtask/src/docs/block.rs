@@ -101,6 +101,12 @@ pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
     cells.flat_map(numbers).filter(|number| !printed.contains(number)).collect()
 }
 
+/// Whether a document says something, however its lines are broken and whatever of it is bold.
+pub(super) fn has_words(text: &str, said: &str) -> bool {
+    let words = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    words(text).contains(&words(said))
+}
+
 /// The first lines in which two texts differ.
 pub(super) fn difference(old: &str, new: &str) -> String {
     let differing: Vec<String> = old
@@ -129,6 +135,12 @@ mod tests {
         assert!(fenced(TEXT, "end").is_err() && table(TEXT, "nowhere").is_err());
         let block = fenced(TEXT, "intro").unwrap();
         assert_eq!(replaced(TEXT, block, "new\n").replace("new", "old 1"), TEXT);
+    }
+
+    #[test]
+    fn words_are_found_across_lines() {
+        assert!(has_words("It takes **1,234 to\n5,678** steps.", "takes 1,234 to 5,678 steps"));
+        assert!(!has_words("It takes 1,234 to\n5,679 steps.", "takes 1,234 to 5,678 steps"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
 //!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
+//!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
@@ -58,7 +59,10 @@ pub(crate) struct Arguments {
 struct Entry {
     file: String,
     /// A text of a line before the block; the next block is meant.
+    #[serde(default)]
     after: String,
+    /// A sentence, or a row, with holes for figures.
+    says: Option<String>,
     command: String,
     #[serde(default)]
     part: bool,
@@ -120,7 +124,10 @@ fn one(
     runner: &mut Runner,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let name = format!("{}, after '{}'", entry.file, entry.after);
+    let name = match &entry.says {
+        Some(says) => format!("{}, which says '{says}'", entry.file),
+        None => format!("{}, after '{}'", entry.file, entry.after),
+    };
     if entry.slow && !arguments.all {
         println!("not run (slow, --all runs it): {name}: {}", entry.command);
         tally.skipped += 1;
@@ -137,6 +144,17 @@ fn one(
     let path = root.join(&entry.file);
     let text = read(&path)?;
     let output = runner.output(&command)?;
+    if let Some(says) = &entry.says {
+        let document = json(&output)?;
+        let said = render::said(&document, says).map_err(|error| format!("{name}: {error}"))?;
+        if block::has_words(&text, &said) {
+            tally.right += 1;
+        } else {
+            println!("different: {name}: by {} that is: {said}", entry.command);
+            tally.by_hand += 1;
+        }
+        return Ok(());
+    }
     if entry.numbers {
         let missing = block::numbers_missing(&text[table(entry, &text, &name)?], &output);
         if missing.is_empty() {
@@ -193,9 +211,13 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
         let new = if entry.part { block::part(&text[block.clone()], output)? } else { block::whole(output) };
         return Ok(block::replaced(text, block, &new));
     }
-    let document = serde_json::from_str(output).map_err(|error| format!("the command prints no JSON: {error}"))?;
+    let document = json(output)?;
     let block = block::table(text, &entry.after)?;
     Ok(block::replaced(text, block, &render::rows(&document, &entry.rows)?))
+}
+
+fn json(output: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(output).map_err(|error| format!("the command prints no JSON: {error}"))
 }
 
 fn table(entry: &Entry, text: &str, name: &str) -> Result<std::ops::Range<usize>, String> {

@@ -1,12 +1,14 @@
 //! Rows of a table from a command's JSON.
 //!
-//! A template is filled once for each trace of a replay, or for each number of CPUs and nodes of a simulation:
+//! A template is filled once for each trace of a replay, for each number of CPUs and nodes of a simulation, or for each
+//! machine of `bench fragmentation` (`{memory}`: how much), whose figures are the mean of its seeds:
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (--against-kernel)
-//!  {...:%}  a share as per cent         {...:.4}  four decimals without the leading 0       {...:0.3}  three decimals   {...:+}  a signed per cent
+//!  {A ÷ B}  in what a document says: how often B goes into A, from the least to the greatest of all items
+//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent
 //! ```
 
 use serde_json::{Map, Value};
@@ -23,10 +25,36 @@ pub(super) fn rows(document: &Value, template: &[String]) -> Result<String, Stri
     Ok(text)
 }
 
+/// A sentence over all items: each hole is a figure's range, or that of a ratio of two.
+pub(super) fn said(document: &Value, template: &str) -> Result<String, String> {
+    let items = items(document);
+    holes(template, |hole| {
+        let number = |item: &Value, path: &str| {
+            let found = value(item, path.trim()).and_then(Value::as_f64);
+            found.ok_or_else(|| format!("the command's JSON has no number {path}"))
+        };
+        let figures = items.iter().map(|item| match hole.split_once('÷') {
+            Some((a, b)) => Ok(number(item, a)? / number(item, b)?),
+            None => number(item, hole),
+        });
+        let figures = figures.collect::<Result<Vec<f64>, String>>()?;
+        let (least, most) = (figures.iter().copied().reduce(f64::min), figures.iter().copied().reduce(f64::max));
+        let (least, most) = least.zip(most).ok_or("the command's JSON has no item")?;
+        let text = |figure: f64| {
+            let small = figure < 10.0 && figure.fract() != 0.0;
+            if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
+        };
+        Ok(if text(least) == text(most) { text(most) } else { format!("{} to {}", text(least), text(most)) })
+    })
+}
+
 /// What a template is filled for.
 fn items(document: &Value) -> Vec<Value> {
     if let Some(traces) = document["traces"].as_array() {
         return traces.clone();
+    }
+    if let Some(cells) = document["cells"].as_array() {
+        return machines(cells);
     }
     let Some(rows) = document["rows"].as_array() else { return vec![document.clone()] };
     let mut items: Vec<Value> = Vec::new();
@@ -44,15 +72,72 @@ fn items(document: &Value) -> Vec<Value> {
     items
 }
 
+/// Cells of one machine, in the order in which machines come, each engine's figures as the mean of its seeds.
+fn machines(cells: &[Value]) -> Vec<Value> {
+    let keys = ["cpus", "memory_mib", "used_percent", "order"];
+    let place = |cell: &Value| keys.map(|key| cell[key].clone());
+    let mut places: Vec<[Value; 4]> = Vec::new();
+    for cell in cells {
+        if !places.contains(&place(cell)) {
+            places.push(place(cell));
+        }
+    }
+    let item = |at: &[Value; 4]| {
+        let here: Vec<&Value> = cells.iter().filter(|cell| place(cell) == *at).collect();
+        let mut names: Vec<&Value> = Vec::new();
+        here.iter().for_each(|cell| {
+            if !names.contains(&&cell["engine"]) {
+                names.push(&cell["engine"])
+            }
+        });
+        let engines = names.into_iter().map(|name| {
+            let seeds: Vec<&Value> = here.iter().copied().filter(|cell| cell["engine"] == *name).collect();
+            mean(&seeds)
+        });
+        let mut item: Map<String, Value> =
+            keys.iter().zip(at).map(|(&key, value)| (key.into(), value.clone())).collect();
+        item.insert("memory".into(), amount(at[1].as_u64().unwrap_or_default()).into());
+        item.insert("engines".into(), engines.collect());
+        Value::Object(item)
+    };
+    places.iter().map(item).collect()
+}
+
+/// The same with the mean of every number in it; what is no number is the first's.
+fn mean(all: &[&Value]) -> Value {
+    match all.first() {
+        Some(Value::Object(first)) => first
+            .keys()
+            .map(|key| (key.clone(), mean(&all.iter().map(|one| &one[key.as_str()]).collect::<Vec<_>>())))
+            .collect::<Map<_, _>>()
+            .into(),
+        Some(Value::Number(_)) if all.iter().any(|one| **one != *all[0]) => {
+            (all.iter().filter_map(|one| one.as_f64()).sum::<f64>() / all.len() as f64).into()
+        }
+        first => first.map_or(Value::Null, |first| (*first).clone()),
+    }
+}
+
+fn amount(mib: u64) -> String {
+    if mib < 1024 { format!("{mib} MiB") } else { format!("{} GiB", mib as f64 / 1024.0) }
+}
+
 fn filled(item: &Value, line: &str) -> Result<String, String> {
+    holes(line, |hole| {
+        let (path, format) = hole.split_once(':').unwrap_or((hole, ""));
+        let value = value(item, path).ok_or_else(|| format!("the command's JSON has no {path}"))?;
+        Ok(shown(value, format))
+    })
+}
+
+/// A template with its holes filled.
+fn holes(line: &str, fill: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = line;
     while let Some((before, behind)) = rest.split_once('{') {
         let (hole, after) = behind.split_once('}').ok_or_else(|| format!("a brace is not closed: {line}"))?;
         text.push_str(before);
-        let (path, format) = hole.split_once(':').unwrap_or((hole, ""));
-        let value = value(item, path).ok_or_else(|| format!("the command's JSON has no {path}"))?;
-        text.push_str(&shown(value, format));
+        text.push_str(&fill(hole)?);
         rest = after;
     }
     text.push_str(rest);
@@ -83,8 +168,12 @@ fn shown(value: &Value, format: &str) -> String {
         (Value::Number(number), "%") => format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0),
         (Value::Number(number), "+") => format!("{:+.1} %", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
+        (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), ".4") => {
             format!("{:.4}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
+        }
+        (Value::Number(number), ".3") => {
+            format!("{:.3}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
         }
         (Value::Number(number), _) => number.as_u64().map_or_else(|| number.to_string(), thousands),
         (Value::String(text), _) => text.clone(),
@@ -125,6 +214,30 @@ mod tests {
             "16 12.5 % .1250\n1,024 0.3 % .0031\n"
         );
         assert!(rows(&swept, &["{b/wait}".into()]).is_err(), "the last item has no b");
+    }
+
+    #[test]
+    fn a_sentence_has_the_range_of_all_items() {
+        let item = |a: u64, b: u64| json!({"trace": {}, "engines": [{"engine": "a", "n": a}, {"engine": "b", "n": b}]});
+        let both = json!({"traces": [item(1_600, 1_000), item(9_000_000, 1_000)]});
+        let sentence = |template: &str| said(&both, template);
+        assert_eq!(sentence("{a/n ÷ b/n} times, {b/n}").unwrap(), "1.6 to 9,000 times, 1,000");
+        assert!(sentence("{c/n}").is_err());
+    }
+
+    #[test]
+    fn a_row_for_each_machine_with_the_mean_of_the_seeds() {
+        let cell = |mib: u64, seed: u64, index: f64, failures: u64| {
+            json!({"cpus": 2, "memory_mib": mib, "used_percent": null, "order": null, "seed": seed, "engine": "freehold",
+                "unusable": {"3": index}, "order9_failures": failures})
+        };
+        let grid = json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
+        let template =
+            "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
+        assert_eq!(
+            rows(&grid, &[template.into()]).unwrap(),
+            "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
+        );
     }
 
     #[test]

@@ -286,8 +286,9 @@ fn legend(report: &Report, style: Style) -> String {
         }
     }
     let mut text = format!("{}\n", wrap(&text, style, ""));
-    for unsuited in &report.unsuited {
-        let line = format!("- {}, {}: {}.", unsuited.benchmark, unsuited.engine, unsuited.reason);
+    for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason)) {
+        let engines = same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
+        let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
         let _ = writeln!(text, "{}", wrap(&line, style, "  "));
     }
     text

@@ -40,7 +40,7 @@ Examples:
                                                 the same as a page to point at
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed.
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 use super::error::CliError;
-use crate::replay::{Description, Events, SourceError, Trace};
+use crate::replay::{Description, Events, OddTimes, SourceError, Trace};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
 static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
@@ -107,6 +107,14 @@ impl Events for FileEvents {
 
     fn first_skipped(&self) -> Option<String> {
         self.reader.first_skipped()
+    }
+
+    fn odd_times(&self) -> OddTimes {
+        OddTimes {
+            backward_steps: self.reader.backward_steps(),
+            long_gaps: self.reader.long_gaps(),
+            first: self.reader.first_odd_time(),
+        }
     }
 
     fn ignored(&self) -> u64 {

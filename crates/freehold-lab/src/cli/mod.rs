@@ -15,6 +15,7 @@ mod fragmentation;
 mod given;
 mod input;
 mod machine;
+mod notes;
 mod output;
 mod picture;
 mod progress;

@@ -14,7 +14,7 @@ use super::input::TraceFile;
 use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
-use super::{Outcome, against_kernel, given, output, picture, report};
+use super::{Outcome, against_kernel, given, notes, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::html;
@@ -139,16 +139,17 @@ pub(super) struct ReplayArgs {
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
     /// the trace, on the recorded machine.
-    #[arg(long, conflicts_with_all = ["machine", "memory", "timeline", "picture"])]
+    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory", "timeline", "picture"])]
     against_kernel: bool,
 
-    /// What the CPUs' lists held when the recording began; of several, each is compared. Default: zoneinfo, trace.
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// With --against-kernel or --power: what the CPUs' lists held when the recording began; of several, each is compared.
+    /// Default: zoneinfo, trace.
+    #[arg(long, value_enum, value_delimiter = ',', requires = "comparison")]
     starting_lists: Vec<StartingLists>,
 
     /// Compare kernels that did not record the trace (5.17, 5.18, 7.1, pcp-buddy, and 6.18 with each of its rules
     /// switched off) and say which are told from 6.18, from zoneinfo alone unless --starting-lists says otherwise.
-    #[arg(long, conflicts_with_all = ["machine", "memory", "timeline", "picture", "html", "against_kernel"])]
+    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory", "timeline", "picture", "html", "against_kernel"])]
     power: bool,
 
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks. A CPU's calls stay in their
@@ -246,10 +247,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         let (name, done) = one(args, &specs, *argument);
         match &done {
             Ok(Done { replay, comparison }) => {
-                for engine in replay.engines.iter().filter(|engine| !engine.whole) {
-                    output::complain(&format!("error: {name}: engine {} is not whole", engine.engine));
-                    engine.errors.iter().for_each(|finding| output::complain(&format!("  {finding}")));
-                }
+                notes::of_engines(&name, replay);
                 if !replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
@@ -396,11 +394,7 @@ pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile
         return Err(CliError::new(format!("{}: there is no page-allocator event in it", trace.shown()))
             .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
     }
-    if survey.skipped > 0 {
-        let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
-        let skipped = survey.skipped;
-        output::complain(&format!("warning: {}: {skipped} malformed rows or lines skipped{first}", trace.shown()));
-    }
+    notes::of_trace(trace.shown(), &survey);
     Ok(survey)
 }
 

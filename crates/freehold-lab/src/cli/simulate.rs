@@ -189,6 +189,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(args.json);
     }
+    only_of_simulations(args)?;
     let model = model(args.model.as_deref())?;
     let engines = given::engines(&args.engines, &DEFAULT)?;
     // Fail before the work, not after it.
@@ -233,6 +234,31 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         output::print(&tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))?;
     }
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// Refuses what says something about simulations where none is asked for: a validation has cases of its own.
+fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
+    let given = [
+        ("--cpus", !args.cpus.is_empty()),
+        ("--memory", !args.memory.is_empty()),
+        ("--seed", !args.seed.is_empty()),
+        ("--think", args.think.is_some()),
+        ("--frames", args.frames.is_some()),
+        ("--nodes", !args.nodes.is_empty()),
+        ("--cma", args.cma.is_some()),
+        ("--tick", args.tick.is_some()),
+        ("--trace", args.trace.is_some()),
+        ("--output", args.output.is_some()),
+        ("--picture", args.picture.is_some()),
+        ("--paths", args.paths),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((name, _)) if args.validate && args.workloads.is_empty() => {
+            Err(CliError::new(format!("{name} says nothing about --validate, whose cases are its own"))
+                .hint("name what else is to be simulated: --workload NAME"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The ways of the engines that say them, each named by what tells its row apart.

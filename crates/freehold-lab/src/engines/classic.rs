@@ -168,6 +168,7 @@ impl Engine for ClassicEngine {
             managed_frames: map.managed,
             free_frames: map.free,
             pcp_frames: map.on_pcp,
+            free_runs: map.runs,
             free_chunks: map.chunks,
             free_blocks: map.free_blocks,
             mixed_blocks: map.mixed_blocks,

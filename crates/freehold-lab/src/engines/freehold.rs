@@ -360,17 +360,20 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
         let largest = Order::LINUX_MAX.index();
         let cpus = self.allocator.cpu_count();
         let held = |cpu: Option<CpuId>| self.allocator.blocks_held(cpu);
+        // Larger chunks than the kernel has count as so many of its largest.
+        let runs = std::array::from_fn(|order| {
+            if order < largest {
+                return zone.free_chunks[order];
+            }
+            zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
+        });
         Memory {
             managed_frames: zone.managed,
             free_frames: zone.free,
             pcp_frames: zone.free_in_cpus,
-            // Larger chunks than the kernel has count as so many of its largest.
-            free_chunks: std::array::from_fn(|order| {
-                if order < largest {
-                    return zone.free_chunks[order];
-                }
-                zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
-            }),
+            // Free neighbours are one run of bits: there are no lists on which they could be apart.
+            free_runs: runs,
+            free_chunks: runs,
             free_blocks: zone.free_blocks,
             // Frames carry no type; that many allocations went into blocks of another type.
             mixed_blocks: zone.mixed,

@@ -181,6 +181,7 @@ impl<'e> Books<'e> {
         let (order9_failures, failures) = self.failures(Order::PAGEBLOCK);
         Figures {
             unusable: Some(Unusable::of(&memory)),
+            unusable_lists: Some(Unusable::of_lists(&memory)),
             zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - self.mark.zone_locks),
             group_locks_per_1000: per_1000(counters.group_lock_acquisitions - self.mark.group_locks),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),

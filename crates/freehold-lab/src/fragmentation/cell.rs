@@ -132,7 +132,17 @@ impl Unusable {
     /// Of free memory as it is.
     #[must_use]
     pub fn of(memory: &Memory) -> Self {
-        let index = |order| Order::new(order).map_or(0.0, |order| memory.unusable_index(order));
+        Self::by(|order| memory.unusable_index(order))
+    }
+
+    /// The same by chunks as they lie on the engine's lists.
+    #[must_use]
+    pub fn of_lists(memory: &Memory) -> Self {
+        Self::by(|order| memory.unusable_index_of_lists(order))
+    }
+
+    fn by(index: impl Fn(Order) -> f64) -> Self {
+        let index = |order| Order::new(order).map_or(0.0, &index);
         Self { order3: index(3), order4: index(4), order9: index(9) }
     }
 }
@@ -140,8 +150,10 @@ impl Unusable {
 /// What a workload found; `None` where it does not ask.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Figures {
-    /// The share of free memory that cannot serve a request, by order, at the end.
+    /// The share of free memory that cannot serve a request, by order, at the end; by frames free next to each other.
     pub unusable: Option<Unusable>,
+    /// The same by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    pub unusable_lists: Option<Unusable>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
     /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for designs without groups.
@@ -263,7 +275,7 @@ impl Scenario {
         let measured = (self.workload == Workload::Fill).then_some(used);
         if self.workload == Workload::Fill {
             // A full machine has no free memory to speak of.
-            figures.unusable = None;
+            (figures.unusable, figures.unusable_lists) = (None, None);
         }
         Ok(Cell {
             workload: self.workload.name(),

@@ -62,7 +62,7 @@ pub(super) fn broadcast(
             .iter()
             .zip(results)
             .map(|(engine, result)| match result {
-                Ok(Ok(driver)) => catch_unwind(AssertUnwindSafe(|| driver.finish(&engine.name, replayed)))
+                Ok(Ok(driver)) => catch_unwind(AssertUnwindSafe(|| driver.finish(&engine.name)))
                     .unwrap_or_else(|panic| crashed(&engine.name, &*panic)),
                 Ok(Err(panic)) | Err(panic) => crashed(&engine.name, &*panic),
             })

@@ -35,6 +35,8 @@ pub struct Driver<'a> {
     in_use: Option<InUse>,
     /// Whether the trace has begun.
     started: bool,
+    /// Allocations that failed until then.
+    set_up_failed: u64,
     cpu_time_ns: u64,
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
@@ -74,6 +76,7 @@ impl<'a> Driver<'a> {
             counted: Counted::default(),
             in_use: None,
             started: false,
+            set_up_failed: 0,
             cpu_time_ns: 0,
             samples: Vec::new(),
             memory: None,
@@ -138,6 +141,7 @@ impl<'a> Driver<'a> {
                     self.engine.start();
                     self.started = true;
                     self.cma.iter_mut().for_each(CmaBook::begin);
+                    self.set_up_failed = self.counted.failed;
                     self.counted = Counted::default();
                     self.cpu_time_ns = 0;
                     started = thread_cpu_time_ns();
@@ -163,7 +167,7 @@ impl<'a> Driver<'a> {
 
     /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
     #[must_use]
-    pub fn finish(mut self, name: &str, replayed: u64) -> EngineOutcome {
+    pub fn finish(mut self, name: &str) -> EngineOutcome {
         let (after, made) = (self.engine.counters(), self.counted);
         for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
             self.free_one(0, pfn.get(), order);
@@ -182,10 +186,12 @@ impl<'a> Driver<'a> {
             self.samples,
             self.counted.failed,
             memory.managed_frames.saturating_sub(memory.free_frames),
-            if replayed == 0 { 0.0 } else { self.cpu_time_ns as f64 / replayed as f64 },
+            // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
+            self.cpu_time_ns as f64 / (counters.allocs + counters.frees).max(1) as f64,
             findings,
         );
         EngineOutcome {
+            set_up_failed: self.set_up_failed,
             zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
             memory_map: self.memory.and_then(MapRecorder::finish),
             flow,

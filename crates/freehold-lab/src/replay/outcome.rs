@@ -31,6 +31,8 @@ pub struct EngineOutcome {
     pub frees: u64,
     /// Allocations of the trace that failed in this engine.
     pub failed: u64,
+    /// Allocations that failed before the trace began: of those put in for memory in use by then.
+    pub set_up_failed: u64,
     /// Times a zone lock was taken.
     pub zone_lock_acquisitions: u64,
     /// Steps of work done under zone locks.
@@ -83,12 +85,14 @@ pub struct EngineOutcome {
     pub free_blocks_end: u64,
     /// The largest order of which a chunk is free at the end of the trace; null if nothing is free.
     pub largest_free_order_end: Option<u8>,
-    /// Unusable-free-space index for order 9 over the trace's time: the mean.
+    /// Unusable-free-space index for order 9, by frames free next to each other, over the trace's time: the mean.
     pub unusable_index_mean: f64,
     /// The smallest.
     pub unusable_index_min: f64,
     /// The largest.
     pub unusable_index_max: f64,
+    /// The mean of the same index by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    pub unusable_index_lists_mean: f64,
     /// Frames missing after everything was given back; must be 0.
     pub lost_frames: u64,
     /// CPU time per allocation or free. Noisy: it depends on the machine and what else runs on it.
@@ -196,6 +200,7 @@ impl EngineOutcome {
         findings: Vec<String>,
     ) -> Self {
         let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
+        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK)).sum::<f64>();
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Self {
             engine: name.to_owned(),
@@ -231,6 +236,7 @@ impl EngineOutcome {
             unusable_index_mean: if index.is_empty() { 0.0 } else { index.iter().sum::<f64>() / index.len() as f64 },
             unusable_index_min: index.iter().copied().reduce(f64::min).unwrap_or(0.0),
             unusable_index_max: index.iter().copied().reduce(f64::max).unwrap_or(0.0),
+            unusable_index_lists_mean: lists / samples.len().max(1) as f64,
             lost_frames,
             ns_per_event,
             whole: findings.is_empty(),

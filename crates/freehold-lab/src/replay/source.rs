@@ -27,6 +27,17 @@ pub struct Description {
     pub checksums: Option<Checksums>,
 }
 
+/// Times that no clock of one recording gives: what depends on time is wrong from there on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OddTimes {
+    /// Events that lie before the one before them, by more than the merging of CPUs' buffers explains.
+    pub backward_steps: u64,
+    /// Events that come more than an hour after the one before them.
+    pub long_gaps: u64,
+    /// Where the first of either is, with its line or row.
+    pub first: Option<String>,
+}
+
 /// An opened trace.
 pub trait Events {
     /// What the trace says of itself.
@@ -47,6 +58,11 @@ pub trait Events {
     /// Where the first of them was, and what was wrong with it.
     fn first_skipped(&self) -> Option<String> {
         None
+    }
+
+    /// Events so far whose times no clock of one recording gives: steps back, and gaps of more than an hour.
+    fn odd_times(&self) -> OddTimes {
+        OddTimes::default()
     }
 
     /// Lines of other kinds of events passed over so far.

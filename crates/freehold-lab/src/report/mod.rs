@@ -12,7 +12,7 @@ pub mod threads;
 pub mod timeline;
 pub(crate) mod verdict;
 
-pub use number::{percent, thousands};
+pub use number::{decimal, percent, thousands};
 
 /// Each name once, in the order in which they come.
 pub(crate) fn unique<T: PartialEq>(names: impl IntoIterator<Item = T>) -> Vec<T> {

@@ -29,7 +29,8 @@ pub fn percent(base: f64, value: f64) -> Option<String> {
 }
 
 /// A number with as many decimals as help: three below 10, one below 1000, none above.
-pub(crate) fn decimal(value: f64) -> String {
+#[must_use]
+pub fn decimal(value: f64) -> String {
     match value.abs() {
         v if v < 10.0 => format!("{value:.3}"),
         v if v < 1000.0 => format!("{value:.1}"),

@@ -80,9 +80,9 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "zone lock",
         &[
-            metric("acquisitions / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_acquisitions))),
-            metric("group locks / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.group_lock_acquisitions))),
-            metric("work / 1,000 events", Better::Less, |r, e| Value::Real(rate(r, e.zone_lock_work))),
+            metric("acquisitions / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.zone_lock_acquisitions))),
+            metric("group locks / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.group_lock_acquisitions))),
+            metric("work / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.zone_lock_work))),
             metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
             metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.zone_lock_work_p99)),
             metric("work per hold, max", Better::Less, |_, e| Value::Count(e.zone_lock_work_max)),
@@ -133,9 +133,9 @@ pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
 /// The row that differs from run to run.
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
-/// A total per 1,000 events, an event being an allocation or a free that the engine was asked for.
-pub(super) fn rate(replay: &Replay, total: u64) -> f64 {
-    if replay.replayed == 0 { 0.0 } else { total as f64 * 1000.0 / replay.replayed as f64 }
+/// A total per 1,000 events, an event being an allocation or a free that the engine carried out.
+pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
+    total as f64 * 1000.0 / (engine.allocs + engine.frees).max(1) as f64
 }
 
 /// The header and the table of one trace.
@@ -278,6 +278,8 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
     let mut notes = Vec::new();
     for (count, what) in [
         (survey.skipped, "malformed rows skipped"),
+        (survey.odd_times.backward_steps, "times that run backwards"),
+        (survey.odd_times.long_gaps, "gaps of more than an hour"),
         (facts.failed_allocs, "failed allocations not replayed"),
         (replay.injected, "allocations put in"),
         (facts.split_frees, "frees inside larger allocations"),

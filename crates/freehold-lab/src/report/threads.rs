@@ -34,11 +34,9 @@ const GROUPS: [(&str, &[Row]); 3] = [
     (
         "WORK (different in every run)",
         &[
-            ("zone locks / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.zone_lock_acquisitions))),
-            ("group locks / 1,000 events", |replay, engine, _| decimal(rate(replay, engine.group_lock_acquisitions))),
-            ("steps under the zone lock / 1,000 events", |replay, engine, _| {
-                decimal(rate(replay, engine.zone_lock_work))
-            }),
+            ("zone locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.zone_lock_acquisitions))),
+            ("group locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.group_lock_acquisitions))),
+            ("steps under the zone lock / 1,000 events", |_, engine, _| decimal(rate(engine, engine.zone_lock_work))),
             ("steps per hold, max", |_, engine, _| thousands(engine.zone_lock_work_max)),
             ("remote frees", |_, engine, _| thousands(engine.remote_frees)),
             ("failures", |_, engine, _| thousands(engine.failed)),

@@ -156,7 +156,10 @@ impl ParquetReader {
             let first_row = self.done;
             for i in 0..rows {
                 match self.checked_event(i) {
-                    Ok(event) => out.push(event),
+                    Ok(event) => {
+                        tally.clock.see(event.ts_ns, || format!("row {}", first_row + i as u64));
+                        out.push(event);
+                    }
                     Err(bad) => {
                         let row = first_row + i as u64;
                         if !tally.skip_bad {

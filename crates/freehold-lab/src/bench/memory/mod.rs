@@ -60,10 +60,10 @@ pub(super) mod about;
 use super::budget::Turns;
 use super::catalogue::Kind;
 use super::clock::Cpus;
-use super::engines::HostThreads;
+use super::engines::{BenchEngine, HostThreads, Peer};
 #[cfg(target_os = "linux")]
 use super::gathered::Gathered as Figures;
-use super::result::Report;
+use super::result::{Report, Unsuited};
 use super::runner::{BenchError, Plan};
 
 /// Reclaim and giving back by this project's own code, on the memory of this process; vmalloc on page work alone.
@@ -95,6 +95,17 @@ pub(super) fn is_here(kind: Kind) -> bool {
     matches!(kind, Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack | Kind::Arena)
 }
 
+/// Why a benchmark here has nothing to measure of a page allocator; `None` where it has.
+fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
+    match (kind, engine) {
+        (_, BenchEngine::Freehold) | (Kind::Vmalloc, BenchEngine::Classic(_) | BenchEngine::Mmap) => None,
+        (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
+        (Kind::Vmalloc, _) => Some("it has no runs of frames of any length"),
+        (Kind::Arena, _) => Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there"),
+        _ => Some("only an arena's memory and the system's own calls are measured there"),
+    }
+}
+
 /// How often [`run`] will tell of progress.
 #[cfg(target_os = "linux")]
 pub(super) fn steps(kind: Kind, plan: &Plan) -> usize {
@@ -116,6 +127,10 @@ pub(super) fn steps(_: Kind, _: &Plan) -> usize {
 /// Measures, and adds what was found to the report. What the system does not offer is named in `report.unavailable`.
 #[cfg(target_os = "linux")]
 pub(super) fn run(kind: Kind, mut run: Run<'_>, report: &mut Report) -> Result<(), BenchError> {
+    report.unsuited.extend(run.plan.engines.iter().filter_map(|engine| {
+        let reason = unsuited(kind, engine)?;
+        Some(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason })
+    }));
     let mut figures = Figures::new(kind, Vec::new());
     let measured = match kind {
         Kind::Vmalloc => vmalloc::run(&mut run, &mut figures),

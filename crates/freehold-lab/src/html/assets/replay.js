@@ -9,9 +9,9 @@ const REPLAY_ROWS = [
     ["affinity violations in the trace", (_, d) => d.trace.remote_frees],
   ]],
   ["Zone lock", [
-    ["acquisitions per 1,000 events", (e, d) => perThousand(e.zone_lock_acquisitions, d), decimal, "less"],
-    ["group locks per 1,000 events", (e, d) => (typeof e.group_lock_acquisitions === "number" ? perThousand(e.group_lock_acquisitions, d) : null), decimal, "less"],
-    ["work per 1,000 events", (e, d) => perThousand(e.zone_lock_work, d), decimal, "less"],
+    ["acquisitions per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
+    ["group locks per 1,000 events", (e) => (typeof e.group_lock_acquisitions === "number" ? perThousand(e.group_lock_acquisitions, e) : null), decimal, "less"],
+    ["work per 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal, "less"],
     ["work per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
     ["work per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
     ["work per hold, max", (e) => e.zone_lock_work_max, number, "less"],
@@ -50,8 +50,10 @@ const TIMELINES = [
   ["fallbacks", "fallbacks so far", number],
 ];
 
-function perThousand(total, document) {
-  return document.replayed_events ? (total * 1000) / document.replayed_events : 0;
+/** Per 1,000 allocations and frees that the engine carried out. */
+function perThousand(total, engine) {
+  const events = engine.allocs + engine.frees;
+  return events ? (total * 1000) / events : 0;
 }
 
 /** A change against the baseline, with its direction in words for who sees no colours. */
@@ -117,12 +119,12 @@ function replayVerdict(document) {
 }
 
 /** What the counts of events count. */
-const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means these.";
+const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means those that it carried out.";
 
 function replayBars(document) {
   const panels = [
-    ["Zone-lock acquisitions", "per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, document), decimal],
-    ["Work under the lock", "steps per 1,000 events", (e) => perThousand(e.zone_lock_work, document), decimal],
+    ["Zone-lock acquisitions", "per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal],
+    ["Work under the lock", "steps per 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal],
     ["Longest hold", "steps", (e) => e.zone_lock_work_max, number],
   ];
   return el("div", { class: "panels" }, panels.map(([title, note, of, format]) => {

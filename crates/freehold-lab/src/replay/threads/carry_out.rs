@@ -320,7 +320,7 @@ pub(super) fn carry_out(
     let mut in_use = layout.and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
     let mut book = CmaBook::new(&beginning.cma, 0);
     book.iter_mut().for_each(|book| book.in_use(layout.map_or(0, Layout::cma_used)));
-    set_up(&field, plan, book.as_ref(), in_use.as_mut(), &mut findings);
+    let set_up_failed = set_up(&field, plan, book.as_ref(), in_use.as_mut(), &mut findings);
     engine.start();
 
     book.iter_mut().for_each(CmaBook::begin);
@@ -359,18 +359,18 @@ pub(super) fn carry_out(
     findings.extend(back.done.cma.iter().flat_map(|book| book.findings(&engine.blocks())));
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
     let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
-    EngineOutcome { met: Some(met), paths, cma, ..outcome }
+    EngineOutcome { set_up_failed, met: Some(met), paths, cma, ..outcome }
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
-/// filled.
+/// filled. How many failed.
 fn set_up(
     field: &Field<'_>,
     plan: &Plan,
     book: Option<&CmaBook>,
     mut in_use: Option<&mut InUse>,
     findings: &mut Vec<String>,
-) {
+) -> u64 {
     let mut worker = Worker { field, cpu: CpuId::new(0), done: Done::beside(book) };
     for &(cpu, step) in &plan.before {
         let Step::Alloc { id, order, migratetype, flags } = step else { continue };
@@ -386,6 +386,7 @@ fn set_up(
         field.publish(id, pfn);
     }
     findings.extend(worker.done.errors.into_first());
+    worker.done.failed
 }
 
 /// What was asked for and what was done.

@@ -100,13 +100,13 @@ const PANELS: [Panel; 3] = [
     Panel {
         heading: "Zone-lock acquisitions",
         unit: "per 1,000 events",
-        value: |replay, engine| rate(replay, engine.zone_lock_acquisitions),
+        value: |_, engine| rate(engine, engine.zone_lock_acquisitions),
         text: decimal,
     },
     Panel {
         heading: "Work under the lock",
         unit: "steps per 1,000 events",
-        value: |replay, engine| rate(replay, engine.zone_lock_work),
+        value: |_, engine| rate(engine, engine.zone_lock_work),
         text: decimal,
     },
     Panel {

@@ -1,0 +1,38 @@
+//! What standard error says of a trace and of its replay, where something is not as it should be.
+
+use super::output::complain;
+use crate::replay::{Replay, Survey};
+use crate::report::thousands;
+
+/// What is odd about a trace.
+pub(super) fn of_trace(name: &str, survey: &Survey) {
+    if survey.skipped > 0 {
+        let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        complain(&format!("warning: {name}: {} malformed rows or lines skipped{first}", survey.skipped));
+    }
+    let odd = &survey.odd_times;
+    if let Some(first) = &odd.first {
+        let (steps, gaps) = (thousands(odd.backward_steps), thousands(odd.long_gaps));
+        complain(&format!(
+            "warning: {name}: {steps} times run backwards and {gaps} gaps are longer than an hour, the first at {first}: what \
+             depends on time (samples, the periodic work) is wrong from there on"
+        ));
+    }
+}
+
+/// What went wrong in engines.
+pub(super) fn of_engines(name: &str, replay: &Replay) {
+    for engine in &replay.engines {
+        if !engine.whole {
+            complain(&format!("error: {name}: engine {} is not whole", engine.engine));
+            engine.errors.iter().for_each(|finding| complain(&format!("  {finding}")));
+        }
+        if engine.set_up_failed > 0 {
+            let (engine, failed) = (&engine.engine, thousands(engine.set_up_failed));
+            complain(&format!(
+                "warning: {name}: engine {engine} had no memory for {failed} of the allocations put in before the trace: what \
+                 follows is of a machine too small for it"
+            ));
+        }
+    }
+}
