@@ -51,7 +51,7 @@ pub(crate) fn alloc_run<P: Platform>(
             Err(error) => return Err(error),
         }
     }
-    engine.alloc_contig(count, align_order, limits, |_| false).map(|range| range.start)
+    engine.alloc_contig_free(count, align_order, limits).map(|range| range.start)
 }
 
 /// Alignments beyond 1 GiB: each place that there is, in turn.
