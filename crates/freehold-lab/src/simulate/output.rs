@@ -149,7 +149,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
         "group holds",
         "longest",
         "p99.9",
-        "fallbacks",
+        "fell back",
         "free blocks",
         "unusable",
     ]);
@@ -176,6 +176,10 @@ fn group_table(rows: &[Row], style: Style) -> String {
         cells.extend(numbers.into_iter().map(right));
         table.add_row(cells);
     }
+    // Many columns: of the gaps between them no more than is needed, so that no figure is broken in two.
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 0));
+    });
     table.to_string()
 }
 
