@@ -112,7 +112,7 @@ fn random_calls_of_one_thread_are_accepted() {
 
 /// Another history each time: the schedules are the machine's.
 #[test]
-#[ignore = "about one run in sixty is refused, which is not explained: see docs/model.md"]
+#[ignore = "some runs are refused, which is not explained: see docs/model.md"]
 fn random_calls_on_threads_are_accepted() {
     random_calls(THREADS);
 }
