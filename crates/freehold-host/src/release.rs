@@ -24,9 +24,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freehold::{
-    AllocFlags, CpuId, FRAME_SIZE, FrameRange, FreeError, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request,
-};
+use freehold::{AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request};
 
 use crate::Error;
 use crate::arena::Inner;
@@ -308,15 +306,9 @@ impl Pass<'_> {
     }
 
     fn free(&mut self, range: FrameRange) {
-        match self.cpu.free_range(range) {
-            Ok(()) => {}
-            // Neighbours of two memory nodes, which are two zones' to the allocator.
-            Err(FreeError::PastEnd { pfn }) if range.contains(pfn) => {
-                self.free(FrameRange { start: range.start, end: pfn });
-                self.free(FrameRange { start: pfn, end: range.end });
-            }
+        if let Err(error) = self.cpu.free_range(range) {
             // The frames are this pass's own, so this would be a defect; say so rather than lose them quietly.
-            Err(error) => self.result = Err(error.into()),
+            self.result = Err(error.into());
         }
     }
 

@@ -198,7 +198,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As [`Self::free`]; but of a range over several memory nodes the parts before the one that is refused are free then.
+    /// As [`Self::free`].
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
         self.give_range(range)
     }
@@ -209,14 +209,7 @@ impl Arena {
             return Err(FreeError::ZeroLength.into());
         }
         let core = &self.core;
-        match thread::enter_to_free(core, |cpu| cpu.free_range(range))? {
-            // The allocator frees what lies in one zone, and so frames of two memory nodes part by part.
-            Err(FreeError::PastEnd { pfn }) if range.end <= self.range().end => {
-                self.give_range(FrameRange { start: range.start, end: pfn })?;
-                return self.give_range(FrameRange { start: pfn, end: range.end });
-            }
-            freed => freed?,
-        }
+        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }
