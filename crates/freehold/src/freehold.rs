@@ -16,7 +16,7 @@ use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Zone, ZoneParts, bitmap_blocks};
-use crate::{CpuId, NodeId, Pfn};
+use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
 
 /// A page-frame allocator over the caller's metadata memory. See the [crate's documentation](crate).
 ///
@@ -279,6 +279,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
         HostBarrier(&self.platform)
+    }
+
+    /// [`Self::tell_pressure`] after a request. Who may not wait may not run what the host does about it: the next one tells.
+    pub(crate) fn tell_pressure_after(&self, request: &Request) {
+        if !request.flags.contains(AllocFlags::NO_LOCK) {
+            self.tell_pressure();
+        }
     }
 
     /// Tells the host about changed pressure. Called at the edge of the API, without locks.

@@ -41,6 +41,12 @@ impl MemoryRange {
         self.end.get() <= self.start.get()
     }
 
+    /// Has the entry stand for that piece.
+    pub(crate) fn set(&self, start: u64, end: u64) {
+        self.start.set(start);
+        self.end.set(end);
+    }
+
     pub(crate) fn spend(&self) {
         self.end.set(0);
         self.start.set(0);

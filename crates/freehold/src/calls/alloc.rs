@@ -99,10 +99,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let fh = self.fh;
         drop(self);
-        // Who may not wait may not run what the host does about it: the next one tells.
-        if !request.flags.contains(AllocFlags::NO_LOCK) {
-            fh.tell_pressure();
-        }
+        fh.tell_pressure_after(request);
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
         }

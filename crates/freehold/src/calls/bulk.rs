@@ -5,7 +5,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
-use crate::{AllocError, AllocFlags, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
+use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -59,10 +59,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn left(self, request: &Request, result: Result<usize, AllocError>) -> Result<usize, AllocError> {
         let fh = self.fh;
         drop(self);
-        // As `alloc_slow`.
-        if !request.flags.contains(AllocFlags::NO_LOCK) {
-            fh.tell_pressure();
-        }
+        fh.tell_pressure_after(request);
         result
     }
 

@@ -33,8 +33,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let mut at = range.start.get();
             while at < range.end.get() {
                 // Pieces of memory do not overlap.
-                let ends = self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
-                match { ends }.find(|&end| at < end) {
+                let mut ends = self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
+                match ends.find(|&end| at < end) {
                     None => return Some(Pfn::new(at)),
                     Some(end) => at = end,
                 }

@@ -302,8 +302,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             if s < start && end < e {
                 if let Some(spent) = self.map.ranges.iter().find(|r| r.is_spent()) {
-                    spent.start.set(end);
-                    spent.end.set(e);
+                    spent.set(end, e);
                 }
                 r.end.set(start);
             } else if s < start {

@@ -82,8 +82,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let start = below.map_or(range.start.get(), |r| r.start.get());
         let end = above.map_or(range.end.get(), |r| r.end.get());
         self.map.change_ranges(|| {
-            entry.start.set(start);
-            entry.end.set(end);
+            entry.set(start, end);
             if let (Some(_), Some(above)) = (below, above) {
                 above.spend();
             }
