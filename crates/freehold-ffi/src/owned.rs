@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use freehold::{CpuId, Order, Owned, Pfn};
+use freehold::{CpuId, Migratetype, Order, Owned, Pfn};
 
 use crate::allocator::Allocator;
 use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
@@ -171,8 +171,8 @@ pub unsafe extern "C" fn freehold_owned_alloc(
     unsafe {
         let Some(asked) = request.as_ref() else { return alloc_any(cpu, request, pfn, error) };
         // Single frames here, which saves the jump and a look at the order.
-        if let Some(single) = asked.single() {
-            return alloc_plain(cpu, request, single, pfn, error);
+        if take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
+            return Status::Ok;
         }
         match ALLOC.get(usize::from(asked.order)) {
             Some(alloc) => alloc(cpu, request, pfn, error),
@@ -186,8 +186,7 @@ type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
 
 /// By order. Compiled once for each: what is known of the order then need not be asked, some 60 instructions of a pair.
 static ALLOC: [Alloc; 10] = [
-    // A single frame with more to it.
-    alloc_any,
+    alloc_chunk::<0>,
     alloc_chunk::<1>,
     alloc_chunk::<2>,
     alloc_chunk::<3>,
@@ -230,33 +229,51 @@ unsafe fn alloc_chunk<const ORDER: u8>(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        match (*request).chunk(const { order_of(ORDER) }) {
-            Some(chunk) => alloc_plain(cpu, request, chunk, pfn, error),
-            None => alloc_any(cpu, request, pfn, error),
+        if const { ORDER > 0 && ORDER < 6 } && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn) {
+            return Status::Ok;
         }
+        alloc_long::<ORDER>(cpu, request, pfn, error)
     }
 }
 
-/// `plain` is what `request` asks for.
+/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows what to do; it is a jump away,
+/// so that nothing has to be saved for it.
 ///
 /// # Safety
 ///
 /// As [`freehold_owned_alloc`].
 #[inline(always)]
-unsafe fn alloc_plain(
+unsafe fn take_in_hand(cpu: *const OwnedCpu, kind: Option<Migratetype>, order: Order, pfn: *mut u64) -> bool {
+    let Some(kind) = kind else { return false };
+    if pfn.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let Ok(owned) = (unsafe { owned(cpu) }) else { return false };
+    let Some(found) = owned.alloc_in_hand(order, kind) else { return false };
+    // SAFETY: not null, and the rest is the caller's promise.
+    unsafe { pfn.write(found.get()) };
+    true
+}
+
+/// # Safety
+///
+/// As `alloc_chunk`.
+#[inline(never)]
+unsafe fn alloc_long<const ORDER: u8>(
     cpu: *const OwnedCpu,
     request: *const Request,
-    plain: freehold::Request,
     pfn: *mut u64,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
+        let Some(kind) = (*request).chunk() else { return alloc_any(cpu, request, pfn, error) };
         if pfn.is_null() {
             return alloc_any(cpu, request, pfn, error);
         }
         let Ok(owned) = owned(cpu) else { return alloc_any(cpu, request, pfn, error) };
-        match owned.alloc(plain) {
+        match owned.alloc(freehold::Request::new(const { order_of(ORDER) }, kind)) {
             Ok(found) => {
                 pfn.write(found.get());
                 Status::Ok
@@ -344,6 +361,21 @@ pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, ord
 /// As [`freehold_owned_free`].
 #[inline(always)]
 unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
+        if owned.free_in_hand(Pfn::new(pfn), const { order_of(ORDER) }) {
+            return Status::Ok;
+        }
+        free_long::<ORDER>(cpu, pfn, error)
+    }
+}
+
+/// # Safety
+///
+/// As [`freehold_owned_free`].
+#[inline(never)]
+unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };

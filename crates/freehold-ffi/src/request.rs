@@ -3,7 +3,7 @@
 use core::mem::{align_of, offset_of};
 use core::ptr;
 
-use freehold::{AllocFlags, Migratetype as Engine, NodeId, Order, Pfn, Request as EngineRequest};
+use freehold::{AllocFlags, Migratetype as Engine, NodeId, Pfn, Request as EngineRequest};
 
 use crate::arguments;
 use crate::error::Failure;
@@ -113,28 +113,27 @@ impl Request {
         if self.is_plain() { Ok(request) } else { self.special(request) }
     }
 
-    /// A single frame, and nothing else asked for but a migratetype that requests may name: what most requests are. Told by
-    /// one comparison and two for zero.
+    /// The migratetype of a single frame for which nothing else is asked: what most requests are. Told by one comparison and
+    /// two for zero.
     #[inline(always)]
-    pub(crate) fn single(&self) -> Option<EngineRequest> {
+    pub(crate) fn single(&self) -> Option<Engine> {
         // The migratetype is lowest, so that a small number says that all above it is zero, the order too.
-        self.plain(Order::ZERO, self.head().rotate_right(8))
+        self.plain(self.head().rotate_right(8))
     }
 
-    /// The same for a chunk of that order, which the caller knows to be the request's.
+    /// The same of a chunk whose order the caller knows.
     #[inline(always)]
-    pub(crate) fn chunk(&self, order: Order) -> Option<EngineRequest> {
-        self.plain(order, self.head() >> 8)
+    pub(crate) fn chunk(&self) -> Option<Engine> {
+        self.plain(self.head() >> 8)
     }
 
     #[inline(always)]
-    fn plain(&self, order: Order, migratetype: u32) -> Option<EngineRequest> {
-        let request = |migratetype| EngineRequest::new(order, migratetype);
+    fn plain(&self, migratetype: u32) -> Option<Engine> {
         match migratetype {
             0..3 if !self.is_plain() => None,
-            0 => Some(request(Engine::Unmovable)),
-            1 => Some(request(Engine::Movable)),
-            2 => Some(request(Engine::Reclaimable)),
+            0 => Some(Engine::Unmovable),
+            1 => Some(Engine::Movable),
+            2 => Some(Engine::Reclaimable),
             _ => None,
         }
     }

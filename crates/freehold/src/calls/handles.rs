@@ -15,7 +15,8 @@ use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
 use crate::{
-    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
+    Request,
 };
 
 /// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`].
@@ -274,6 +275,13 @@ impl<P: Platform> Inside<'_, '_, P> {
     }
 }
 
+/// The way in for who has to wait.
+#[cold]
+#[inline(never)]
+fn get_in_slow<'m, P: Platform>(fh: &Freehold<'m, P>, state: &CpuState<'m>, owner: bool) {
+    Inside::get_in(fh, state, owner);
+}
+
 /// A free while somebody else is inside the CPU's state.
 #[cold]
 #[inline(never)]
@@ -292,7 +300,9 @@ impl<'m, P: Platform> On<'_, 'm, P> {
 
     #[inline(always)]
     fn get_in(&self, state: &CpuState<'m>) {
-        Inside::get_in(self.fh, state, false);
+        if !state.door.try_enter_unowned() {
+            get_in_slow(self.fh, state, false);
+        }
     }
 
     #[inline(always)]
@@ -309,11 +319,11 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         Ok((self.state, self.biased))
     }
 
-    /// The owner's way in does for both: where the door is not biased to it, it is refused.
+    /// The owner's way in first, which is refused where the door is not biased to it.
     #[inline(always)]
     fn get_in(&self, state: &CpuState<'m>) {
-        if !state.door.try_enter_owner() {
-            self.get_in_slow(state);
+        if !state.door.try_enter_owner() && (self.biased || !state.door.try_enter_unowned()) {
+            get_in_slow(self.fh, state, self.biased);
         }
     }
 
@@ -322,10 +332,55 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         Inside::<P>::get_out(state, self.biased);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn get_in_slow(&self, state: &CpuState<'m>) {
-        Inside::get_in(self.fh, state, self.biased);
+    /// A chunk of order 0 to 5 that the CPU has in hand, and nothing else: for doors that keep all the rest out of line, so that
+    /// nothing has to be saved for it. `None` says only that [`alloc`](Self::alloc) must be asked. Of the three types that
+    /// requests may name.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        debug_assert!(Migratetype::PCP.contains(&migratetype));
+        let (state, kind) = (self.state, migratetype as usize);
+        // Each way in knows its way out.
+        let found = if state.door.try_enter_owner() {
+            let found = state.chunk_in_hand(order, kind);
+            state.door.leave_owner();
+            found?
+        } else {
+            if self.biased || !state.door.try_enter_unowned() {
+                return None;
+            }
+            let found = state.chunk_in_hand(order, kind);
+            state.door.leave_intruder();
+            found?
+        };
+        self.fh.handed_out(found, order);
+        Some(found)
+    }
+
+    /// The same of a free, into a word that the CPU leases; the frames are still the caller's where it says no.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
+        let (state, key, at) = (self.state, pfn.get() / 64, (pfn.get() % 64) as u32);
+        let frames = match order.get() {
+            0 => 1 << at,
+            order @ 1..6 if at % (1 << order) == 0 => crate::block::bits::mask(at, 1 << order),
+            _ => return false,
+        };
+        if cfg!(feature = "debug-poison") {
+            return false;
+        }
+        if state.door.try_enter_owner() {
+            let done = state.free_in_hand(key, frames);
+            state.door.leave_owner();
+            return done;
+        }
+        if self.biased || !state.door.try_enter_unowned() {
+            return false;
+        }
+        let done = state.free_in_hand(key, frames);
+        state.door.leave_intruder();
+        done
     }
 
     calls!();

@@ -37,7 +37,7 @@ use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
-use crate::{CpuId, Freehold, Pfn, Platform};
+use crate::{CpuId, Freehold, Order, Pfn, Platform};
 
 impl CpuState<'_> {
     /// A single frame of that type from the current lease. The hottest code there is: see the table above.
@@ -68,6 +68,16 @@ impl CpuState<'_> {
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
+    /// Either, by the order.
+    #[inline(always)]
+    pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
+        match order.get() {
+            0 => self.frame_in_hand(migratetype),
+            order @ 1..6 => self.run_in_hand(migratetype, u32::from(order)),
+            _ => None,
+        }
     }
 
     /// Frees frames of a word that this CPU has leased.
