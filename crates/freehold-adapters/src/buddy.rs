@@ -53,7 +53,7 @@ use spin::Mutex;
 use crate::run::alloc_run;
 
 /// Frame numbers end here: what Freehold can name.
-const END: usize = 1 << 40;
+const END: u64 = 1 << 40;
 /// Pieces further apart than this (256 GiB) do not share an allocator, whose tables cover the gap.
 const FAR: u64 = 1 << 26;
 
@@ -173,7 +173,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     /// are there already.
     pub fn add_frame(&mut self, start: usize, end: usize) {
         assert!(start <= end, "add_frame: {start:#x} is behind {end:#x}");
-        assert!(end <= END, "add_frame: there are no frames above 2^40, and {end:#x} is");
+        assert!(end as u64 <= END, "add_frame: there are no frames above 2^40, and {end:#x} is");
         if start == end {
             return;
         }
@@ -261,7 +261,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         }
         let size = count.checked_next_power_of_two()?;
         let range = FrameRange::new(Pfn::new(start as u64), count as u64)?;
-        if start % size != 0 || count == 0 {
+        if start % size != 0 || count == 0 || size.ilog2() as usize >= ORDER {
             return None;
         }
         let region = self.regions.iter_mut().find(|region| region.contains(range.start))?;

@@ -6,6 +6,7 @@ use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, Carver};
 use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
 use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
+use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
 use crate::group::Group;
@@ -162,13 +163,27 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         this.compute_watermarks(config);
         for (number, cpu) in this.cpus.iter().enumerate() {
-            cpu.home_zone.set(this.zonelist(number, None).next().unwrap_or(0) as u32);
-            let zone = &this.zones[cpu.home_zone.get() as usize];
-            cpu.home.set(Tag::new(ABSENT, 0, zone.id, zone.group_of(number)).holder());
             cpu.online.set(number < usize::from(config.online));
         }
+        this.settle_homes();
         this.compute_limits();
         Ok(this)
+    }
+
+    /// Each CPU's home is the first zone of its list that has memory. After memory has come or gone; what a CPU has of its
+    /// old home goes back.
+    pub(crate) fn settle_homes(&self) {
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            let zones = || self.zonelist(number, None).map(|z| &self.zones[z]);
+            let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else { continue };
+            let home = Tag::new(ABSENT, 0, zone.id, zone.group_of(number)).holder();
+            if cpu.home.get() != home {
+                let inside = Inside::enter(self, cpu, CpuId::new(number as u16), false);
+                inside.give_back_all();
+                cpu.home_zone.set(u32::from(zone.id));
+                cpu.home.set(home);
+            }
+        }
     }
 
     /// For each node: its own zones, highest first, then those of the next nodes round the ring.
@@ -228,11 +243,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }
-        let _guard = self.hold(z, ZONE_GROUP);
+        let held = self.hold(z, ZONE_GROUP);
         z.kernel_marks.set(false);
         z.min.set(min);
         z.low.set(low);
         z.high.set(high);
+        drop(held);
+        self.tell_pressure();
         Ok(())
     }
 

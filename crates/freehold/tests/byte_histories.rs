@@ -39,6 +39,12 @@ fn one_file() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Machines that nobody would build: edges anywhere, zones of a block, holes of a frame, groups of one.
+    #[test]
+    fn any_machine_keeps_every_promise(history in prop::collection::vec(any::<u8>(), 9..900)) {
+        History([&[250], &history[1..]].concat()).check();
+    }
+
     #[test]
     fn any_bytes_are_a_history(history in prop::collection::vec(any::<u8>(), 0..900).prop_map(History)) {
         history.check();

@@ -101,6 +101,9 @@ pub(crate) fn edges() -> Vec<Option<usize>> {
     seen.push(frames.alloc(512).map(|first| first % 512));
     seen.push(frames.alloc(257).map(|first| first % 512)); // rounded up in where it starts
     seen.push(frames.alloc_at(3, 2)); // misaligned
+    let mut at = FrameAllocator::<10>::new();
+    at.add_frame(0, 2048);
+    seen.extend([at.alloc_at(1024, 1024), at.alloc_at(1024, 512)]); // ORDER 10: at most 512
     let mut rest = FrameAllocator::<33>::new();
     rest.add_frame(0x4000, 0x5000);
     seen.push(rest.alloc_at(0x4800, 256));

@@ -119,15 +119,17 @@ impl Shape {
     fn locks(&self, kind: Kind) -> u64 {
         let failing =
             self.zones * self.stages(false) + RECALLS * (self.collected_everywhere() + self.zones * self.stages(true));
+        // For each kind of block a look at the marks and one at each block, and one at the bitmap; each may take a hold.
+        let within_limits = 5 * (self.blocks + self.zones) + self.zones;
         let bitmap = self.blocks / 768 + 2;
         let range = RANGE.div_ceil(512) + 1;
         match kind {
-            Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock | Kind::AllocAligned => failing,
-            Kind::AllocNoLock => self.zones * self.stages(false),
+            Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock => failing,
+            Kind::AllocAligned => failing + within_limits,
+            Kind::AllocNoLock => self.zones * (self.stages(false) + self.stages(true)),
             Kind::AllocBulk => BULK as u64 * (failing + self.refill()),
             Kind::AllocBlocks => 2 * self.zones * bitmap + self.fetched(),
-            // Three looks at each block and one at the bitmap, twice; each may take a hold.
-            Kind::AllocLimited => 2 * (3 * self.blocks + self.zones) + self.fetched(),
+            Kind::AllocLimited => 2 * within_limits + self.fetched(),
             Kind::FreeFrame | Kind::FreeRun | Kind::FreeWords | Kind::FreeBlocks | Kind::FreeRange | Kind::FreeBulk => {
                 0
             }

@@ -147,9 +147,26 @@ impl<'m> FrameMap<'m> {
         (0..self.blocks.ready()).filter_map(|raw| self.index(raw))
     }
 
+    /// The first block from number `number` on, before `end`, whose section is set up.
+    pub(crate) fn next_set_up(&self, number: u64, end: u64) -> Option<u64> {
+        let mut at = number;
+        while at < end && self.locate_block(at).is_none() {
+            at = (at | (SECTION_BLOCKS - 1)) + 1;
+        }
+        (at < end).then_some(at)
+    }
+
     /// Whether there is memory at that frame. Looks at every range: for the rare cases only.
     pub(crate) fn is_present(&self, pfn: u64) -> bool {
         self.looked_at(|| self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get()))
+    }
+
+    /// The first frame from `pfn` on where there is memory.
+    pub(crate) fn next_present(&self, pfn: u64) -> Option<u64> {
+        self.looked_at(|| {
+            let behind = self.ranges.iter().filter(|r| pfn < r.end.get() && r.start.get() < r.end.get());
+            behind.map(|r| r.start.get().max(pfn)).min()
+        })
     }
 
     /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry to another may be missed

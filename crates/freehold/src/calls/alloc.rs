@@ -113,10 +113,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.cpu.online.get() {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
+        if request.is_limited() {
+            return self.alloc_limited(request, false);
+        }
         if request.align > request.order {
             // A larger chunk starts where the smaller one has to; what is behind it goes back at once.
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
-            let pfn = self.alloc_checked(&larger)?;
+            let pfn = match self.alloc_checked(&larger) {
+                Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => return self.alloc_limited(request, true),
+                result => result?,
+            };
             let rest = FrameRange {
                 start: Pfn::new(pfn.get() + request.order.frames()),
                 end: Pfn::new(pfn.get() + larger.order.frames()),
@@ -125,9 +131,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let freed = self.fh.commit_range(Some(self).filter(|_| self.cpu.online.get()), rest);
             debug_assert!(freed.is_ok());
             return Ok(pfn);
-        }
-        if request.is_limited() {
-            return self.alloc_limited(request);
         }
         if request.order > Order::PAGEBLOCK {
             return self.alloc_run_of_blocks(request);
@@ -145,10 +148,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(pfn) = self.try_stages(request, &[Stage::Normal, Stage::Reserve]) {
             return Ok(pfn);
         }
-        if request.flags.contains(AllocFlags::NO_LOCK) {
-            return Err(AllocError::WouldBlock);
-        }
         let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
+        if request.flags.contains(AllocFlags::NO_LOCK) {
+            // Nobody else is asked, but all that can be had without waiting will do.
+            self.give_back_all();
+            return self.try_stages(request, &all).ok_or(AllocError::WouldBlock);
+        }
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
@@ -413,7 +418,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
             for from in zone.holders(mine) {
                 let Some(held) = self.hold_collected(zone, from, want.flags) else { continue };
-                if from == ZONE_GROUP && !zone.allows(1 << want.order, want.flags, false) {
+                if from == ZONE_GROUP && !held.keeps_mark(1 << want.order, want.flags, false) {
                     continue;
                 }
                 if let Some(pfn) = held.take_listed(fallback as usize, want.order) {

@@ -43,20 +43,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Takes a run of whole blocks of one zone whose frames lie in `from..below`.
+    /// Takes a run of whole blocks of one zone, aligned as the request wants it, whose frames lie in `from..below`.
     pub(crate) fn take_run_of_blocks(&self, z: usize, request: &Request, from: u64, below: u64) -> Option<Pfn> {
         let zone = &self.zones[z];
         let order = u32::from(request.order.get()) - 9;
         let (len, frames) = (1u64 << order, request.order.frames());
+        let align = request.align.max(request.order).frames() / FRAMES as u64;
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         loop {
-            let held = if request.flags.contains(AllocFlags::NO_LOCK) {
-                self.try_hold(zone, ZONE_GROUP)?
-            } else {
-                self.hold(zone, ZONE_GROUP)
-            };
-            if !zone.allows(frames, request.flags, false) {
+            let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
+            if !held.keeps_mark(frames, request.flags, false) {
                 return None;
             }
             let mut steps = 0;
@@ -65,6 +62,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             match found {
                 Search::None => return None,
                 Search::More(next) => at = next,
+                // The bitmap starts at a multiple of the largest order.
+                Search::Found(first) if first % align != 0 => at = first.next_multiple_of(align),
                 // Who may not wait must not have to when the blocks are off the bitmap.
                 Search::Found(first) if !held.waits && (first..first + len).any(|bit| held.set_up(bit).is_none()) => {
                     return None;

@@ -1,10 +1,11 @@
-//! Requests that only part of the frame number space will do for: devices with short addresses.
+//! Requests that only part of the frame number space will do for: devices with short addresses, and chunks that start at a
+//! multiple of more than their own size.
 //!
-//! Zones that lie wholly within the limits are served as always. For the others the blocks within the limits are looked
-//! at one by one, without locks, and frames are taken straight from their words, whoever holds the block.
+//! The blocks within the limits are looked at one by one, without locks, and frames are taken straight from their words,
+//! whoever holds the block. What is the zone's own is taken under its lock, since its watermarks count it.
 
 use crate::block::layout::Index;
-use crate::block::tag::{HIGH_ATOMIC, SPLIT, WHOLE, ZONE_GROUP};
+use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, WHOLE, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::inside::Inside;
 use crate::group::lists::NO_LIST;
@@ -17,43 +18,82 @@ use crate::{AllocError, AllocFlags, Freehold, Order, Pfn, Platform, Request};
 enum Kind {
     /// Split, of the request's type.
     Same,
+    /// Split CMA blocks, for requests that they will do for.
+    Cma,
     /// Wholly free.
     Whole,
     /// Split, of any other ordinary type.
     Other,
+    /// HIGHATOMIC, for requests that may not wait or are a way out of memory shortage.
+    Reserve,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Same, Self::Cma, Self::Whole, Self::Other, Self::Reserve];
+
+    /// Whether such blocks will do for a request at all.
+    fn is_for(self, request: &Request) -> bool {
+        match self {
+            Self::Same | Self::Whole | Self::Other => true,
+            Self::Cma => request.cma(),
+            Self::Reserve => {
+                request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC)
+            }
+        }
+    }
+
+    /// Whether a block is such a one. The zone's whole ones are in its bitmap.
+    fn is(self, tag: Tag, request: &Request) -> bool {
+        let (state, migratetype) = (tag.state(), tag.migratetype());
+        match self {
+            Self::Whole => state == WHOLE && tag.group() != ZONE_GROUP,
+            _ if state != SPLIT => false,
+            Self::Same => migratetype == request.migratetype as usize,
+            Self::Other => migratetype < HIGH_ATOMIC && migratetype != request.migratetype as usize,
+            Self::Cma => migratetype == CMA,
+            Self::Reserve => migratetype == HIGH_ATOMIC,
+        }
+    }
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    pub(crate) fn alloc_limited(&self, request: &Request) -> Result<Pfn, AllocError> {
-        if request.flags.contains(AllocFlags::NO_LOCK) {
-            return Err(AllocError::WouldBlock);
-        }
+    /// Serves a request within its limits, of any order and alignment. `fetched`: all CPUs have just been asked.
+    pub(crate) fn alloc_limited(&self, request: &Request, mut fetched: bool) -> Result<Pfn, AllocError> {
         let (from, below) = (request.from.get(), request.below.get());
         let fh = self.fh;
         let touches = |z: &usize| {
             let span = fh.zones[*z].span;
             from < span.end.get() && span.start.get() < below
         };
-        for fetched in [false, true] {
-            for z in fh.zonelist(self.id.index(), request.node).filter(touches) {
-                let found = if request.order > Order::PAGEBLOCK {
-                    fh.take_run_of_blocks(z, request, from, below)
-                } else {
-                    [Kind::Same, Kind::Whole, Kind::Other].into_iter().find_map(|kind| fh.search(z, request, kind))
-                };
-                if let Some(pfn) = found {
-                    return Ok(pfn);
+        let many = request.order > Order::PAGEBLOCK;
+        loop {
+            let found = fh.zonelist(self.id.index(), request.node).filter(touches).find_map(|z| match many {
+                true => fh.take_run_of_blocks(z, request, from, below),
+                false => {
+                    Kind::ALL.into_iter().filter(|kind| kind.is_for(request)).find_map(|k| fh.search(z, request, k))
                 }
+            });
+            if let Some(pfn) = found {
+                return Ok(pfn);
             }
-            if !fetched {
-                // What CPUs have in hand may be what is missing. It goes no further than it has to.
-                self.outside(|| match request.order > Order::PAGEBLOCK {
+            if fetched {
+                break;
+            }
+            // What CPUs have in hand may be what is missing. It goes no further than it has to.
+            if request.flags.contains(AllocFlags::NO_LOCK) {
+                self.give_back_all();
+            } else {
+                self.outside(|| match many {
                     true => fh.fetch_wholes(),
                     false => fh.recall_and_collect(),
                 });
             }
+            fetched = true;
         }
-        Err(AllocError::NoMemory { order: request.order })
+        Err(match request.flags.contains(AllocFlags::NO_LOCK) {
+            true => AllocError::WouldBlock,
+            false => AllocError::NoMemory { order: request.order },
+        })
     }
 }
 
@@ -63,57 +103,82 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let zone = &self.zones[z];
         let first = zone.span.start.get().max(request.from.get()) >> 9;
         let end = zone.span.end.get().min(request.below.get()).div_ceil(FRAMES as u64);
-        if kind == Kind::Whole {
+        // Whether the zone keeps its mark; its own blocks are not looked at otherwise. The reserve is there to be used.
+        let own = kind == Kind::Reserve
+            || self
+                .hold_for(zone, ZONE_GROUP, request.flags)
+                .is_some_and(|held| held.keeps_mark(request.order.frames(), request.flags, kind == Kind::Cma));
+        if kind == Kind::Whole && own {
             if let Some(pfn) = self.search_bitmap(zone, request, first, end) {
                 return Some(pfn);
             }
         }
-        (first..end).find_map(|number| {
-            let index = self.map.locate_block(number)?;
+        let mut at = first;
+        while let Some(number) = self.map.next_set_up(at, end) {
+            at = number + 1;
+            let Some(index) = self.map.locate_block(number) else { continue };
             let tag = self.map.head(index).tag.get();
-            let ours = tag.zone() == z && tag.migratetype() < HIGH_ATOMIC && self.is_usable(index);
-            let same = tag.migratetype() == request.migratetype as usize;
-            let taken = match kind {
-                _ if !ours => None,
-                Kind::Whole if tag.state() == WHOLE && tag.group() != ZONE_GROUP => {
-                    self.take_from_whole(zone, index, request)
-                }
-                Kind::Same if tag.state() == SPLIT && same => self.take_from_split(zone, index, request),
-                Kind::Other if tag.state() == SPLIT && !same => self.take_from_split(zone, index, request),
-                _ => None,
+            let there = tag.zone() == z && kind.is(tag, request) && self.is_usable(index);
+            if !there || !self.has_room(index, request) {
+                continue;
+            }
+            let taken = match tag.group() {
+                _ if kind == Kind::Whole => self.take_from_whole(zone, index, request),
+                ZONE_GROUP if own => self.take_from_zones_own(zone, index, request, kind),
+                ZONE_GROUP => None,
+                _ => self.claim_in_window(index, request),
             };
-            taken.map(Pfn::new)
-        })
+            if let Some(pfn) = taken {
+                return Some(Pfn::new(pfn));
+            }
+        }
+        None
     }
 
-    /// The frames of a block that lie within the limits, as offsets in it.
-    fn window(&self, index: Index, request: &Request) -> (usize, usize) {
+    /// The frames of a block that lie within the limits, as offsets in it, and what a run has to start at a multiple of there.
+    fn window(&self, index: Index, request: &Request) -> (usize, usize, usize) {
         let base = self.map.base(index);
         let offset = |pfn: Pfn| pfn.get().saturating_sub(base).min(FRAMES as u64) as usize;
-        (offset(request.from), offset(request.below))
+        let align = request.align.max(request.order).frames().min(FRAMES as u64) as usize;
+        (offset(request.from), offset(request.below), align)
     }
 
-    /// Whether an aligned run of the request's order fits the limits in that block.
+    /// Whether a run of the request's order fits limits and alignment in that block.
     fn has_room(&self, index: Index, request: &Request) -> bool {
-        let (low, high) = self.window(index, request);
-        let len = request.order.frames() as usize;
-        low.next_multiple_of(len) + len <= high
+        let (low, high, align) = self.window(index, request);
+        let starts = align < FRAMES || Pfn::new(self.map.base(index)).is_aligned(request.align);
+        starts && low.next_multiple_of(align) + request.order.frames() as usize <= high
     }
 
-    fn take_from_split(&self, zone: &Zone<'m>, index: Index, request: &Request) -> Option<u64> {
-        let in_zone = self.map.head(index).tag.get().group() == ZONE_GROUP;
-        if in_zone && !zone.allows(request.order.frames(), request.flags, false) {
+    /// Takes such a run out of a split block's words; its first frame.
+    fn claim_in_window(&self, index: Index, request: &Request) -> Option<u64> {
+        let (low, high, align) = self.window(index, request);
+        let offset = self.claim_within(index, u32::from(request.order.get()), align, low, high)?;
+        Some(self.map.base(index) + offset as u64)
+    }
+
+    /// The same where the zone has the block: what is left of it is counted anew.
+    fn take_from_zones_own(&self, zone: &'m Zone<'m>, index: Index, request: &Request, kind: Kind) -> Option<u64> {
+        // A glance first: most have no such run.
+        let (low, high, align) = self.window(index, request);
+        self.run_within(index, u32::from(request.order.get()), align, low, high)?;
+        let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
+        let tag = self.map.head(index).tag.get();
+        let there = kind.is(tag, request) && tag.group() == ZONE_GROUP && tag.zone() == usize::from(zone.id);
+        let allowed =
+            kind == Kind::Reserve || zone.leaves_mark(request.order.frames(), request.flags, tag.migratetype() == CMA);
+        if !there || !allowed || !self.is_usable(index) {
             return None;
         }
-        let (low, high) = self.window(index, request);
-        let offset = self.claim_within(index, u32::from(request.order.get()), low, high)?;
-        Some(self.map.base(index) + offset as u64)
+        let pfn = self.claim_in_window(index, request);
+        held.file(index);
+        pfn
     }
 
     /// From a whole block in the zone's bitmap, which becomes a split one of the zone.
     fn search_bitmap(&self, zone: &'m Zone<'m>, request: &Request, first: u64, end: u64) -> Option<Pfn> {
-        let held = self.hold(zone, ZONE_GROUP);
-        if !zone.allows(request.order.frames(), request.flags, false) {
+        let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
+        if !zone.leaves_mark(request.order.frames(), request.flags, false) {
             return None;
         }
         let mut at = first.saturating_sub(zone.first_block);
@@ -129,26 +194,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Some(Pfn::new(self.take_block(index, request.migratetype as usize, ZONE_GROUP)));
             }
             held.split(index, request.migratetype as usize);
-            let (low, high) = self.window(index, request);
-            let offset = self.claim_within(index, u32::from(request.order.get()), low, high);
+            let pfn = self.claim_in_window(index, request);
             held.file(index);
-            if let Some(offset) = offset {
-                return Some(Pfn::new(self.map.base(index) + offset as u64));
+            if let Some(pfn) = pfn {
+                return Some(Pfn::new(pfn));
             }
         }
     }
 
     /// From a whole block that a group has.
     fn take_from_whole(&self, zone: &'m Zone<'m>, index: Index, request: &Request) -> Option<u64> {
-        if !self.has_room(index, request) {
+        let group = self.map.head(index).tag.get().group();
+        if group == IN_HAND {
             return None;
         }
-        let held = self.hold_of(index)?;
+        let held = self.hold_for(zone, group, request.flags)?;
         let tag = self.map.head(index).tag.get();
         let listed = self.map.links(index).list.get() != NO_LIST;
         // The zone's own come from its bitmap alone: on the list of those it may be on its way out as part of a run.
         let of_a_group = tag.group() == held.group && held.group != ZONE_GROUP;
-        if tag.state() != WHOLE || !of_a_group || !listed || !core::ptr::eq(held.zone, zone) {
+        if tag.state() != WHOLE || !of_a_group || !listed || tag.zone() != usize::from(zone.id) {
             return None;
         }
         held.unlist(index);
@@ -156,9 +221,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Some(self.take_block(index, request.migratetype as usize, held.group));
         }
         held.split(index, request.migratetype as usize);
-        let (low, high) = self.window(index, request);
-        let offset = self.claim_within(index, u32::from(request.order.get()), low, high);
+        let pfn = self.claim_in_window(index, request);
         held.file(index);
-        Some(self.map.base(index) + offset? as u64)
+        pfn
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct CpuState<'m> {
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     pub(crate) online: AtomicBool,
-    /// The zone that this CPU's requests go to first.
+    /// The zone that this CPU's requests go to first, of those with memory. Changes with memory, under the door.
     pub(crate) home_zone: AtomicU32,
     /// That zone and this CPU's group in it, as [`Tag::holder`](crate::block::tag::Tag::holder) has them.
     pub(crate) home: AtomicU32,

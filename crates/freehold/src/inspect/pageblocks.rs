@@ -29,7 +29,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// Takes no lock; time proportional to the zone. Exact while nothing runs: the free frames add up to
     /// [`ZoneStats::free`](crate::ZoneStats::free).
     pub fn pageblocks(&self, zone: usize) -> impl Iterator<Item = PageblockState> + '_ {
-        let numbers = self.zones.get(zone).map(|z| z.span.start.get() >> 9..z.span.end.get() >> 9);
+        let numbers = self.zones.get(zone).map(|z| self.block_numbers(z));
         numbers.into_iter().flatten().filter_map(move |number| {
             let z = &self.zones[zone];
             let found = self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));

@@ -212,33 +212,36 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free frames wherever they
     /// are. Blocks never used are found by the bitmap.
-    pub(crate) fn each_block(&self, zone: &Zone<'m>, mut see: impl FnMut(Pfn, Tag, &[u64; WORDS])) {
-        let (first, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
-        let mut number = first;
-        while number < end {
+    pub(crate) fn each_block(&self, zone: &'m Zone<'m>, mut see: impl FnMut(Pfn, Tag, &[u64; WORDS])) {
+        for number in self.block_numbers(zone) {
             let found = self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
             let (tag, words) = match found {
                 Some((index, tag)) if tag.state() != ABSENT => (tag, self.free_words(index, tag)),
                 _ if zone.bitmap.contains(number - zone.first_block) => {
                     (Tag::new(WHOLE, Migratetype::Movable as usize, zone.id, ZONE_GROUP), [!0; WORDS])
                 }
-                Some(_) => {
-                    number += 1;
-                    continue;
-                }
-                // Nothing is set up here: on to the next whole block or the next section.
-                None => {
-                    let section = (number | (crate::block::map::SECTION_BLOCKS - 1)) + 1;
-                    let bit = zone.bitmap.next(number - zone.first_block).0;
-                    number = bit.map_or(section, |bit| (zone.first_block + bit).min(section)).max(number + 1);
-                    continue;
-                }
+                _ => continue,
             };
             if tag.zone() == usize::from(zone.id) {
                 see(Pfn::new(number << 9), tag, &words);
             }
-            number += 1;
         }
+    }
+
+    /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither is, a span may be as large
+    /// as the number space and takes no longer.
+    pub(crate) fn block_numbers(&self, zone: &'m Zone<'m>) -> impl Iterator<Item = u64> + '_ {
+        let (mut next, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+        core::iter::from_fn(move || {
+            if next < end && self.map.locate_block(next).is_none() {
+                let bit = zone.bitmap.next(next - zone.first_block).0;
+                let whole = bit.map_or(end, |bit| zone.first_block + bit).min(end);
+                next = self.map.next_set_up(next, whole).unwrap_or(whole);
+            }
+            let number = next;
+            next += 1;
+            (number < end).then_some(number)
+        })
     }
 
     /// The free frames of a block, in its words, in hands, or all of it.

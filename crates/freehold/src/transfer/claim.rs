@@ -72,17 +72,38 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// The same for a run whose frames lie in `low..high` of the block.
-    pub(crate) fn claim_within(&self, index: Index, order: u32, low: usize, high: usize) -> Option<usize> {
-        if low == 0 && high == FRAMES {
+    /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high` of the block.
+    pub(crate) fn claim_within(
+        &self,
+        index: Index,
+        order: u32,
+        align: usize,
+        low: usize,
+        high: usize,
+    ) -> Option<usize> {
+        let len = 1 << order;
+        if (low, high, align) == (0, FRAMES, len) {
             return self.claim(index, order);
         }
+        self.runs_within(index, len, align, low, high).find(|&start| self.claim_at(index, start, len))
+    }
+
+    /// Where there is such a run, by a glance.
+    pub(crate) fn run_within(&self, index: Index, order: u32, align: usize, low: usize, high: usize) -> Option<usize> {
+        self.runs_within(index, 1 << order, align, low, high).next()
+    }
+
+    fn runs_within(
+        &self,
+        index: Index,
+        len: usize,
+        align: usize,
+        low: usize,
+        high: usize,
+    ) -> impl Iterator<Item = usize> + use<P> {
         let words = self.open_words(index);
-        let len = 1usize << order;
-        let is_free = |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
-        (low.next_multiple_of(len)..high)
-            .step_by(len)
-            .find(|&start| start + len <= high && is_free(start) && self.claim_at(index, start, len))
+        let is_free = move |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
+        (low.next_multiple_of(align)..high).step_by(align).filter(move |&start| start + len <= high && is_free(start))
     }
 
     /// Takes exactly these frames; all or none.

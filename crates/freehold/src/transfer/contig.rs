@@ -179,8 +179,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
                 match self.obstacle(range, moving) {
                     Some(behind) => {
-                        // Nothing that contains the obstacle can work.
-                        start = (behind + 1).next_multiple_of(step);
+                        // Nothing that contains the obstacle can work, nor anything in a hole behind it.
+                        let Some(there) = self.map.next_present(behind + 1) else { break };
+                        start = there.next_multiple_of(step);
                         continue;
                     }
                     None => tries += 1,

@@ -17,7 +17,7 @@ use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, list_for};
 use crate::primitive::{Count, Ordering, Plain};
 use crate::zone::Zone;
-use crate::{Freehold, Migratetype, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// See the module's documentation. Unlocks when dropped.
 pub(crate) struct Held<'a, 'm, P: Platform> {
@@ -68,6 +68,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             None => zone.lock.try_lock(),
         };
         taken.then(|| Held { fh: self, zone, group, steps: Cell::new(0), waits: false, counted: Cell::new(true) })
+    }
+
+    /// Takes it, or only tries to where the request may not wait.
+    pub(crate) fn hold_for(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+        if flags.contains(AllocFlags::NO_LOCK) {
+            return self.try_hold(zone, group);
+        }
+        Some(self.hold(zone, group))
     }
 
     /// Takes the lock of whoever has the block now. `None` where it is no memory, or in a CPU's hand.

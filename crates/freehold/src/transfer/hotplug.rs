@@ -185,10 +185,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Err(HotplugError::NoRoom);
             }
             drop(isolated);
-            self.refresh_watermarks();
-            self.compute_limits();
+            self.memory_changed();
             Ok(())
-        })
+        })?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    /// What follows from the amount of memory is computed again.
+    fn memory_changed(&self) {
+        self.refresh_watermarks();
+        self.settle_homes();
+        self.compute_limits();
     }
 
     /// Isolates the blocks that a range of new memory shares with memory that is there: until its frames are in their words
@@ -262,8 +270,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // What is absent is not restored.
         drop(isolated);
-        self.refresh_watermarks();
-        self.compute_limits();
+        self.memory_changed();
         Ok(())
     }
 

@@ -73,10 +73,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// Takes a lock, or only tries to.
     pub(crate) fn hold_for(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
-        if flags.contains(AllocFlags::NO_LOCK) {
-            return self.fh.try_hold(zone, group);
-        }
-        Some(self.fh.hold(zone, group))
+        self.fh.hold_for(zone, group, flags)
     }
 
     /// The same after everything that was announced has been looked at, a few blocks a hold.
@@ -91,7 +88,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     fn choose(&self, zone: &'m Zone<'m>, want: Want) -> Option<(Index, RefillPhase)> {
         let mine = zone.group_of(self.id.index());
-        let whole_in_group = {
+        // A glance first: a zone that is full or has no memory is asked by each request that goes on to the next one.
+        let stock = zone.stock(mine);
+        let any = stock.free_of(want.migratetype) != 0 || stock.lists.wholes() != 0 || !stock.inbox.is_empty();
+        let whole_in_group = any && {
             let held = self.hold_for(zone, mine, want.flags)?;
             held.collect(COLLECT);
             if let Some(index) = held.pick(want.migratetype, want.order, false) {
@@ -191,6 +191,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
         let (mut index, mut more) = (None, [None; MORE]);
         if !in_group {
+            if zone.whole_blocks.get() == 0 && zone.stock.inbox.is_empty() {
+                return None;
+            }
             self.fh.prepare_whole(zone, want.flags);
             let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
             held.collect(COLLECT);
@@ -316,21 +319,8 @@ impl<P: Platform> Held<'_, '_, P> {
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        let flags = want.flags - (AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK);
-        let marks = want.flags;
-        let cma = want.migratetype == CMA;
-        let frames = 1u64 << want.order;
-        let fits = |held: &Self| {
-            let usable = held.zone.usable(flags, cma);
-            let mark = held.zone.min_mark(marks).unwrap_or(0);
-            usable >= frames && usable - frames >= mark
-        };
-        if !fits(self) {
-            // Frees into listed blocks have not been counted yet.
-            self.recount();
-            if !fits(self) {
-                return None;
-            }
+        if !self.keeps_mark(1 << want.order, want.flags, want.migratetype == CMA) {
+            return None;
         }
         if let Some(pfn) = self.take_listed(want.migratetype, want.order) {
             return Some(pfn);
@@ -361,6 +351,17 @@ impl<P: Platform> Held<'_, '_, P> {
         self.zone.counters.splits.add_shared(1);
         self.file(index);
         Some(self.fh.map.base(index) + offset? as u64)
+    }
+
+    /// Whether the zone may hand out so many frames of its own and keep more than the mark of these flags. For the zone's own
+    /// hold.
+    pub(crate) fn keeps_mark(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
+        let keeps = || self.zone.leaves_mark(frames, flags, cma);
+        keeps() || {
+            // Frees into listed blocks have not been counted yet.
+            self.recount();
+            keeps()
+        }
     }
 
     /// Counts the frames that were freed into listed blocks since they were listed.

@@ -140,7 +140,8 @@ impl<'c> ZoneConfig<'c> {
     pub fn new(memory: &'c [FrameRange]) -> Self {
         let start = memory.iter().map(|r| r.start).min().unwrap_or_default().pageblock();
         let end = memory.iter().map(|r| r.end).max().unwrap_or_default();
-        let end = Pfn::new(end.get().next_multiple_of(PAGEBLOCK_FRAMES));
+        // At the end of the number space there is no such multiple: the check refuses that span.
+        let end = Pfn::new(end.get().checked_next_multiple_of(PAGEBLOCK_FRAMES).unwrap_or(u64::MAX));
         Self {
             node: NodeId::new(0),
             span: FrameRange { start, end },

@@ -55,6 +55,12 @@ impl Zone<'_> {
         }
     }
 
+    /// The same where HIGHATOMIC frames do not count, whatever the flags: for who does not take any.
+    pub(crate) fn leaves_mark(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
+        let usable = self.usable(AllocFlags::empty(), cma);
+        usable >= frames && usable - frames >= self.min_mark(flags).unwrap_or(0)
+    }
+
     /// Whether over half of the zone's own free frames are CMA frames: such requests take those first.
     pub(crate) fn cma_comes_first(&self) -> bool {
         self.stock.free_of(CMA) > self.free() / 2

@@ -1,7 +1,7 @@
 //! From bytes to calls. Operands are read as they are needed; where the string ends they are 0, so any string of bytes
 //! is a history and a prefix of one is one too.
 
-use super::machines::{CPUS, MACHINES};
+use super::machines::{CPUS, Which};
 
 /// Calls in a history; what is behind them is ignored, so that no input takes long.
 const MOST_CALLS: usize = 192;
@@ -9,7 +9,7 @@ const MOST_CALLS: usize = 192;
 /// A machine and what is done to it.
 #[derive(Clone, Debug)]
 pub struct History {
-    pub machine: usize,
+    pub machine: Which,
     pub barrier: bool,
     pub calls: Vec<Call>,
 }
@@ -268,7 +268,8 @@ impl Bytes<'_> {
 
 pub fn decode(bytes: &[u8]) -> History {
     let mut bytes = Bytes(bytes);
-    let machine = usize::from(bytes.u8()) % MACHINES;
+    let byte = bytes.u8();
+    let machine = Which::of(byte, || (0..4).fold(0, |seed, _| seed << 16 | u64::from(bytes.u16())));
     let barrier = bytes.u8() % 2 == 1;
     let mut calls = Vec::new();
     while !bytes.0.is_empty() && calls.len() < MOST_CALLS {

@@ -2,13 +2,32 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use super::made_up::MadeUp;
 use freehold::{Config, CpuId, FrameRange, NodeId, Pfn, Platform, Watermarks, ZoneConfig};
 
-/// CPUs of every machine.
+/// CPUs of every machine that is not made up.
 pub const CPUS: u16 = 4;
 
-/// How many machines there are.
-pub const MACHINES: usize = 5;
+/// How many machines there are that are not made up.
+const MACHINES: u8 = 5;
+
+/// Which machine.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    Number(u8),
+    /// Made up from that number: zones, edges, holes, CPUs, groups, nodes, marks.
+    MadeUp(u64),
+}
+
+impl Which {
+    /// The machine of that byte, and of `more` where it is one that is made up.
+    pub fn of(byte: u8, more: impl FnOnce() -> u64) -> Self {
+        match byte {
+            250..=254 => Self::MadeUp(more()),
+            _ => Self::Number(byte % MACHINES),
+        }
+    }
+}
 
 /// The host: says what it was told to, and counts late double frees.
 pub struct Host {
@@ -41,20 +60,21 @@ pub struct Machine {
     pub spans: Vec<FrameRange>,
     pub memory: Vec<FrameRange>,
     pub cma: Vec<FrameRange>,
+    pub cpus: u16,
     /// CPUs online at first.
     pub online: u16,
     /// Something is held back: watermarks, CMA.
     pub reserves: bool,
 }
 
-/// Calls `f` with machine number `number`.
+/// Calls `f` with that machine.
 ///
 /// ```text
 ///   0  one zone, CPUs hold blocks            3  the kernel's watermarks, 2 CPUs of 4 online, room for more memory
 ///   1  small and holey, CPUs hold none       4  1 GiB and a bit: every order exists
 ///   2  two nodes, CMA, watermarks
 /// ```
-pub fn with_machine(number: usize, f: impl FnOnce(&Config<'_>, Machine)) {
+pub fn with_machine(which: Which, f: impl FnOnce(&Config<'_>, Machine)) {
     let nothing_back = |zone| ZoneConfig { watermarks: Watermarks::None, ..zone };
     let run = |config: Config<'_>| {
         let reserves = config.zones.iter().any(|z| z.watermarks != Watermarks::None || !z.cma.is_empty());
@@ -62,10 +82,15 @@ pub fn with_machine(number: usize, f: impl FnOnce(&Config<'_>, Machine)) {
             spans: config.zones.iter().map(|z| z.span).collect(),
             memory: config.zones.iter().flat_map(|z| z.memory).copied().collect(),
             cma: config.zones.iter().flat_map(|z| z.cma).copied().collect(),
+            cpus: config.cpus,
             online: config.online,
             reserves,
         };
         f(&config, machine);
+    };
+    let number = match which {
+        Which::Number(number) => number,
+        Which::MadeUp(seed) => return MadeUp::new(seed).with(run),
     };
     match number {
         0 => {

@@ -5,6 +5,7 @@
 //!
 //!   decode   bytes -> calls, right and wrong ones      model   what must be true: one state a frame, nothing else
 //!   machines what the calls are made on                play    makes each call on both and compares
+//!   made_up  more of them, made up from a number       rules   when a request must not fail
 //! ```
 //!
 //! Shared by the fuzz target (`fuzz/fuzz_targets/operations.rs`) and the ordinary test that replays its corpus
@@ -13,8 +14,10 @@
 
 mod decode;
 mod machines;
+mod made_up;
 mod model;
 mod play;
+mod rules;
 
 /// Plays the history that `bytes` spell and checks everything there is to check; panics, naming the call, where
 /// something is wrong. `FREEHOLD_HISTORY=1` in the environment prints every call before it is made.

@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// What tries to allocate or remove just this range opens its blocks, and may fail.
+    /// What tries to allocate or remove just this range, or an aligned chunk at its start, opens its blocks, and may fail.
     pub fn open(&mut self, start: u64, end: u64) {
         let (first, count) = (self.base / 512, self.opened.len() as u64);
         let (from, to) = ((start / 512).max(first), end.div_ceil(512).min(first + count));
@@ -109,13 +109,6 @@ impl Model {
         self.slice(start, len).fill(Frame::Used);
         self.used += len;
         self.live.push((start, len));
-    }
-
-    /// Frames that were handed out for a moment, to make an aligned chunk, are virgins no more.
-    pub fn touch(&mut self, start: u64, len: u64) {
-        for frame in self.slice(start, len).iter_mut().filter(|f| **f == Frame::Virgin) {
-            *frame = Frame::Free;
-        }
     }
 
     pub fn give(&mut self, start: u64, len: u64) {

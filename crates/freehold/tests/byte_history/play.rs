@@ -8,8 +8,9 @@ use freehold::{
 };
 
 use super::decode::{Call, History, Place, Special, Via};
-use super::machines::{CPUS, Host, Machine, with_machine};
+use super::machines::{Host, Machine, with_machine};
 use super::model::{Frame, Model};
+use super::rules::{Wanted, check_blocks};
 
 /// Blocks of a machine whose every invariant is checked after every call; larger ones now and then.
 const OFTEN: usize = 200 * 512;
@@ -82,8 +83,8 @@ impl<'a, 'm> Player<'a, 'm> {
             fh,
             host,
             model: Model::new(machine),
-            owned: (0..CPUS).map(|_| None).collect(),
-            online: (0..CPUS).map(|cpu| cpu < machine.online).collect(),
+            owned: (0..machine.cpus).map(|_| None).collect(),
+            online: (0..machine.cpus).map(|cpu| cpu < machine.online).collect(),
             reserves: machine.reserves,
         }
     }
@@ -159,7 +160,7 @@ impl<'a, 'm> Player<'a, 'm> {
             Call::CpuOffline { cpu } => self.cpu_offline(cpu),
             Call::CpuOnline { cpu } => {
                 let result = self.fh.cpu_online(CpuId::new(cpu));
-                assert_eq!(result.is_ok(), cpu < CPUS, "{result:?}");
+                assert_eq!(result.is_ok(), usize::from(cpu) < self.online.len(), "{result:?}");
                 if let Some(online) = self.online.get_mut(usize::from(cpu)) {
                     *online = true;
                 }
@@ -224,31 +225,48 @@ impl<'a, 'm> Player<'a, 'm> {
         }
         let result = through!(self, via, alloc(request));
         let offline = !self.is_online(via.cpu());
+        let wanted = Wanted { order, align, from, below, migratetype: kind, flags };
         match result {
             Ok(pfn) => {
+                assert!(wanted.may_have(self.fh, pfn.get()), "{pfn} is of a block that is not for {wanted:?}");
                 assert!(!offline && Migratetype::PCP.contains(&kind));
                 let start = pfn.get();
                 assert!(pfn.is_aligned(align), "{pfn} is not aligned to {align}");
                 assert!(from <= start && start + order.frames() <= below, "{pfn} is not within {from:#x}..{below:#x}");
                 self.model.take(start, order.frames());
-                self.model.touch(start, align.frames());
+                self.model.open(start, start + align.frames());
             }
             Err(AllocError::CpuOffline { cpu }) => assert!(offline && cpu.get() == via.cpu()),
             Err(AllocError::BadMigratetype { migratetype }) => {
                 assert!(migratetype == kind && !Migratetype::PCP.contains(&kind) && !offline);
             }
-            Err(AllocError::WouldBlock) => assert!(flags.contains(AllocFlags::NO_LOCK) && !offline),
+            Err(AllocError::WouldBlock) => {
+                assert!(flags.contains(AllocFlags::NO_LOCK) && !offline);
+                let anywhere = from == 0 && below == u64::MAX && align == order;
+                if self.all_within_reach(via) && order <= Order::PAGEBLOCK && anywhere {
+                    let got = wanted.should_have_got(self.fh, &self.model);
+                    assert_eq!(got, None, "{wanted:?} was refused, but nobody was in its way");
+                }
+            }
             Err(AllocError::NoMemory { .. }) => {
                 assert!(!offline);
-                if !self.reserves {
-                    let run = self.model.free_run(align.frames(), align, from, below);
-                    assert_eq!(run, None, "refused, but there are free frames from there on");
-                } else if order == Order::ZERO && align == order && from == 0 && below == u64::MAX {
+                let got = wanted.should_have_got(self.fh, &self.model);
+                assert_eq!(got, None, "{wanted:?} was refused, but there are free frames from there on");
+                if order == Order::ZERO && align == order && from == 0 && below == u64::MAX {
                     self.nothing_but_reserves();
                 }
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Whether a request that may not wait finds all there is: no owner is in its way, no other CPU leases anything, and there
+    /// are few blocks to look at.
+    fn all_within_reach(&self, via: Via) -> bool {
+        let owner = self.host.barrier && self.owned[usize::from(via.cpu())].is_some();
+        let blocks: usize = (0..self.fh.zone_count()).map(|z| self.fh.pageblocks(z).count()).sum();
+        let alone = self.online.iter().filter(|&&online| online).count() == 1;
+        (matches!(via, Via::Owner(_)) || !owner) && alone && blocks <= 6
     }
 
     /// A single frame may be refused only where nothing but reserves is left.
@@ -419,7 +437,7 @@ impl<'a, 'm> Player<'a, 'm> {
 
     fn contig_range(&mut self, range: FrameRange, moving: bool) {
         let (start, end) = (range.start.get(), range.end.get());
-        let helper = (0..CPUS).find(|&cpu| self.is_online(cpu)).map(CpuId::new);
+        let helper = self.online.iter().position(|&online| online).map(|cpu| CpuId::new(cpu as u16));
         let (fh, model) = (self.fh, &mut self.model);
         model.open(start, end);
         let result = fh.alloc_contig_range(range, |used| {
@@ -526,8 +544,8 @@ impl<'a, 'm> Player<'a, 'm> {
     fn look(&self, cpu: u16, zone: u8, place: Place) {
         let (fh, id, zone) = (self.fh, CpuId::new(cpu), usize::from(zone));
         assert_eq!(fh.is_online(id), self.is_online(cpu));
-        assert_eq!(fh.cpu_stats(id).is_some(), cpu < CPUS);
-        assert_eq!(fh.cpu_count(), usize::from(CPUS));
+        assert_eq!(fh.cpu_stats(id).is_some(), usize::from(cpu) < self.online.len());
+        assert_eq!(fh.cpu_count(), self.online.len());
         assert_eq!(fh.zone_stats(zone).is_some(), zone < fh.zone_count());
         assert_eq!(fh.largest_possible_order(zone).is_some(), fh.zone_stats(zone).is_some_and(|z| z.managed > 0));
         let pfn = self.pfn(place);
@@ -546,6 +564,7 @@ impl<'a, 'm> Player<'a, 'm> {
         assert_eq!(stats().map(|z| z.managed).sum::<u64>(), self.model.present, "frames managed");
         assert_eq!(stats().map(|z| z.free).sum::<u64>(), self.model.free(), "frames free");
         self.fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        check_blocks(self.fh, &self.model);
     }
 
     /// Everything is given back: every frame is free, every block whole, the largest order to be had.

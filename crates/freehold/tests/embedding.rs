@@ -1,0 +1,186 @@
+//! What a kernel meets that embeds the allocator: zones without memory, marks and address limits together, interrupts, address
+//! spaces that are mostly holes, alignment beyond the size.
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::*;
+use freehold::{
+    AllocError, AllocFlags, Config, ConfigError, FrameRange, Freehold, Order, Pfn, Platform, Pressure, PressureLevel,
+    SingleCpu, Watermarks, ZoneConfig,
+};
+
+fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
+    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
+}
+
+fn frames<P: Platform>(fh: &Freehold<'_, P>, request: freehold::Request) -> Vec<Pfn> {
+    std::iter::from_fn(|| fh.alloc(request).ok()).collect()
+}
+
+/// Requests within limits took frames of the zone's own blocks without telling it: its mark was kept by none of them.
+#[test]
+fn limited_requests_keep_the_min_mark_too() {
+    let memory = [range(0, 1024)];
+    let marks = Watermarks::Frames { min: 600, low: 700, high: 800 };
+    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(1, &[zone]), SingleCpu);
+    let device = movable(0).below(Pfn::new(1024));
+    let got = frames(&fh, device);
+    assert_eq!((got.len(), fh.zone_stats(0).unwrap().free), (424, 600));
+    // A frame that comes back may be had again, also where its block is on a list already.
+    fh.free(got[100], Order::ZERO).unwrap();
+    assert_eq!(fh.alloc(device), Ok(got[100]));
+    // Flags reach below, as for any other request.
+    assert_eq!(frames(&fh, device.flags(AllocFlags::MIN_RESERVE)).len(), 300);
+    assert_eq!(frames(&fh, device.flags(AllocFlags::NO_WATERMARKS)).len(), 300);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn limited_requests_find_cma_blocks_where_those_will_do() {
+    let memory = [range(0, 1024)];
+    let cma = [range(0, 512)];
+    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), SingleCpu);
+    let low = |order: u8| movable(order).below(Pfn::new(512));
+    assert!(is_no_memory(fh.alloc(low(0))));
+    assert!(is_no_memory(fh.alloc(unmovable(0).below(Pfn::new(512)).flags(AllocFlags::CMA))));
+    let block = fh.alloc(low(9).flags(AllocFlags::CMA)).unwrap();
+    fh.free(block, Order::PAGEBLOCK).unwrap();
+    assert_eq!(frames(&fh, low(0).flags(AllocFlags::CMA)).len(), 512);
+}
+
+/// A chunk that starts where a larger one would needs no more than its own size.
+#[test]
+fn a_chunk_may_start_where_nothing_larger_is_free() {
+    let memory = [range(0, 1024)];
+    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    fh.alloc_contig_range(range(16, 480), |_| false).unwrap();
+    let at = |align: u8| movable(2).align(order(align));
+    assert_eq!(fh.alloc(at(9)), Ok(Pfn::new(512)));
+    assert_eq!(fh.alloc(at(18)), Ok(Pfn::new(0)));
+    assert!(is_no_memory(fh.alloc(at(9))));
+    assert_eq!(fh.alloc(at(9).flags(AllocFlags::NO_LOCK)), Err(AllocError::WouldBlock));
+    // Behind a limit that the larger one would pass.
+    fh.free_range(range(0, 4)).unwrap();
+    assert_eq!(fh.alloc(at(9).below(Pfn::new(4))), Ok(Pfn::new(0)));
+    fh.free_range(range(0, 4)).unwrap();
+    fh.free_range(range(16, 480)).unwrap();
+    fh.free_range(range(512, 4)).unwrap();
+    assert_all_free(&fh);
+}
+
+/// The same for runs of whole blocks.
+#[test]
+fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
+    let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
+    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    let at = |align: u8| movable(10).align(order(align));
+    assert_eq!(fh.alloc(at(12)), Ok(Pfn::new(8 * 512)));
+    assert!(is_no_memory(fh.alloc(at(12))));
+    assert_eq!(fh.alloc(movable(10)), Ok(Pfn::new(2 * 512)));
+}
+
+/// Nobody holds a lock and nobody has anything in hand: whatever is free will do for an interrupt handler.
+#[test]
+fn who_may_not_wait_gets_what_takes_no_waiting() {
+    let memory = [range(0, 1024)];
+    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    let all = frames(&fh, movable(0));
+    all.iter().step_by(2).for_each(|&pfn| fh.free(pfn, Order::ZERO).unwrap());
+    fh.drain_all();
+    let handler = unmovable(0).flags(AllocFlags::NO_LOCK);
+    fh.alloc(handler).unwrap();
+    fh.alloc(handler.below(Pfn::new(512))).unwrap();
+    fh.alloc(handler.from(Pfn::new(512))).unwrap();
+    assert_eq!(frames(&fh, handler).len(), 512 - 3);
+    assert_eq!(fh.alloc(handler), Err(AllocError::WouldBlock));
+    fh.validate().unwrap();
+}
+
+/// Each allocation took the lock of the zone that had nothing, and none came from the CPU's hand.
+#[test]
+fn a_zone_without_memory_is_not_in_the_way() {
+    let memory = [range(0, 64 * MIB)];
+    let later = ZoneConfig { span: range(64 * MIB, 64 * MIB), spare_sections: 1, ..plain(&[]) };
+    let fh = build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, SingleCpu);
+    let before: Vec<Pfn> = (0..2000).map(|_| fh.alloc(movable(0)).unwrap()).collect();
+    let totals = fh.totals();
+    assert!(totals.lock_acquisitions < 50 && totals.group_lock_acquisitions < 50, "{totals:?}");
+    assert!(totals.cpus.slow < 20, "{totals:?}");
+    // Memory comes, and is used first from then on, as from the beginning; then it goes again.
+    fh.add_memory(later.span).unwrap();
+    fh.validate().unwrap();
+    let after: Vec<Pfn> = (0..2000).map(|_| fh.alloc(movable(0)).unwrap()).collect();
+    assert!(after.iter().all(|&pfn| fh.zone_of(pfn) == Some(1)));
+    assert!(fh.totals().cpus.slow < 40, "{:?}", fh.totals());
+    before.iter().chain(&after).for_each(|&pfn| fh.free(pfn, Order::ZERO).unwrap());
+    fh.remove_memory(later.span).unwrap();
+    assert_eq!(fh.zone_of(fh.alloc(movable(0)).unwrap()), Some(0));
+    fh.validate().unwrap();
+}
+
+/// The zone that a CPU tries first is full: nothing of it is locked to find that out.
+#[test]
+fn a_full_zone_is_not_locked_by_each_request() {
+    let (low, high) = ([range(0, 16 * MIB)], [range(16 * MIB, 512)]);
+    let fh = build(&Config::new(1, &[plain(&low), plain(&high)]), SingleCpu);
+    (0..512).for_each(|_| assert_eq!(fh.zone_of(fh.alloc(movable(0)).unwrap()), Some(1)));
+    fh.alloc(movable(0)).unwrap();
+    let before = fh.totals();
+    (0..100).for_each(|_| assert_eq!(fh.zone_of(fh.alloc(movable(0)).unwrap()), Some(0)));
+    let after = fh.totals();
+    let locks = after.lock_acquisitions - before.lock_acquisitions;
+    assert!(locks + after.group_lock_acquisitions - before.group_lock_acquisitions < 10, "{before:?} {after:?}");
+}
+
+struct Told(Mutex<Vec<PressureLevel>>);
+
+impl Platform for Told {
+    fn pressure(&self, pressure: Pressure) {
+        self.0.lock().unwrap().push(pressure.level);
+    }
+}
+
+/// Memory that comes ends the pressure, and marks that rise begin it: whoever does that tells it.
+#[test]
+fn pressure_is_told_when_memory_comes_and_when_marks_change() {
+    let memory = [range(0, 1024)];
+    let marks = Watermarks::Frames { min: 100, low: 200, high: 300 };
+    let zone = ZoneConfig { span: range(0, 4096), watermarks: marks, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config { extra_ranges: 1, ..Config::new(1, &[zone]) }, Told(Mutex::default()));
+    let told = || std::mem::take(&mut *fh.platform().0.lock().unwrap());
+    frames(&fh, movable(0));
+    assert_eq!(told(), [PressureLevel::Low]);
+    fh.add_memory(range(1024, 2048)).unwrap();
+    assert_eq!(told(), [PressureLevel::None]);
+    fh.set_watermarks(0, 3000, 3001, 3002).unwrap();
+    assert_eq!(told(), [PressureLevel::Min]);
+}
+
+/// 4 PiB of addresses of which all but a few blocks are holes: no call walks through them.
+#[test]
+fn an_address_space_of_holes_takes_no_time() {
+    let end = 1 << 40;
+    let memory = [range(0, 2048), range(1 << 35, 512), range(end - 1024, 1024)];
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[plain(&memory)]) }, SingleCpu);
+    assert_eq!(fh.zone_stats(0).unwrap().free, 3584);
+    assert_eq!(fh.pageblocks(0).count(), 7);
+    assert_eq!(fh.alloc(movable(0).below(Pfn::new(end - 1))), Ok(Pfn::new(0)));
+    assert_eq!(fh.alloc(unmovable(0).from(Pfn::new(1 << 36))), Ok(Pfn::new(end - 1024)));
+    let limits = FrameRange { start: Pfn::new(2048), end: Pfn::new(end) };
+    assert_eq!(fh.alloc_contig_free(1, Order::ZERO, limits), Ok(range(1 << 35, 1)));
+    assert_eq!(fh.alloc_contig_free(600, Order::ZERO, limits), Ok(range(end - 1023, 600)));
+    fh.remove_memory(range(512, 512)).unwrap();
+    assert_eq!(fh.pageblocks(0).count(), 6);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn memory_at_the_end_of_the_number_space_is_refused() {
+    let memory = [FrameRange { start: Pfn::new(u64::MAX - 5), end: Pfn::new(u64::MAX) }];
+    let zones = [ZoneConfig::new(&memory)];
+    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &zones));
+    assert!(matches!(size, Err(ConfigError::Span { .. })), "{size:?}");
+}
