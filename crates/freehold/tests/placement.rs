@@ -122,3 +122,54 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
         fh.validate().unwrap();
     }
 }
+
+/// What is listed behind the block in use is as good a choice: a look under the lock is for several blocks with a frame each.
+#[test]
+fn blocks_with_a_frame_each_take_a_lock_for_four_of_them() {
+    let fh = grouped(2, 64, 2);
+    fill(&fh);
+    // Freed by another CPU, which has the hints then.
+    let freed: Vec<u64> = (4..20).map(|block| 512 * block + 64 * (block % 8)).collect();
+    freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(Pfn::new(pfn), Order::ZERO).unwrap());
+    fh.on(cpu(0)).tick().unwrap();
+    let locks = || fh.totals().group_lock_acquisitions;
+    let before = locks();
+    let mut got: Vec<u64> = freed.iter().map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
+    got.sort_unstable();
+    assert_eq!(got, freed);
+    assert!(locks() - before <= 4, "{} locks for 16 frames", locks() - before);
+    fh.validate().unwrap();
+}
+
+/// What was freed into last is used last: more of it may become free meanwhile.
+#[test]
+fn of_blocks_alike_the_one_freed_into_first_is_used_first() {
+    let fh = grouped(2, 64, 2);
+    fill(&fh);
+    let (first, second) = (Pfn::new(512 * 9), Pfn::new(512 * 5));
+    for pfn in [first, second] {
+        fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+        fh.on(cpu(0)).tick().unwrap();
+    }
+    assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap(), first);
+    fh.validate().unwrap();
+}
+
+/// A block of the group that is mostly free may become whole, if one that no group holds is fuller, and only then.
+#[test]
+fn a_fuller_block_of_the_zone_goes_before_one_that_is_mostly_free() {
+    for (zones, own, from_zone) in [(10, 400, true), (200, 400, true), (450, 400, false), (10, 200, false)] {
+        let fh = grouped(2, 64, 1);
+        fill(&fh);
+        let (nobodys, groups) = (512 * 5, 512 * 9);
+        let free = |start: u64, frames: u64| fh.on(cpu(1)).free_range(range(start, frames)).unwrap();
+        free(nobodys, zones);
+        fh.drain_all();
+        free(groups, own);
+        fh.on(cpu(0)).tick().unwrap();
+        let got = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+        let start = if from_zone { nobodys } else { groups };
+        assert!((start..start + 512).contains(&got), "{got}: {zones} free in the zone's, {own} in the group's");
+        fh.validate().unwrap();
+    }
+}

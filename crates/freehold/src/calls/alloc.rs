@@ -280,24 +280,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         pfn.map(Pfn::new)
     }
 
-    /// From the home zone's block in use.
-    #[inline(never)]
-    fn take_of_block_in_use_at_home(&self, want: Want) -> Option<Pfn> {
-        self.take_of_block_in_use(self.cpu.home_zone.get() as usize, self.cpu.home.get(), want).map(Pfn::new)
-    }
-
-    /// From the block in use of a zone, if `holder`, this CPU's group there, still has it. Only while most of the zone is
-    /// whole: otherwise each word comes from the block that fits best, which is what keeps the others whole.
-    fn take_of_block_in_use(&self, z: usize, holder: u32, want: Want) -> Option<u64> {
-        if !self.fh.zones[z].roomy.get() {
-            return None;
-        }
-        let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
-        let tag = self.fh.map.head(index).tag.get();
-        let fits = tag.holder() == holder && tag.migratetype() == want.migratetype;
-        if fits { self.take_of(index, want) } else { None }
-    }
-
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
@@ -316,7 +298,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A run out of a split block of that type: by leasing a word that has it, or straight from the words.
-    fn take_of(&self, index: Index, want: Want) -> Option<u64> {
+    pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
         if tag.state() != SPLIT || !self.fh.is_usable(index) {

@@ -31,6 +31,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) home: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
+    /// So many blocks more may be gone on to without a look at the lists; see [`in_use`](crate::transfer::in_use).
+    pub(crate) followed: AtomicU32,
     /// So many frees more lease nothing: somebody was short of memory and has asked for what was in hand here.
     pub(crate) after_recall: AtomicU32,
     pub(crate) leases: Leases<'m>,
@@ -54,6 +56,7 @@ impl<'m> CpuState<'m> {
             home_zone: AtomicU32::new(0),
             home: AtomicU32::new(0),
             last_key: AtomicU64::new(super::lease::NO_KEY),
+            followed: AtomicU32::new(0),
             after_recall: AtomicU32::new(0),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),

@@ -60,7 +60,8 @@ impl Lists {
         }
     }
 
-    /// Puts a block at the head of a list.
+    /// Puts a block at the end of a list: what was freed into just now is used last, and may become whole meanwhile. A whole one
+    /// goes to the head.
     pub(crate) fn link(&self, map: &FrameMap<'_>, index: Index, list: u16) {
         let links = map.links(index);
         debug_assert_eq!(links.list.get(), NO_LIST);
@@ -68,6 +69,7 @@ impl Lists {
         let head = &self.heads[usize::from(list)];
         match map.index(head.get()) {
             None => {
+                head.set(index.get());
                 links.next.set(index.get());
                 links.prev.set(index.get());
                 self.note(list, true);
@@ -82,8 +84,8 @@ impl Lists {
                 }
             }
         }
-        head.set(index.get());
         if list == WHOLE_LIST {
+            head.set(index.get());
             self.wholes.set(self.wholes.get() + 1);
         }
     }

@@ -12,6 +12,7 @@
 //! | [`held`] | a holder whose lock is taken: listing blocks, making them whole or split |
 //! | [`announce`] | a free tells a block's holder that there is more in it than it knows |
 //! | [`lease`] | words go to a CPU and come back |
+//! | [`in_use`] | the block that a CPU leases words of without a lock, and those listed behind it |
 //! | [`refill`] | a CPU chooses the next block to lease words of |
 //! | [`claim`] | frames taken straight from a block's words, past the leases |
 //! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
@@ -27,6 +28,7 @@ pub(crate) mod contig;
 pub(crate) mod give_back;
 pub(crate) mod held;
 pub(crate) mod hotplug;
+pub(crate) mod in_use;
 pub(crate) mod isolate;
 pub(crate) mod lease;
 pub(crate) mod populate;

@@ -2,8 +2,8 @@
 //!
 //! | | where | when |
 //! |---|---|---|
-//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | always |
-//! | fragment | one that no group holds; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
+//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | at most half of it is free, or nobody's is fuller |
+//! | fragment | one that no group holds, fuller than that; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
 //! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
 //! | claim | one that another group keeps | nobody has anything else of the type |
 //! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
@@ -13,6 +13,7 @@
 //! wrong place of the lists: each of those is looked at in vain at most once between two frees.
 
 use super::held::Held;
+use super::in_use::FOLLOWED;
 use crate::block::FRAMES;
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, ZONE_GROUP};
@@ -26,6 +27,8 @@ use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Announced blocks looked at before one is chosen.
 pub(crate) const COLLECT: u32 = 6;
+/// A block with more free frames than this may become whole: one that no group holds is used before it, if that is fuller.
+const MOSTLY_FREE: u64 = FRAMES as u64 / 2;
 /// Partly free blocks that a group fetches from the zone at a time.
 const PARTLY_FREE: usize = 6;
 /// Whole blocks that a group fetches beside the one it needs.
@@ -68,6 +71,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.counters.by_phase[phase as usize].add(1);
         self.cpu.counters.refilled_frames.add(u64::from(self.fh.map.links(index).count.get()));
         self.cursors(z).set(want.purpose(), want.migratetype, index.get());
+        self.cpu.followed.set(FOLLOWED);
         Some(index)
     }
 
@@ -91,19 +95,25 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // A glance first: a zone that is full or has no memory is asked by each request that goes on to the next one.
         let stock = zone.stock(mine);
         let any = stock.free_of(want.migratetype) != 0 || stock.lists.wholes() != 0 || !stock.inbox.is_empty();
-        let whole_in_group = any && {
+        let (own, whole_in_group) = if any {
             let held = self.hold_for(zone, mine, want.flags)?;
             held.collect(COLLECT);
-            if let Some(index) = held.pick(want.migratetype, want.order, false) {
-                return Some((index, RefillPhase::Recover));
-            }
-            held.stock().lists.wholes() != 0
+            (held.pick(want.migratetype, want.order, false), held.stock().lists.wholes() != 0)
+        } else {
+            (None, false)
         };
+        if let Some(own) = own {
+            // It stays listed: one that nobody holds and that is fuller goes before it.
+            let count = u64::from(self.fh.map.links(own).count.get());
+            let fuller =
+                if count <= MOSTLY_FREE { None } else { self.adopt_partial(zone, ZONE_GROUP, mine, want, count) };
+            return Some(fuller.map_or((own, RefillPhase::Recover), |index| (index, RefillPhase::Fragment)));
+        }
         // Blocks that nobody has begun are spared, most of all where they are few and by requests that stay where they are.
         let few = zone.whole_blocks.get() * FEW < zone.blocks();
         let confined = want.migratetype != Migratetype::Movable as usize;
         let (groups, least) = if few || confined { (u16::MAX, 0) } else { (NEIGHBOURS, PLENTY) };
-        let partial = self.adopt_partial(zone, ZONE_GROUP, mine, want);
+        let partial = self.adopt_partial(zone, ZONE_GROUP, mine, want, u64::MAX);
         let partial = partial.or_else(|| self.adopt_of_others(zone, mine, want, groups, least));
         if let Some(index) = partial {
             return Some((index, RefillPhase::Fragment));
@@ -153,11 +163,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         zone.other_groups(mine)
             .take(usize::from(most) - 1)
             .filter(|&from| zone.stock(from).free_of(want.migratetype) >= least)
-            .find_map(|from| self.adopt_partial(zone, from, mine, want))
+            .find_map(|from| self.adopt_partial(zone, from, mine, want, u64::MAX))
     }
 
-    /// A partly free block of group `from` becomes one of group `mine`.
-    fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want) -> Option<Index> {
+    /// A partly free block of group `from` with fewer than `below` free frames becomes one of group `mine`.
+    fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want, below: u64) -> Option<Index> {
         // A glance first: most have none.
         let stock = zone.stock(from);
         if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
@@ -173,7 +183,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let Some(index) = held.pick(want.migratetype, want.order, from != ZONE_GROUP) else { break };
                 let count = u64::from(self.fh.map.links(index).count.get());
                 let flags = want.flags & AllocFlags::NO_WATERMARKS;
-                if from == ZONE_GROUP && !zone.allows(count, flags, want.migratetype == CMA) {
+                if count >= below || from == ZONE_GROUP && !zone.allows(count, flags, want.migratetype == CMA) {
                     break;
                 }
                 held.unlist(index);
