@@ -379,10 +379,7 @@ impl Classic {
             let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
             let before = held.count;
             zone.free_bulk(held, self.layout, piece, target.index, left == all);
-            // The kernel subtracts the piece it asked for, even where a huge page came out of it. With whole blocks
-            // drained first every piece of a batch would give back 512 frames, eight times what is too much.
-            let given = if self.on.has(Switch::WholeFirst) { before - held.count } else { piece };
-            left = left.saturating_sub(given);
+            left = left.saturating_sub(zone.given(piece, before - held.count));
             if left == 0 || held.count == 0 {
                 break;
             }

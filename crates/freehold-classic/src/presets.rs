@@ -35,10 +35,11 @@ const V6_18: Switches = V5_18
     .with(Switch::ClaimSteal)
     .with(Switch::RememberMode)
     .with(Switch::FreeHighHalf)
-    .with(Switch::IsolateBit);
+    .with(Switch::IsolateBit)
+    .with(Switch::ChunkedDecay);
 const V7_1: Switches = V6_18.with(Switch::ChunkedDrain);
 const V7_2: Switches = V7_1.with(Switch::ContigFree).with(Switch::HighAtomicDirect);
-// The RFC's single call for a whole drain takes the chunking of 6.19 out again.
+// The RFC's single call for a whole drain takes the chunking of 6.19 out again, but not that of what decays.
 const PCP_BUDDY: Switches = V7_2
     .without(Switch::ChunkedDrain)
     .with(Switch::PageblockData)

@@ -113,8 +113,11 @@ switches! {
         "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh HighOrderLimit;
     IsolateBit = "isolate-bit", "6.17", Kernel,
         "Isolation is a bit of its own: the pageblock's type survives it.";
+    ChunkedDecay = "chunked-decay", "6.18", Kernel,
+        "What decays goes back a batch at a time, each batch from the first list on; a huge page counts as the batch.",
+        needs AutoHigh;
     ChunkedDrain = "chunked-drain", "6.19", Kernel,
-        "A drain, or what decays, takes the zone lock for at most one batch at a time.";
+        "A drain after a free takes the zone lock for at most one batch at a time.";
     HighAtomicDirect = "highatomic-direct", "7.2", Kernel,
         "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling the list.";
     ContigFree = "contig-free", "7.2", FreeContiguous,

@@ -48,6 +48,10 @@ pub(super) struct LineParser {
 impl LineParser {
     /// Parses one line, without its line end.
     pub(super) fn parse(&mut self, line: &[u8]) -> Result<Line, Bad> {
+        // No kernel prints one: a block of the file was never written, and what it held may have been an event of ours.
+        if line.contains(&0) {
+            return Err(Bad::because("it holds NUL bytes: a part of the file is missing"));
+        }
         let line = line.trim_ascii_end();
         let trimmed = line.trim_ascii_start();
         if let Some(line) = no_event(trimmed) {

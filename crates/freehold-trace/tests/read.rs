@@ -194,6 +194,17 @@ fn a_bad_line_is_named_or_skipped_and_counted() {
     assert!(reader.first_skipped().unwrap().starts_with("line 6: order `77`"));
 }
 
+/// What a machine that stops while it records leaves in a file: a block of zeros. In an event's name they would make it
+/// one of another tracepoint, which is passed over.
+#[test]
+fn a_block_that_was_never_written_is_noticed_wherever_it_lies() {
+    for at in (0..TRACEFS.len() - 8).step_by(3) {
+        let mut text = TRACEFS.to_vec();
+        text[at..at + 8].fill(0);
+        error(&text);
+    }
+}
+
 #[test]
 fn a_file_that_ends_in_the_middle_of_a_line() {
     // Cut at every place of the last two lines but the line ends.
