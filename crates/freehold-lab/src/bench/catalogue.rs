@@ -12,10 +12,8 @@ use super::workloads::{
 };
 use crate::nearest::UnknownName;
 
-/// A benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// Allocate, free.
     Pair,
     /// Allocate a GiB, free it.
     Bulk,
@@ -73,29 +71,22 @@ pub enum Kind {
     Arena,
 }
 
-/// What is printed of a benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct About {
-    /// What to write on the command line.
     pub name: &'static str,
-    /// What it does.
     pub what: &'static str,
     /// Where it comes from and who publishes figures of it.
     pub source: &'static str,
-    /// How many threads it runs.
     pub threads: u16,
     /// With how few it still runs where there are not so many CPUs.
     pub fewest_threads: u16,
-    /// What it measures.
     pub metrics: &'static [Metric],
 }
 
 /// One figure of a benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its unit.
     pub unit: &'static str,
     /// What exactly is timed.
     pub what: &'static str,
@@ -103,7 +94,6 @@ pub struct Metric {
 
 impl Metric {
     /// What more of it means: that an engine is better, worse, or neither.
-    #[must_use]
     pub fn better(&self) -> Better {
         match self.unit {
             THREADS => Better::Neither,
@@ -114,7 +104,6 @@ impl Metric {
     }
 
     /// Its name in tables, which have less room.
-    #[must_use]
     pub fn label(&self) -> &'static str {
         match self.name {
             ZONE_LOCKS => "zone locks/1,000 frames",
@@ -137,12 +126,10 @@ pub enum Better {
     Neither,
 }
 
-/// A time.
 pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {
     Metric { name, unit: "ns", what }
 }
 
-/// A count.
 pub(super) const fn counted(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
     Metric { name, unit, what }
 }
@@ -325,8 +312,6 @@ impl Kind {
         Self::Arena,
     ];
 
-    /// What it is.
-    #[must_use]
     pub const fn about(self) -> &'static About {
         match self {
             Self::Pair => &PAIR,
@@ -361,7 +346,6 @@ impl Kind {
     }
 
     /// Whether its timed loops write to the frames they allocate.
-    #[must_use]
     pub const fn writes_memory(self) -> bool {
         matches!(
             self,
@@ -375,7 +359,6 @@ impl Kind {
     }
 
     /// Frames of every engine's machine when so many threads run.
-    #[must_use]
     pub const fn frames(self, threads: u16) -> u64 {
         match self {
             Self::CmaRange => cma_range::FRAMES,
@@ -389,7 +372,6 @@ impl Kind {
     }
 
     /// CPUs of every engine's machine when so many threads run.
-    #[must_use]
     pub const fn cpus(self, threads: u16) -> u16 {
         match self {
             Self::CmaRange => cma_range::CPUS,
@@ -399,8 +381,6 @@ impl Kind {
         }
     }
 
-    /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.about().name
     }

@@ -15,7 +15,6 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// With one more.
     #[must_use]
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.values.push((metric, value));
@@ -43,8 +42,6 @@ impl Figures {
             .with_any(ZONE_WORK, each(|sum| sum.work))
     }
 
-    /// The figure of a metric.
-    #[must_use]
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.values.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value)
     }
@@ -61,10 +58,6 @@ pub struct Meter {
 impl Meter {
     /// Does `work` on a machine that nobody else uses, in which `frames` frames are allocated or freed (whichever
     /// happens in it; both is once).
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`.
     pub fn part<M: Machine, T, E>(
         &mut self,
         machine: &M,
@@ -75,10 +68,6 @@ impl Meter {
     }
 
     /// The same where only the work itself knows how many frames there were: it says so beside what it returns.
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`.
     pub fn part_of<M: Machine, T, E>(
         &mut self,
         machine: &M,

@@ -19,7 +19,6 @@ use super::clock::timed;
 /// The CPU that the loops of this file play.
 const CPU: CpuId = CpuId::new(0);
 
-/// Frames in a bulk call.
 pub const BULK: usize = 64;
 
 /// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that a look at the clock
@@ -32,20 +31,12 @@ const BLOCK: Order = Order::PAGEBLOCK;
 /// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their allocators.
 ///
 /// Not inlined: one function for each engine and order.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
     pairs_inlined::<C, ORDER>(cpu, n)
 }
 
 /// [`pairs`], for a caller that gives the compiled loop a name of its own.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(always)]
 pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
     let order = const { Order::new(ORDER).unwrap() };
@@ -60,19 +51,11 @@ pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(
 }
 
 /// Nanoseconds per pair.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
     pair_on::<_, ORDER>(&mut machine.cpu(CPU)?, n)
 }
 
 /// The same on a CPU that is at hand.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Refused> {
     // Whatever the first allocation after a drain costs belongs to `bulk`.
     pairs::<_, ORDER>(cpu, n / 16 + 1)?;
@@ -95,10 +78,6 @@ pub struct Bulk {
 }
 
 /// Allocates `n` frames and frees them, in several ways.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
@@ -127,10 +106,6 @@ pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
 }
 
 /// Nanoseconds for each of `n` frames freed in random order.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
@@ -140,10 +115,6 @@ pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, 
 }
 
 /// Nanoseconds to free a block as 512 single frames.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
     groups(machine, batches, |cpu, first| {
         (first.get()..first.get() + BLOCK.frames()).try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
@@ -151,10 +122,6 @@ pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refus
 }
 
 /// Nanoseconds to free a block that was split by one call for its range.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
     groups(machine, batches, |cpu, first| {
         cpu.free_range(FrameRange { start: first, end: Pfn::new(first.get() + BLOCK.frames()) })
@@ -181,10 +148,6 @@ fn groups<'m, M: Machine>(
 }
 
 /// Fills `frames`, one by one.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refused> {
     for frame in frames {
@@ -194,10 +157,6 @@ pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refuse
 }
 
 /// Frees `frames`, one by one.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn free_all<'f, C: Calls>(cpu: &mut C, frames: impl Iterator<Item = &'f Pfn>) -> Result<(), Refused> {
     for frame in frames {
@@ -220,7 +179,6 @@ pub struct Random(u64);
 
 impl Random {
     /// From a seed; 0, which xorshift never leaves, counts as 1.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(if seed == 0 { 1 } else { seed })
     }

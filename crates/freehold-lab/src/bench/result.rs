@@ -14,40 +14,31 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// One more.
     pub fn add(&mut self, figure: f64) {
         let at = self.sorted.partition_point(|other| other.total_cmp(&figure).is_lt());
         self.sorted.insert(at, figure);
     }
 
-    /// How many there are.
-    #[must_use]
     pub fn runs(&self) -> usize {
         self.sorted.len()
     }
 
     /// The middle one, or the mean of the two in the middle; `None` before the first run.
-    #[must_use]
     pub fn median(&self) -> Option<f64> {
         let upper = *self.sorted.get(self.sorted.len() / 2)?;
         let lower = *self.sorted.get(self.sorted.len().saturating_sub(1) / 2)?;
         Some(f64::midpoint(lower, upper))
     }
 
-    /// The least.
-    #[must_use]
     pub fn min(&self) -> Option<f64> {
         self.sorted.first().copied()
     }
 
-    /// The greatest.
-    #[must_use]
     pub fn max(&self) -> Option<f64> {
         self.sorted.last().copied()
     }
 
     /// All of them, rising.
-    #[must_use]
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
@@ -67,19 +58,12 @@ pub struct Yardstick {
 /// A metric of a benchmark, for one engine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// The benchmark's name.
     pub benchmark: &'static str,
-    /// The engine's name as given.
     pub engine: String,
-    /// The metric's name.
     pub metric: &'static str,
-    /// The metric's unit.
     pub unit: &'static str,
-    /// The median of the runs.
     pub median: f64,
-    /// The least of the runs.
     pub min: f64,
-    /// The greatest of the runs.
     pub max: f64,
     /// Each of them, rising: what a comparison with another result is tested by. Nothing where there is one.
     #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
@@ -89,7 +73,6 @@ pub struct Row {
     /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
     /// counted, too, and is not.
     pub exact: bool,
-    /// What more of it means.
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
     #[serde(flatten)]
@@ -101,7 +84,6 @@ pub struct Row {
 
 impl Row {
     /// Of an engine's runs, beside those of the first engine; `None` before the first run.
-    #[must_use]
     pub fn new(
         kind: Kind,
         metric: &Metric,
@@ -127,7 +109,6 @@ impl Row {
     }
 }
 
-/// A figure beside the first engine's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// The first engine.
@@ -142,7 +123,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of one engine's runs with the first's.
-    #[must_use]
     pub fn of(spread: &Spread, baseline: &str, base: &Spread) -> Option<Self> {
         let p = significance::p_value(base.sorted(), spread.sorted())?;
         let (from, to) = (base.median()?, spread.median()?);
@@ -154,20 +134,15 @@ impl Comparison {
 /// How `significant` was found.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Test {
-    /// The test.
     pub name: &'static str,
-    /// The level.
     pub level: f64,
 }
 
 /// A benchmark that an engine was not measured in.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unsuited {
-    /// The benchmark's name.
     pub benchmark: &'static str,
-    /// The engine's name as given.
     pub engine: String,
-    /// Why.
     pub reason: &'static str,
 }
 
@@ -191,7 +166,6 @@ pub struct Document<'a> {
     pub left_out: Vec<&'static str>,
     /// What else was left out because the system does not offer it, and why.
     pub unavailable: &'a [String],
-    /// What could not be measured, and why.
     pub unsuited: &'a [Unsuited],
     /// The figures: by benchmark, then metric, then engine.
     pub rows: &'a [Row],
@@ -212,7 +186,6 @@ pub struct Report {
     pub handover: Spread,
     /// A frame through the ring of `producer-consumer` without an engine, nanoseconds.
     pub ring_alone: Spread,
-    /// The engines, as named.
     pub engines: Vec<String>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
@@ -227,8 +200,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// For `--json`.
-    #[must_use]
     pub fn document(&self) -> Document<'_> {
         Document {
             yardstick: Yardstick {
@@ -248,8 +219,6 @@ impl Report {
         }
     }
 
-    /// The figure of an engine.
-    #[must_use]
     pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
     }

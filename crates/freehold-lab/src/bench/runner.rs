@@ -32,7 +32,6 @@ pub(super) const FRAMES: u64 = 1 << 20;
 /// Frames that each of two churning threads holds: 256 MiB.
 const CHURNED: u64 = 1 << 16;
 
-/// What to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Benchmarks, in this order.
@@ -41,15 +40,12 @@ pub struct Plan {
     pub engines: Vec<BenchEngine>,
     /// Runs of each, or the most of them where there is a budget.
     pub runs: usize,
-    /// The time that the runs may take.
     pub budget: Option<Budget>,
-    /// How much is done in a run.
     pub scale: Scale,
 }
 
 impl Plan {
     /// How many times [`run`] will tell of progress if it is not stopped and time does not run out.
-    #[must_use]
     pub fn steps(&self) -> usize {
         let steps = |&kind: &Kind| match memory::is_here(kind) {
             true => memory::steps(kind, self),
@@ -65,18 +61,11 @@ impl Plan {
 pub enum BenchError {
     /// An engine cannot be built.
     #[error("engine '{engine}' cannot be built: {reason}")]
-    Unbuildable {
-        /// The engine.
-        engine: String,
-        /// Why.
-        reason: String,
-    },
+    Unbuildable { engine: String, reason: String },
     /// An engine refused what it must do, or did wrong.
     #[error("{benchmark}: engine '{engine}': {refused}")]
     Engine {
-        /// The engine.
         engine: String,
-        /// In which benchmark.
         benchmark: Kind,
         /// What it did.
         refused: Refused,
@@ -87,7 +76,6 @@ pub enum BenchError {
         .frames >> 8
     )]
     NoMemory {
-        /// The benchmark.
         benchmark: Kind,
         /// Frames that it needs.
         frames: u64,
@@ -97,9 +85,7 @@ pub enum BenchError {
     /// An engine did what it must not, said in words.
     #[error("{benchmark}: engine '{engine}': {reason}")]
     Failed {
-        /// The engine.
         engine: String,
-        /// In which benchmark.
         benchmark: Kind,
         /// What it did.
         reason: String,
@@ -107,11 +93,9 @@ pub enum BenchError {
     /// An engine is not whole after a benchmark.
     #[error("{benchmark}: engine '{engine}' is not whole afterwards: {finding}")]
     NotWhole {
-        /// The engine.
         engine: String,
         /// After which benchmark.
         benchmark: Kind,
-        /// What is wrong.
         finding: String,
     },
 }
@@ -254,10 +238,6 @@ fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
 
 /// Measures. `progress` is told before each engine's turn; when `stop` is set, what is under way is finished and the
 /// report has what there is.
-///
-/// # Errors
-///
-/// See [`BenchError`].
 ///
 /// # Panics
 ///

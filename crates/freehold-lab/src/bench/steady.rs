@@ -51,7 +51,6 @@ pub struct Depth {
 
 impl Depth {
     /// So many at a time, at most 65,536, freed in that order.
-    #[must_use]
     pub fn new(depth: u16, freed: Freed, seed: u64) -> Self {
         let mut places: Vec<u16> = Vec::new();
         if freed == Freed::Random {
@@ -65,10 +64,6 @@ impl Depth {
     }
 
     /// Allocates all and frees all, so often.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     #[inline(never)]
     pub fn rounds<C: Calls>(&mut self, cpu: &mut C, rounds: u64) -> Result<(), Refused> {
         let depth = self.frames.len();
@@ -89,10 +84,6 @@ impl Depth {
 }
 
 /// Nanoseconds a pair, so many frames at a time, about `pairs` of them.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn depth<M: Machine>(machine: &M, depth: u16, freed: Freed, pairs: u64, seed: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut held = Depth::new(depth, freed, seed);
@@ -110,21 +101,12 @@ pub struct Churn {
 
 impl Churn {
     /// Allocates so many frames, which are held from then on.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine has not so many.
     pub fn start<C: Calls>(cpu: &mut C, frames: u64, seed: u64) -> Result<Self, Refused> {
         let mut held = vec![Pfn::default(); frames as usize];
         alloc_all(cpu, &mut held)?;
         Ok(Self { held, random: Random::new(seed) })
     }
 
-    /// So many steps.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         let Self { held, random } = self;
@@ -136,21 +118,12 @@ impl Churn {
         Ok(())
     }
 
-    /// Frees what is held.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     pub fn end<C: Calls>(self, cpu: &mut C) -> Result<(), Refused> {
         free_all(cpu, self.held.iter())
     }
 }
 
 /// Nanoseconds a step with so many frames held, in a steady state: each held frame has been replaced once on average.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn churn<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut churn = Churn::start(&mut cpu, frames, seed)?;
@@ -164,18 +137,14 @@ pub fn churn<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Res
 #[derive(Clone, Debug)]
 pub struct Mixed {
     held: Vec<(Pfn, Order)>,
-    /// Frames in them.
     frames: u64,
-    /// The most frames to hold.
     most: u64,
     random: Random,
-    /// Allocations that failed.
     failures: u64,
 }
 
 impl Mixed {
     /// Nothing held yet, and so many frames at most.
-    #[must_use]
     pub fn new(most: u64, seed: u64) -> Self {
         // No more chunks than frames: the list never grows while a clock runs.
         Self { held: Vec::with_capacity(most as usize), frames: 0, most, random: Random::new(seed), failures: 0 }
@@ -210,11 +179,6 @@ impl Mixed {
         Ok(())
     }
 
-    /// Frees what is held.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     pub fn end<C: Calls>(self, cpu: &mut C) -> Result<(), Refused> {
         self.held.iter().try_for_each(|&(pfn, order)| cpu.free(pfn, order))
     }
@@ -233,10 +197,6 @@ pub struct MixedFound {
 const MEAN: u64 = 5;
 
 /// Churn of chunks of mixed orders, with so many frames held at most.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<MixedFound, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);

@@ -25,7 +25,6 @@ use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::unique;
 
 /// The header and the tables.
-#[must_use]
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
     let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
@@ -113,7 +112,6 @@ impl<'a> Part<'a> {
 
 const RMW: &str = "in RMW";
 
-/// A line of the table.
 struct Line<'a> {
     /// The benchmark's or the metric's name.
     label: String,
@@ -256,7 +254,6 @@ fn verdict(row: &Row) -> Option<Color> {
     }
 }
 
-/// What the signs mean.
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
         "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
@@ -338,7 +335,6 @@ fn spread(median: f64, all: &super::Spread) -> String {
 }
 
 /// What is to be reached, and whether it was.
-#[must_use]
 pub fn render_targets(report: &Report, style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(["freehold's targets", "to reach", "measured", "best run", ""]);

@@ -33,7 +33,6 @@ enum Goal {
     Elsewhere(&'static str),
 }
 
-/// What a metric is to reach.
 struct Target {
     work: &'static str,
     benchmark: &'static str,
@@ -107,10 +106,8 @@ const TARGETS: [Target; 42] = [
     target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
-/// What came of one target.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// The work.
     pub work: &'static str,
     /// What is to be reached.
     pub target: String,
@@ -123,7 +120,6 @@ pub struct Verdict {
 }
 
 /// Every target, from one run's figures.
-#[must_use]
 pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).collect()
 }

@@ -77,19 +77,11 @@ fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) 
 }
 
 /// Nanoseconds a frame from the start of the first message to the end of the last free, ring included.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn producer_consumer<M: Machine>(machine: &M, cpus: &Cpus, messages: u64, bulk: bool) -> Result<f64, Refused> {
     allocator_and_freers(machine, cpus, messages, 1, bulk)
 }
 
 /// The same by single calls, with a ring of so many messages.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn producer_consumer_with<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -100,10 +92,6 @@ pub fn producer_consumer_with<M: Machine>(
 }
 
 /// The same with several threads that free what one allocates: each has a ring, the messages go to them in turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn allocator_and_freers<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -165,10 +153,6 @@ pub enum Freed {
 }
 
 /// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed) -> Result<f64, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
@@ -196,10 +180,6 @@ pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed)
 }
 
 /// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same time.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -> Result<(f64, f64), Refused> {
     let alone = {
         cpus.pin(0);
@@ -241,10 +221,6 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
 }
 
 /// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many frames of its own.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -> Result<f64, Refused> {
     let start = Rendezvous::new(2);
     // Each goes on until both have been timed. Whoever fails counts as both. Relaxed: a count that carries nothing.

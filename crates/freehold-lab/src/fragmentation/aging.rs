@@ -31,7 +31,6 @@ pub(super) const WHAT: &str = "Three million allocations of orders 0 to 9 and th
 const ROUNDS: u64 = 4;
 const TICKS: u64 = 64;
 
-/// How long a chunk lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Short,

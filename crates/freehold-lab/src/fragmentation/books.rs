@@ -8,7 +8,6 @@ use crate::engine::Simulated;
 use crate::engine::{Memory, Request};
 use crate::engines::MachineConfig;
 
-/// A chunk in use.
 pub(super) type Chunk = (Pfn, Order);
 
 /// Orders that a workload asks for, and those above up to the kernel's largest.
@@ -25,7 +24,6 @@ struct Mark {
     barriers: u64,
 }
 
-/// See the module's documentation.
 pub(super) struct Books<'e> {
     engine: &'e dyn Simulated,
     start: u64,
@@ -33,9 +31,7 @@ pub(super) struct Books<'e> {
     heads: Vec<u8>,
     /// For each block the frames in use, by type.
     blocks: Vec<[u16; TYPES]>,
-    /// Frames in use.
     live: u64,
-    /// Frames allocated so far.
     frames: u64,
     /// Allocations that failed since the last mark, by order.
     failed: [u64; ORDERS],
@@ -65,12 +61,10 @@ impl<'e> Books<'e> {
         self.heads.len() as u64
     }
 
-    /// Frames allocated so far.
     pub(super) fn allocated(&self) -> u64 {
         self.frames
     }
 
-    /// Frames in use.
     pub(super) fn live(&self) -> u64 {
         self.live
     }
@@ -116,7 +110,6 @@ impl<'e> Books<'e> {
         self.live -= order.frames();
     }
 
-    /// Frees a chunk.
     pub(super) fn free(&mut self, cpu: u16, chunk: Chunk) {
         self.strike(chunk);
         if let Err(error) = self.engine.free(CpuId::new(cpu), chunk.0, chunk.1) {

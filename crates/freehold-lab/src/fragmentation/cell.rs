@@ -28,11 +28,8 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::KernelBuildLike, Self::Aging, Self::Idle, Self::Fill, Self::TwoCpuMix];
 
-    /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::KernelBuildLike => "kernel-build-like",
@@ -44,7 +41,6 @@ impl Workload {
     }
 
     /// What it does, in a sentence or two.
-    #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
             Self::KernelBuildLike => kernel_build::WHAT,
@@ -56,7 +52,6 @@ impl Workload {
     }
 
     /// The percentages of memory in use that it is run at; one `None` where it finds its own.
-    #[must_use]
     pub const fn levels(self) -> &'static [Option<u8>] {
         match self {
             Self::KernelBuildLike | Self::Fill => &[None],
@@ -67,7 +62,6 @@ impl Workload {
     }
 
     /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
-    #[must_use]
     pub const fn orders(self) -> &'static [Option<u8>] {
         match self {
             Self::Fill => &[Some(0), Some(3), Some(4), Some(9)],
@@ -98,7 +92,6 @@ impl FromStr for Workload {
 pub struct Scenario {
     /// What the CPUs do.
     pub workload: Workload,
-    /// How many there are.
     pub cpus: u16,
     /// Frames of the machine.
     pub frames: u64,
@@ -108,7 +101,6 @@ pub struct Scenario {
     pub order: Option<u8>,
     /// What random numbers are drawn from.
     pub seed: u64,
-    /// The engine.
     pub engine: EngineSpec,
     /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it `two-cpu-mix`.
     pub allocations: u64,
@@ -130,13 +122,11 @@ pub struct Unusable {
 
 impl Unusable {
     /// Of free memory as it is.
-    #[must_use]
     pub fn of(memory: &Memory) -> Self {
         Self::by(|order| memory.unusable_index(order))
     }
 
     /// The same by chunks as they lie on the engine's lists.
-    #[must_use]
     pub fn of_lists(memory: &Memory) -> Self {
         Self::by(|order| memory.unusable_index_of_lists(order))
     }
@@ -172,7 +162,6 @@ pub struct Figures {
     pub failures: Option<u64>,
     /// Of these, such as succeed once all CPUs have given back what they hold.
     pub false_failures: Option<u64>,
-    /// Heavy barriers.
     pub heavy_barriers: Option<u64>,
 }
 
@@ -183,7 +172,6 @@ pub struct Cell {
     pub workload: &'static str,
     /// How many there were.
     pub cpus: u16,
-    /// Memory.
     pub memory_mib: u64,
     /// The percentage of memory in use; with `fill`, when the first allocation failed.
     pub used_percent: Option<f64>,
@@ -191,11 +179,8 @@ pub struct Cell {
     pub order: Option<u8>,
     /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
     pub allocations: Option<u64>,
-    /// The seed.
     pub seed: u64,
-    /// The engine as named.
     pub engine: String,
-    /// What was found.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -211,28 +196,13 @@ pub enum NotWhole {
     #[error(
         "engine {engine} is not whole after {workload} on {cpus} CPUs with {memory_mib} MiB, seed {seed}: {reason}"
     )]
-    Wrong {
-        /// The engine.
-        engine: String,
-        /// The workload.
-        workload: Workload,
-        /// CPUs.
-        cpus: u16,
-        /// Memory.
-        memory_mib: u64,
-        /// The seed.
-        seed: u64,
-        /// What is wrong.
-        reason: String,
-    },
+    Wrong { engine: String, workload: Workload, cpus: u16, memory_mib: u64, seed: u64, reason: String },
 }
 
 /// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that walks all frames.
 const VALIDATED: u64 = 1 << 18;
 
 impl Scenario {
-    /// The machine's memory.
-    #[must_use]
     pub fn memory_mib(&self) -> u64 {
         (self.frames * FRAME_SIZE) >> 20
     }
@@ -248,10 +218,6 @@ impl Scenario {
     }
 
     /// Runs it on an engine just built for that machine, whatever it is called.
-    ///
-    /// # Errors
-    ///
-    /// [`NotWhole::Wrong`].
     pub fn run_on(&self, engine: &dyn Simulated, config: &MachineConfig) -> Result<Cell, NotWhole> {
         engine.start();
         let mut books = Books::new(engine, config);

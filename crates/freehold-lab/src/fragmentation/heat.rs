@@ -98,11 +98,6 @@ impl<'c> Strip<'c> {
     }
 }
 
-/// Draws.
-///
-/// # Errors
-///
-/// [`PictureError`] where the drawing library refuses.
 pub fn render(cells: &[Cell]) -> Result<String, PictureError> {
     let engines = output::engines(cells);
     let strips = strips(cells);

@@ -16,13 +16,10 @@ pub struct Document<'a> {
     /// Which engine does best: see [`verdict`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// Every cell.
     pub cells: &'a [Cell],
 }
 
 impl<'a> Document<'a> {
-    /// The document of these cells.
-    #[must_use]
     pub fn new(cells: &'a [Cell]) -> Self {
         Self { verdict: verdict(cells), cells }
     }
@@ -31,11 +28,8 @@ impl<'a> Document<'a> {
 /// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.
 #[derive(Clone, Copy)]
 pub struct Figure {
-    /// Its name.
     pub name: &'static str,
-    /// It.
     pub value: fn(&Cell) -> Option<f64>,
-    /// As text.
     pub text: fn(f64) -> String,
     /// More of it is better.
     pub more_is_better: bool,
@@ -79,7 +73,6 @@ const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
 const FALSE: Figure = figure("false failures", |c| number(c.figures.false_failures), count);
 
 /// What is shown of a workload; the first is what its picture shows.
-#[must_use]
 pub fn figures(workload: Workload) -> &'static [Figure] {
     match workload {
         Workload::KernelBuildLike => &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, MIXED],
@@ -109,7 +102,6 @@ pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
 
 /// Which engine does best, by the first figure of each workload, on each machine at each level: one sentence, the mean of
 /// the seeds. `None` for one engine.
-#[must_use]
 pub fn verdict(cells: &[Cell]) -> Option<String> {
     let engines = engines(cells);
     let cases: Vec<_> = cells
@@ -133,7 +125,6 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
 }
 
 /// The verdict, and a table for each workload; the mean of the seeds.
-#[must_use]
 pub fn table(cells: &[Cell], style: Style) -> String {
     let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
     for workload in Workload::ALL {

@@ -10,18 +10,13 @@ use crate::engine::{CmaCounts, Paths};
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The engine as named.
     pub engine: String,
-    /// The workload.
     pub workload: String,
-    /// CPUs.
     pub cpus: u16,
     /// Memory nodes, each with a zone.
     #[serde(default = "one")]
     pub nodes: u16,
-    /// Bytes of memory.
     pub memory_bytes: u64,
-    /// The seed.
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
@@ -35,7 +30,6 @@ pub struct Row {
     pub simulated_ns: u64,
     /// Frames allocated in it.
     pub frames: u64,
-    /// Frames allocated per simulated second.
     pub frames_per_second: f64,
     /// Share of all CPUs' time that went into waiting for zone locks.
     pub zone_lock_wait_share: f64,
@@ -70,7 +64,6 @@ pub struct Row {
     pub zone_lock_busy_share: f64,
     /// Holds of zone locks.
     pub zone_lock_acquisitions: u64,
-    /// The longest of them.
     pub longest_hold_ns: u64,
     /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
     pub pcp_busy: u64,
@@ -84,7 +77,6 @@ pub struct Row {
     pub bystander_p999_ns: Option<u64>,
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
-    /// Allocations that failed.
     pub failed: u64,
     /// Chunks that came from another node than their CPU's.
     #[serde(default)]
@@ -102,7 +94,6 @@ pub struct Row {
     pub ticks: u64,
     /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
     pub heavy_barriers: u64,
-    /// Free frames at the end.
     pub free_frames: u64,
     /// Pageblocks without a frame in use at the end.
     pub free_blocks: u64,
@@ -130,7 +121,6 @@ fn one() -> u16 {
 
 impl Row {
     /// Whether the simulation of this workload and engine is known to be off by more than a fifth.
-    #[must_use]
     pub fn is_off(&self) -> bool {
         self.validation_difference_percent.is_some_and(|percent| percent.abs() > 20.0)
     }
@@ -159,8 +149,6 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// In a table.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::Think => "think",

@@ -38,22 +38,16 @@ const NODE_MIB: u64 = 64;
 /// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
 pub const TICK_MS: f64 = 1000.0;
 
-/// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The engine.
     pub engine: EngineSpec,
-    /// The workload.
     pub workload: Kind,
-    /// CPUs.
     pub cpus: u16,
-    /// Frames of memory.
     pub frames: u64,
     /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
     pub nodes: u16,
     /// The share of memory that is CMA, 0 to 1.
     pub cma: f64,
-    /// The seed.
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
@@ -65,67 +59,28 @@ pub struct Scenario {
     pub trace: Option<Arc<TraceOps>>,
 }
 
-/// Why there is no row.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
-    /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Too few CPUs.
     #[error("{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given")]
-    TooFewCpus {
-        /// The workload.
-        workload: Kind,
-        /// How many it needs.
-        fewest: u16,
-        /// What was given.
-        cpus: u16,
-    },
+    TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
     /// More nodes than CPUs, or nodes without memory.
     #[error("{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB")]
-    TooManyNodes {
-        /// What was given.
-        nodes: u16,
-        /// CPUs.
-        cpus: u16,
-        /// Memory.
-        memory_mib: u64,
-    },
+    TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
         "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
     )]
-    TooLittleMemory {
-        /// The workload.
-        workload: Kind,
-        /// CPUs.
-        cpus: u16,
-        /// What it needs.
-        needed_mib: u64,
-        /// What there is.
-        memory_mib: u64,
-    },
+    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error("engine {engine} is not whole after {workload} on {cpus} CPUs: {reason}")]
-    NotWhole {
-        /// The engine.
-        engine: String,
-        /// The workload.
-        workload: Kind,
-        /// CPUs.
-        cpus: u16,
-        /// What is wrong.
-        reason: String,
-    },
+    NotWhole { engine: String, workload: Kind, cpus: u16, reason: String },
 }
 
 impl Scenario {
     /// Whether it can be simulated at all.
-    ///
-    /// # Errors
-    ///
-    /// [`SimulateError::TooFewCpus`], [`SimulateError::TooLittleMemory`].
     pub fn check(&self) -> Result<(), SimulateError> {
         let about = self.workload.about();
         if self.cpus < about.fewest_cpus {
@@ -156,8 +111,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// The machine.
-    #[must_use]
     pub fn machine(&self) -> MachineConfig {
         let config = MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) };
         let cma =
@@ -166,17 +119,11 @@ impl Scenario {
     }
 
     /// Nanoseconds of other work per allocation.
-    #[must_use]
     pub fn think(&self) -> f64 {
         self.think_ns.unwrap_or(self.workload.about().think_ns)
     }
 }
 
-/// Simulates.
-///
-/// # Errors
-///
-/// [`SimulateError`].
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
     let config = scenario.machine();
@@ -288,7 +235,6 @@ fn row(
 /// A message on its way: when it is there.
 type Posted = (Time, u16, Message);
 
-/// What passes between CPUs.
 struct Mail {
     boxes: Vec<VecDeque<Posted>>,
     /// For each receiver how many messages of each sender wait; a short list, since few send to one.

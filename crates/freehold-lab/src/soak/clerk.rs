@@ -8,7 +8,6 @@ use super::host;
 use super::tally::{Cost, Tally};
 use super::world::World;
 
-/// See the module's documentation.
 pub(super) struct Clerk {
     pub(super) world: &'static World,
     /// Its post, and its name in the books less one.

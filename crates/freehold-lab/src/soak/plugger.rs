@@ -10,7 +10,6 @@ use super::clerk::Clerk;
 use super::world::World;
 use crate::bench::loops::Random;
 
-/// See the module's documentation.
 pub(super) struct Plugger {
     pub(super) clerk: Clerk,
     random: Random,

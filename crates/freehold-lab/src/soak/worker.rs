@@ -21,7 +21,6 @@ const LEAST: u32 = 8;
 /// Orders of allocations: small ones are common.
 const ORDERS: [u8; 18] = [0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10];
 
-/// See the module's documentation.
 pub(super) struct Worker {
     pub(super) clerk: Clerk,
     handle: Handle,
@@ -64,7 +63,6 @@ impl Worker {
         }
     }
 
-    /// Frees all it has.
     pub(super) fn free_all(&mut self) {
         let world = self.clerk.world;
         let _calling = world.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +129,6 @@ impl Worker {
         }
     }
 
-    /// Makes a call on its CPU.
     fn on_cpu<T, E>(&mut self, kind: Kind, what: u64, f: impl FnOnce(&Handle) -> Result<T, E>) -> Result<T, E> {
         let (handle, door) = (&self.handle, self.handle.door());
         self.clerk.call((kind, door), handle.cpu().get(), what, || f(handle))
@@ -298,7 +295,6 @@ impl Worker {
         self.free(chunk);
     }
 
-    /// Any of what it has.
     fn draw(&mut self) -> Option<Chunk> {
         let n = self.held.len() as u64;
         if n == 0 {
@@ -382,7 +378,6 @@ impl Worker {
         self.clerk.call((kind, Door::Anybody), 0, what, || f(&stays))
     }
 
-    /// The fault that is to be noticed.
     fn do_wrong(&mut self, plant: Plant) {
         let Some(chunk) = self.draw() else { return };
         let (world, range) = (self.clerk.world, chunk.range());

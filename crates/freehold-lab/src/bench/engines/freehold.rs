@@ -30,13 +30,11 @@ pub struct HostThreads {
 
 impl HostThreads {
     /// Asks the system for the barrier.
-    #[must_use]
     pub fn new() -> Self {
         Self { barrier: register() }
     }
 
     /// Whether the system has the barrier.
-    #[must_use]
     pub fn has_barrier(self) -> bool {
         self.barrier
     }
@@ -93,15 +91,10 @@ pub struct FreeholdMachine<P> {
 
 impl<P: Platform> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for no CPU, no memory, or too much of either.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
         Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
     }
 
-    /// The same with options.
     pub(crate) fn with_options(
         options: FreeholdOptions,
         cpus: u16,
@@ -117,13 +110,10 @@ impl<P: Platform> FreeholdMachine<P> {
     }
 
     /// The calls that anybody may make, on that CPU.
-    #[must_use]
     pub fn on(&self, cpu: CpuId) -> OnCpu<'_, P> {
         ByDoor { freehold: &self.freehold, door: self.freehold.on(cpu) }
     }
 
-    /// The allocator itself.
-    #[must_use]
     pub fn freehold(&self) -> &Freehold<'static, P> {
         &self.freehold
     }

@@ -32,21 +32,15 @@ use std::str::FromStr;
 
 use crate::engines::{EngineError, EngineSpec};
 
-/// Freehold's name.
 pub const FREEHOLD: &str = "freehold";
-/// The peer's name.
 pub const BUDDY_SYSTEM: &str = "buddy_system_allocator";
-/// The system calls' name.
 pub const MMAP: &str = "mmap";
 
 /// An engine as the user names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BenchEngine {
-    /// `freehold`.
     Freehold,
-    /// `buddy_system_allocator`.
     BuddySystem,
-    /// `mmap` and `munmap`.
     Mmap,
     /// A peer that needs a feature of this crate.
     Peer(Peer),
@@ -55,8 +49,6 @@ pub enum BenchEngine {
 }
 
 impl BenchEngine {
-    /// The name as written.
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Freehold => FREEHOLD,

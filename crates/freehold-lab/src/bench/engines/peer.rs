@@ -6,23 +6,17 @@
 pub enum Peer {
     /// `bitmap-allocator`, of several Rust kernels.
     Bitmap,
-    /// `mimalloc`.
     Mimalloc,
-    /// `tikv-jemallocator`.
     Jemalloc,
-    /// `snmalloc-rs`.
     Snmalloc,
 }
 
 impl Peer {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Bitmap, Self::Mimalloc, Self::Jemalloc, Self::Snmalloc];
 
     /// How to make a build that has them.
     pub const BUILD: &str = "cargo run --release -p freehold-lab --features peers -- bench ...";
 
-    /// What to write on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bitmap => "bitmap-allocator",
@@ -32,8 +26,6 @@ impl Peer {
         }
     }
 
-    /// What it is, in a line.
-    #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Bitmap => "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
@@ -43,14 +35,11 @@ impl Peer {
         }
     }
 
-    /// The peer of that name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|peer| peer.name() == name)
     }
 
     /// What has to be done before it can be measured; `None` where it can.
-    #[must_use]
     pub fn needs(self) -> Option<String> {
         (!cfg!(feature = "peers")).then(|| format!("engine {} needs a build with --features peers", self.name()))
     }

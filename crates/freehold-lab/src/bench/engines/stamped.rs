@@ -17,7 +17,6 @@ use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 use crate::bench::Kind;
 use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
 
-/// A machine whose frames are stamped.
 pub struct Stamped<'m, M> {
     machine: &'m M,
     stamps: Stamps,
@@ -30,7 +29,6 @@ enum Stamps {
     Maps(Vec<Mutex<HashMap<u64, u32>>>),
 }
 
-/// How many maps there are.
 const MAPS: usize = 64;
 
 fn locked(map: &Mutex<HashMap<u64, u32>>) -> MutexGuard<'_, HashMap<u64, u32>> {
@@ -57,7 +55,6 @@ impl Stamps {
 
 impl<'m, M: Machine> Stamped<'m, M> {
     /// Stamps for that many frames, none in use.
-    #[must_use]
     pub fn new(machine: &'m M, frames: u64) -> Self {
         let stamps = if machine.is_memory() {
             Stamps::Maps((0..MAPS).map(|_| Mutex::default()).collect())
@@ -68,7 +65,6 @@ impl<'m, M: Machine> Stamped<'m, M> {
     }
 
     /// How many frames have been handed out at least once. Nobody may use the machine meanwhile.
-    #[must_use]
     pub fn distinct(&self) -> u64 {
         match &self.stamps {
             Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & USED != 0).count() as u64,
@@ -79,7 +75,6 @@ impl<'m, M: Machine> Stamped<'m, M> {
     }
 
     /// Frames in use. Nobody may use the machine meanwhile.
-    #[must_use]
     pub fn in_use(&self) -> u64 {
         match &self.stamps {
             Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & !USED != 0).count() as u64,
@@ -175,7 +170,6 @@ impl<M: Machine> Machine for Stamped<'_, M> {
     }
 }
 
-/// A CPU of it.
 pub struct StampedCpu<'a, M: Machine + 'a> {
     calls: M::Cpu<'a>,
     stamps: &'a Stamped<'a, M>,

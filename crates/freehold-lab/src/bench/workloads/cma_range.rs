@@ -29,7 +29,6 @@ const RANGE: u64 = 1 << 14;
 /// Ranges in a counting pass.
 const COUNTED: u64 = 4;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "cma-range",
     what: "A range of 16,384 frames (64 MiB) is allocated by its numbers and released by the call for ranges, while \
@@ -48,11 +47,6 @@ pub const ABOUT: About = About {
     ],
 };
 
-/// Timed.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let (alloc, release) = repeat(machine, run.scale.ranges, &mut Meter::default())?;
     let each = |time| per(time, run.scale.ranges);
@@ -60,10 +54,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
 }
 
 /// Counted: the frames are those of the ranges.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut meter = Meter::default();
     repeat(machine, COUNTED, &mut meter)?;

@@ -5,7 +5,6 @@ use crate::bench::calls::{Machine, Refused};
 use crate::bench::catalogue::{About, ns};
 use crate::bench::figures::Figures;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "doors",
     what: "One thread allocates a frame and frees it, over and over: on a CPU that it owns, on one that it owns on a \
@@ -20,9 +19,6 @@ pub const ABOUT: About = About {
     ],
 };
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let doors = machine.doors(run.scale.steady_pairs)?;
     Ok(Figures::default()

@@ -32,7 +32,6 @@ const BYSTANDER: usize = 1024;
 /// Frames of a worker's set: 512 MiB, less where there are many workers.
 const SET: u64 = 1 << 17;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "exit-avalanche",
     what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the memory at most in all) and \
@@ -53,11 +52,6 @@ pub const ABOUT: About = About {
     ],
 };
 
-/// Several avalanches.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let workers = run.threads - 1;
     let set = SET.min(run.frames / 2 / u64::from(workers));

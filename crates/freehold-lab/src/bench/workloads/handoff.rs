@@ -46,7 +46,6 @@ const BLOCKS_LEFT_METRIC: Metric = counted(
     "pageblocks that are not wholly free when all but one frame of 64 has been freed and the CPUs are drained",
 );
 
-/// What the first is.
 pub const MANY: About = About {
     name: "many-alloc-few-free",
     what: "Threads on all CPUs but one (two, four) allocate single frames, write a line of each and hand them in batches \
@@ -68,7 +67,6 @@ pub const MANY: About = About {
     ],
 };
 
-/// What the second is.
 pub const FEW: About = About {
     name: "few-alloc-many-free",
     what: "One thread allocates single frames, writes a line of each and hands them in batches of 1,024 to the threads \
@@ -87,10 +85,6 @@ pub const FEW: About = About {
 };
 
 /// One, two and four purgers.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
@@ -111,10 +105,6 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
 }
 
 /// All others free.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn few_alloc_many_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let shape = Shape { allocators: 1, freers: run.threads - 1, batches: run.scale.batches_handed };
     let found = hand_off(machine, run, shape)?;

@@ -41,7 +41,6 @@ const fn reused(name: &'static str, what: &'static str) -> Metric {
     counted(name, "uses", what)
 }
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "netperf-like",
     what: "A thread allocates unmovable chunks of 32 KiB (order 3) and writes them, a thread on another CPU reads and \
@@ -72,11 +71,6 @@ pub const ABOUT: About = About {
 
 const ORDER: Order = Order::new(3).unwrap();
 
-/// On two threads.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut figures = Figures::default();
@@ -139,11 +133,6 @@ fn stream<M: Machine>(
     Ok(received?.saturating_duration_since(sent?))
 }
 
-/// In turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let mut meter = Meter::default();

@@ -27,7 +27,6 @@ use crate::bench::threads::{Rendezvous, first_refusal, joined};
 /// Pages of a mapping: 128 MiB.
 const PAGES: usize = 32_768;
 
-/// What the first is.
 pub const ONE: About = About {
     name: "page-fault1",
     what: "A thread allocates 32,768 single frames (128 MiB) and zeroes each, then frees them in the order of their \
@@ -39,7 +38,6 @@ pub const ONE: About = About {
     metrics: METRICS,
 };
 
-/// What the second is.
 pub const TWO: About = About {
     name: "page-fault2",
     what: "The same with a private mapping of a file: the file's 32,768 pages stay in memory, and each fault copies one \
@@ -61,10 +59,6 @@ const METRICS: &[Metric] = &[
 ];
 
 /// Alone, then on several CPUs.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>, file: bool) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let rounds = run.scale.mappings;
@@ -155,10 +149,6 @@ fn unmap<C: Calls>(cpu: &mut C, pages: &[Pfn]) -> Result<(), Refused> {
 }
 
 /// Counted on one thread.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M, file: bool) -> Result<Figures, Refused> {
     const ROUNDS: u64 = 4;
     let mut cpu = machine.cpu(CpuId::new(0))?;

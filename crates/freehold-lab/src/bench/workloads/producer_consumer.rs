@@ -33,7 +33,6 @@ const fn distinct(name: &'static str, what: &'static str) -> Metric {
     counted(name, "frames", what)
 }
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "producer-consumer",
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
@@ -63,11 +62,6 @@ pub const ABOUT: About = About {
     ],
 };
 
-/// On two threads.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let drained = || {
         run.cpus.pin(0);
@@ -87,11 +81,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     Ok(figures)
 }
 
-/// In turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let mut meter = Meter::default();

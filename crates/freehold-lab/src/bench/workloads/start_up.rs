@@ -7,7 +7,6 @@ use crate::bench::figures::Figures;
 /// Frames of a TiB.
 const TIB: f64 = (1u64 << 28) as f64;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "start-up",
     what: "An allocator is made for 1 TiB, in memory fresh from the system, and a frame is allocated. Engines that \
@@ -18,9 +17,6 @@ pub const ABOUT: About = About {
     metrics: &[Metric { name: "ms_per_tib", unit: "ms", what: "making it and one allocation, for a TiB" }],
 };
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let (time, frames) = machine.start_up()?;
     Ok(Figures::default().with("ms_per_tib", time.as_secs_f64() * 1e3 * TIB / frames as f64))

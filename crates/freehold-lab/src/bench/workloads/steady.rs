@@ -25,7 +25,6 @@ const DEPTHS: [(u16, Freed, &str); 9] = [
     (512, Freed::Random, "ns_per_pair_512_random"),
 ];
 
-/// What `depth` is.
 pub const DEPTH: About = About {
     name: "depth",
     what: "One thread allocates 8, 64 or 512 single frames and frees them: the last first, the first first, or at \
@@ -46,7 +45,6 @@ pub const DEPTH: About = About {
     ],
 };
 
-/// What `churn` is.
 pub const CHURN: About = About {
     name: "churn",
     what: "One thread holds 50 or 90 % of 1 GiB in single frames; a step frees one of them at random and allocates \
@@ -60,7 +58,6 @@ pub const CHURN: About = About {
     ],
 };
 
-/// What `mixed` is.
 pub const MIXED: About = About {
     name: "mixed",
     what: "The same with chunks of orders 0 to 9, each order half as likely as the one below it: a step allocates one \
@@ -89,7 +86,6 @@ const ORDER_METRICS: [Metric; 10] = [
     ns("ns_per_pair_order9", "order 9: 2 MiB"),
 ];
 
-/// What `orders` is.
 pub const ORDERS: About = About {
     name: "orders",
     what: "One thread allocates a chunk of one order and frees it, over and over; each order from 0 to 9.",
@@ -109,9 +105,6 @@ fn drained<'m, M: Machine>(machine: &'m M, run: &Run<'_>) -> &'m M {
     machine
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     for (depth, freed, metric) in DEPTHS {
@@ -121,18 +114,12 @@ pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     Ok(figures)
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn churn<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let at =
         |percent: u64| steady::churn(drained(machine, run), run.frames * percent / 100, run.scale.churn_steps, SEED);
     Ok(Figures::default().with("ns_per_step_50", at(50)?).with("ns_per_step_90", at(90)?))
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let at =
         |percent: u64| steady::mixed(drained(machine, run), run.frames * percent / 100, run.scale.mixed_steps, SEED);
@@ -144,9 +131,6 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
         .with("failures_per_1000_90", most.failures_per_1000))
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     // The order is a constant in each loop, as it is where kernels call their allocators.
     let loops: [Pairs<M>; 10] = [

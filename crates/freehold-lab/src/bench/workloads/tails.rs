@@ -24,7 +24,6 @@ const CORES: u16 = 2;
 /// Frames that a thread holds.
 const HELD: usize = 1 << 14;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "tails",
     what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces one after the other at \
@@ -60,9 +59,6 @@ fn one<C: Calls>(cpu: &mut C, allocs: u64, seed: u64) -> Result<Histogram<u64>, 
     Ok(latencies)
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let start = std::sync::Barrier::new(usize::from(THREADS));
     let thread = |index: u16| {

@@ -18,7 +18,6 @@ use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "trunc",
     what: "One thread reads sparse files into the page cache (allocates single frames and zeroes them, half of the \
@@ -36,11 +35,6 @@ pub const ABOUT: About = About {
     ],
 };
 
-/// Timed.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut pages = vec![Pfn::default(); run.frames as usize / 2];
@@ -59,11 +53,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
         .with("ns_per_page_truncated", per(truncated, count)))
 }
 
-/// Counted.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut pages = vec![Pfn::default(); 1 << 17];
     let mut cpu = machine.cpu(CpuId::new(0))?;

@@ -4,7 +4,6 @@ use freehold::{Order, Pfn};
 
 use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
 
-/// `exit-avalanche`.
 pub(super) const EXIT_AVALANCHE: About = About {
     name: "exit-avalanche",
     what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free \

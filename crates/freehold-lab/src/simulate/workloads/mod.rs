@@ -36,42 +36,31 @@ pub type Message = Vec<(Pfn, Order)>;
 
 /// A CPU's view of the world.
 pub trait Io {
-    /// Allocates a chunk.
     fn alloc(&mut self, request: Request) -> Option<Pfn>;
-    /// Frees chunks, one call.
     fn free(&mut self, chunks: &[(Pfn, Order)]);
     /// Works for that long on something else.
     fn think(&mut self, ns: f64);
     /// Fills a frame with zeros.
     fn zero_frame(&mut self);
     /// Hands chunks to another CPU; gives them back where too many wait for it already.
-    ///
-    /// # Errors
-    ///
-    /// The message, where there is no room.
     fn send(&mut self, to: u16, message: Message) -> Result<(), Message>;
     /// The oldest message that waits for this CPU.
     fn receive(&mut self) -> Option<Message>;
 }
 
-/// How a step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It did something; go on.
     Done,
-    /// There is no message for it.
     Empty,
     /// The CPU it wants to send to has no room.
     Full(u16),
     /// It waits for all that take part in the barrier.
     Barrier,
-    /// It is at its end.
     Finished,
 }
 
 /// One CPU's program.
 pub trait Program: Send {
-    /// Does the next thing.
     fn step(&mut self, io: &mut dyn Io) -> Step;
 
     /// Its latencies are to be kept apart: a bystander.
@@ -79,7 +68,6 @@ pub trait Program: Send {
         false
     }
 
-    /// Takes part in barriers.
     fn has_barrier(&self) -> bool {
         false
     }
@@ -88,10 +76,8 @@ pub trait Program: Send {
     fn live(&self) -> u64;
 }
 
-/// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// Allocate, free.
     Pair,
     /// Allocate many, free them one by one.
     Bulk,
@@ -113,14 +99,10 @@ pub enum Kind {
     Trace,
 }
 
-/// What is printed of a workload.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct About {
-    /// What to write on the command line.
     pub name: &'static str,
-    /// What it does.
     pub what: &'static str,
-    /// Where it comes from.
     pub source: &'static str,
     /// The fewest CPUs that it makes sense with.
     pub fewest_cpus: u16,
@@ -131,7 +113,6 @@ pub struct About {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Pair,
         Self::Bulk,
@@ -145,8 +126,6 @@ impl Kind {
         Self::Trace,
     ];
 
-    /// What it is.
-    #[must_use]
     pub const fn about(self) -> About {
         match self {
             Self::Pair => pair::PAIR,
@@ -162,15 +141,12 @@ impl Kind {
         }
     }
 
-    /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.about().name
     }
 
     /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
     /// memory.
-    #[must_use]
     pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
         let set = avalanche::set(cpus, memory);
         let cpus = cpus as u64;
@@ -208,11 +184,8 @@ impl FromStr for Kind {
 /// What a program is made for.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The workload.
     pub kind: Kind,
-    /// CPUs there are.
     pub cpus: u16,
-    /// Frames of memory there are.
     pub frames: u64,
     /// The seed; each CPU draws numbers of its own from it.
     pub seed: u64,
@@ -225,7 +198,6 @@ pub struct Setting {
 impl Setting {
     /// A number of frames or chunks of this workload that suits the machine: as it is where each CPU has memory for all
     /// that the workload has at once, less in proportion where it has not, never 0.
-    #[must_use]
     pub fn scaled(&self, natural: usize) -> usize {
         // Watermarks and blocks that are begun: a ninth, and one of the largest chunks.
         let room = self.frames.saturating_sub(Order::LINUX_MAX.frames()) * 8 / 9 / u64::from(self.cpus.max(1));
@@ -247,8 +219,6 @@ impl Setting {
     }
 }
 
-/// The program of each CPU.
-#[must_use]
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
     if setting.kind == Kind::Trace {
@@ -278,7 +248,6 @@ fn request(order: Order, migratetype: Migratetype) -> Request {
     Request { order, migratetype, flags: AllocFlags::empty() }
 }
 
-/// Frames of these chunks.
 fn frames(chunks: &[(Pfn, Order)]) -> u64 {
     chunks.iter().map(|(_, order)| order.frames()).sum()
 }

@@ -6,7 +6,6 @@ use freehold::{Order, Pfn};
 
 use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
 
-/// `bulk`.
 pub(super) const BULK_ABOUT: About = About {
     name: "bulk",
     what: "Each CPU allocates 16,384 frames (64 MiB) and frees them one by one in the same order.",
@@ -16,7 +15,6 @@ pub(super) const BULK_ABOUT: About = About {
     think_ns: 0.0,
 };
 
-/// `page-fault1`.
 pub(super) const PAGE_FAULT_ABOUT: About = About {
     name: "page-fault1",
     what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
@@ -31,7 +29,6 @@ pub(super) const BULK: usize = 16_384;
 /// Frames of a round of `page-fault1`: 128 MiB.
 pub(super) const PAGE_FAULT: usize = 32_768;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Rounds {
     set: usize,
@@ -53,14 +50,11 @@ impl Rounds {
         Self { set, wanted, batch, zero, think_ns: setting.think_ns, frames: Vec::with_capacity(set), freed: None }
     }
 
-    /// Single frees.
-    #[must_use]
     pub(super) fn bulk(setting: &Setting, cpu: u16) -> Self {
         Self::new(setting, cpu, BULK, 1, false)
     }
 
     /// Batches, as munmap's.
-    #[must_use]
     pub(super) fn page_fault(setting: &Setting, cpu: u16) -> Self {
         Self::new(setting, cpu, PAGE_FAULT, BATCH, true)
     }
