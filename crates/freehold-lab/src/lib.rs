@@ -20,6 +20,7 @@ pub mod engines;
 #[doc(hidden)]
 pub mod fragmentation;
 pub mod html;
+mod kinds;
 mod nearest;
 pub mod replay;
 pub mod report;

@@ -64,12 +64,13 @@ pub trait Machine: Sync {
         }
     }
 
-    /// Nanoseconds of a pair of single frames by each of its ways in.
+    /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns the CPU, the same where
+    /// the platform has no heavy barrier, and by calls that name the CPU.
     ///
     /// # Errors
     ///
     /// Where it refuses, or has one way only ([`unsuited`](Self::unsuited)).
-    fn doors(&self, _pairs: u64) -> Result<Doors, Refused> {
+    fn doors(&self, _pairs: u64) -> Result<[f64; 3], Refused> {
         Err(Refused::NoSuchCall)
     }
 
@@ -95,17 +96,6 @@ pub(super) fn accounted(free: u64, live: u64, frames: u64) -> Result<(), String>
         return Ok(());
     }
     Err(format!("{free} frames are free and {live} in use, of {frames}"))
-}
-
-/// Nanoseconds of a pair, by how the CPU is entered.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Doors {
-    /// By the handle of whoever owns the CPU.
-    pub owned: f64,
-    /// The same where the platform has no heavy barrier.
-    pub owned_no_barrier: f64,
-    /// By calls that name the CPU.
-    pub on: f64,
 }
 
 /// What has happened under the locks that CPUs share. Steps are what each engine counts: list entries linked and unlinked, buddies

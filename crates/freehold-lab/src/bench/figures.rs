@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::calls::{Machine, ZoneLock};
-use super::catalogue::{GROUP_LOCKS, ZONE_LOCKS, ZONE_WORK};
+use super::catalogue::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,13 @@ impl Figures {
     #[must_use]
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.values.push((metric, value));
+        self
+    }
+
+    /// With one for each of these metrics, in their order, as far as there are so many.
+    #[must_use]
+    pub fn with_all(mut self, metrics: &[Metric], values: impl IntoIterator<Item = f64>) -> Self {
+        self.values.extend(metrics.iter().map(|metric| metric.name).zip(values));
         self
     }
 

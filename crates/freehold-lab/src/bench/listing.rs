@@ -54,7 +54,7 @@ fn names() -> Vec<(&'static str, String)> {
     ];
     all.extend(Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
-        (peer.name(), format!("{}{missing}", peer.summary()))
+        (peer.name(), format!("{}{missing}", peer.about().summary))
     }));
     all.push((
         "KERNEL[,±SWITCH]...",

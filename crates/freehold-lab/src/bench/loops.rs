@@ -62,23 +62,9 @@ pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Re
     Ok(per(timed(|| pairs::<_, ORDER>(cpu, n))?, n))
 }
 
-/// Nanoseconds for each frame of the parts of `bulk`.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Bulk {
-    /// Allocation one by one.
-    pub alloc: f64,
-    /// Free in the order of allocation.
-    pub free: f64,
-    /// Free in the reverse order.
-    pub free_reversed: f64,
-    /// Allocation, [`BULK`] at a time.
-    pub bulk_alloc: f64,
-    /// Free in the order of allocation, [`BULK`] at a time.
-    pub bulk_free: f64,
-}
-
-/// Allocates `n` frames and frees them, in several ways.
-pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
+/// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one, freed in that order,
+/// freed in the reverse order, allocated [`BULK`] at a time, and freed so many at a time.
+pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
     let alloc = timed(|| alloc_all(&mut cpu, &mut frames))?;
@@ -95,14 +81,7 @@ pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let bulk_alloc = timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
     let bulk_free = timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
-    let per = |time| per(time, n as u64);
-    Ok(Bulk {
-        alloc: per(alloc),
-        free: per(free),
-        free_reversed: per(free_reversed),
-        bulk_alloc: per(bulk_alloc),
-        bulk_free: per(bulk_free),
-    })
+    Ok([alloc, free, free_reversed, bulk_alloc, bulk_free].map(|time| per(time, n as u64)))
 }
 
 /// Nanoseconds for each of `n` frames freed in random order.

@@ -1,6 +1,6 @@
 //! Figures of several runs, and what `--json` prints of them.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Kind;
 use super::catalogue::{Better, Metric};
@@ -44,15 +44,25 @@ impl Spread {
     }
 }
 
-/// What the machine itself costs.
+/// What is printed of one: the median.
+impl Serialize for Spread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.median().serialize(serializer)
+    }
+}
+
+/// What the machine itself costs, in nanoseconds.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Yardstick {
-    /// One uncontended atomic read-modify-write, nanoseconds, median.
-    pub rmw_ns: Option<f64>,
-    /// Handing a cache line to the other core, nanoseconds, median; nothing where there is one CPU.
-    pub handover_ns: Option<f64>,
-    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds, median; nothing where that was not run.
-    pub ring_alone_ns: Option<f64>,
+    /// One uncontended atomic read-modify-write.
+    #[serde(rename = "rmw_ns")]
+    pub rmw: Spread,
+    /// Handing a cache line to the other core; nothing where there is one CPU.
+    #[serde(rename = "handover_ns")]
+    pub handover: Spread,
+    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was not run.
+    #[serde(rename = "ring_alone_ns")]
+    pub ring_alone: Spread,
 }
 
 /// A metric of a benchmark, for one engine.
@@ -138,6 +148,12 @@ pub struct Test {
     pub level: f64,
 }
 
+impl Default for Test {
+    fn default() -> Self {
+        Self { name: significance::NAME, level: significance::LEVEL }
+    }
+}
+
 /// A benchmark that an engine was not measured in.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unsuited {
@@ -146,79 +162,35 @@ pub struct Unsuited {
     pub reason: &'static str,
 }
 
-/// What `--json` prints.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Document<'a> {
+/// All that a run of the benchmarks found, and what `--json` prints of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Report {
     /// In what to read the rows.
     pub yardstick: Yardstick,
     /// How differences were told from chance.
     pub test: Test,
     /// The CPUs that the threads stayed on, as the system numbers them.
     #[serde(serialize_with = "one_line")]
-    pub cpus: &'a [usize],
+    pub cpus: Vec<usize>,
     /// Whether the system let them.
     pub pinned: bool,
     /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
     pub barrier: bool,
-    /// Whether it was stopped before all was done.
+    /// It was stopped before all was done.
     pub interrupted: bool,
     /// Benchmarks left out because they need more CPUs than there are.
     pub left_out: Vec<&'static str>,
     /// What else was left out because the system does not offer it, and why.
-    pub unavailable: &'a [String],
-    pub unsuited: &'a [Unsuited],
-    /// The figures: by benchmark, then metric, then engine.
-    pub rows: &'a [Row],
-}
-
-/// All that a run of the benchmarks found.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Report {
-    /// The CPUs that the threads stayed on, as the system numbers them.
-    pub cpus: Vec<usize>,
-    /// Whether the system let them.
-    pub pinned: bool,
-    /// Whether owners of CPUs could do without atomic read-modify-writes (the system has `membarrier(2)`).
-    pub barrier: bool,
-    /// One uncontended atomic read-modify-write, nanoseconds.
-    pub rmw: Spread,
-    /// Handing a cache line to the other core, nanoseconds.
-    pub handover: Spread,
-    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds.
-    pub ring_alone: Spread,
+    pub unavailable: Vec<String>,
+    /// Benchmarks that single engines were left out of.
+    pub unsuited: Vec<Unsuited>,
+    #[serde(skip)]
     pub engines: Vec<String>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
-    /// Benchmarks left out because they need more CPUs than there are.
-    pub left_out: Vec<Kind>,
-    /// Benchmarks that single engines were left out of.
-    pub unsuited: Vec<Unsuited>,
-    /// What else was left out because the system does not offer it, and why.
-    pub unavailable: Vec<String>,
-    /// It was stopped before all was done.
-    pub interrupted: bool,
 }
 
 impl Report {
-    pub fn document(&self) -> Document<'_> {
-        Document {
-            yardstick: Yardstick {
-                rmw_ns: self.rmw.median(),
-                handover_ns: self.handover.median(),
-                ring_alone_ns: self.ring_alone.median(),
-            },
-            test: Test { name: significance::NAME, level: significance::LEVEL },
-            cpus: &self.cpus,
-            pinned: self.pinned,
-            barrier: self.barrier,
-            interrupted: self.interrupted,
-            left_out: self.left_out.iter().map(|kind| kind.name()).collect(),
-            unavailable: &self.unavailable,
-            unsuited: &self.unsuited,
-            rows: &self.rows,
-        }
-    }
-
     pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
     }

@@ -11,7 +11,6 @@
 //! is the same for all engines, about ten instructions.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use freehold::{CpuId, Order, Pfn};
 
@@ -184,27 +183,19 @@ impl Mixed {
     }
 }
 
-/// What `mixed` finds.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct MixedFound {
-    /// Nanoseconds a step.
-    pub step: f64,
-    /// Allocations of 1,000 that failed.
-    pub failures_per_1000: f64,
-}
-
 /// Frames of a chunk on average: half a frame by each order, a whole one by the largest.
 const MEAN: u64 = 5;
 
-/// Churn of chunks of mixed orders, with so many frames held at most.
-pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<MixedFound, Refused> {
+/// Churn of chunks of mixed orders, with so many frames held at most: nanoseconds a step, and how many of 1,000
+/// allocations failed.
+pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<(f64, f64), Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
     // Each chunk has been replaced a few times.
     mixed.steps(&mut cpu, 4 * frames / MEAN)?;
     mixed.failures = 0;
-    let time: Duration = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
-    let failures = mixed.failures;
+    let time = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
+    let failures = mixed.failures as f64;
     mixed.end(&mut cpu)?;
-    Ok(MixedFound { step: per(time, steps), failures_per_1000: failures as f64 * 1000.0 / steps as f64 })
+    Ok((per(time, steps), failures * 1000.0 / steps as f64))
 }

@@ -4,8 +4,8 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::cell::{Figures, Unusable};
-use crate::engine::Simulated;
-use crate::engine::{Memory, Request};
+use crate::bench::loops::Random;
+use crate::engine::{Memory, Request, Simulated};
 use crate::engines::MachineConfig;
 
 pub(super) type Chunk = (Pfn, Order);
@@ -14,6 +14,37 @@ pub(super) type Chunk = (Pfn, Order);
 const ORDERS: usize = Order::LINUX_MAX.get() as usize + 1;
 /// The types that a request can name.
 const TYPES: usize = Migratetype::PCP.len();
+
+/// Chunks in use and who has allocated each, to be freed in random order.
+#[derive(Default)]
+pub(super) struct Held {
+    chunks: Vec<(u16, Chunk)>,
+    /// In the chunks.
+    pub(super) frames: u64,
+}
+
+impl Held {
+    pub(super) fn push(&mut self, cpu: u16, chunk: Chunk) {
+        self.frames += chunk.1.frames();
+        self.chunks.push((cpu, chunk));
+    }
+
+    /// Any of them; `None` where there is none.
+    pub(super) fn draw(&mut self, random: &mut Random) -> Option<(u16, Chunk)> {
+        let last = self.chunks.len().checked_sub(1)? as u64;
+        let drawn = self.chunks.swap_remove(random.scaled(last + 1) as usize);
+        self.frames -= drawn.1.1.frames();
+        Some(drawn)
+    }
+
+    /// Frees any of them, by the CPU that allocated it or, one in five, by any of so many; whether there was one.
+    pub(super) fn free_one(&mut self, books: &mut Books<'_>, random: &mut Random, cpus: u16) -> bool {
+        let Some((owner, chunk)) = self.draw(random) else { return false };
+        let freer = if random.scaled(5) == 0 { random.scaled(cpus.into()) as u16 } else { owner };
+        books.free(freer, chunk);
+        true
+    }
+}
 
 /// The locks and the frames allocated at one moment.
 #[derive(Clone, Copy, Default)]

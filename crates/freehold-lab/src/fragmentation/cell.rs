@@ -1,90 +1,39 @@
 //! One workload on one machine by one engine, and what came of it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use freehold::{FRAME_SIZE, Order};
 use serde::Serialize;
 
 use super::books::Books;
+use super::output::Figure;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engine::Memory;
 use crate::engine::Simulated;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+use crate::kinds::kinds;
 
-/// What the CPUs do.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Workload {
-    /// Short processes and what they leave behind.
-    KernelBuildLike,
-    /// Long use with chunks of many orders, types and lifetimes.
-    Aging,
-    /// Busy, then idle.
-    Idle,
-    /// Allocate until there is no more.
-    Fill,
-    /// Two CPUs with small and large chunks.
-    TwoCpuMix,
+kinds! {
+    /// What the CPUs do.
+    Workload, About, ("workload", "bench fragmentation --help"):
+    KernelBuildLike: kernel_build::ABOUT,
+    Aging: aging::ABOUT,
+    Idle: idle::ABOUT,
+    Fill: fill::ABOUT,
+    TwoCpuMix: two_cpu_mix::ABOUT,
 }
 
-impl Workload {
-    pub const ALL: [Self; 5] = [Self::KernelBuildLike, Self::Aging, Self::Idle, Self::Fill, Self::TwoCpuMix];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KernelBuildLike => "kernel-build-like",
-            Self::Aging => "aging",
-            Self::Idle => "idle",
-            Self::Fill => "fill",
-            Self::TwoCpuMix => "two-cpu-mix",
-        }
-    }
-
+/// What a workload is, and what is shown of it.
+pub struct About {
+    pub name: &'static str,
     /// What it does, in a sentence or two.
-    pub const fn what(self) -> &'static str {
-        match self {
-            Self::KernelBuildLike => kernel_build::WHAT,
-            Self::Aging => aging::WHAT,
-            Self::Idle => idle::WHAT,
-            Self::Fill => fill::WHAT,
-            Self::TwoCpuMix => two_cpu_mix::WHAT,
-        }
-    }
-
+    pub what: &'static str,
     /// The percentages of memory in use that it is run at; one `None` where it finds its own.
-    pub const fn levels(self) -> &'static [Option<u8>] {
-        match self {
-            Self::KernelBuildLike | Self::Fill => &[None],
-            Self::Aging => &[Some(50), Some(60), Some(70)],
-            Self::Idle => &[Some(50)],
-            Self::TwoCpuMix => &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
-        }
-    }
-
+    pub levels: &'static [Option<u8>],
     /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
-    pub const fn orders(self) -> &'static [Option<u8>] {
-        match self {
-            Self::Fill => &[Some(0), Some(3), Some(4), Some(9)],
-            _ => &[None],
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|workload| workload.name()).collect();
-            format!("there is no workload '{name}': {}", names.join(", "))
-        })
-    }
+    pub orders: &'static [Option<u8>],
+    /// What is shown of it; the first is what its picture shows.
+    pub figures: &'static [Figure],
+    /// What is said of the engine that is best by the first.
+    pub best: &'static str,
 }
 
 /// A cell that is to be run.

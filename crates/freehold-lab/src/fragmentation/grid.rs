@@ -87,10 +87,10 @@ impl Grid {
     }
 
     fn levels(&self, workload: Workload) -> Vec<(Option<u8>, Option<u8>)> {
-        let own = workload.levels();
+        let own = workload.about().levels;
         let given: Vec<Option<u8>> = self.used_percent.iter().copied().map(Some).collect();
         let levels = if given.is_empty() || own == [None] { own } else { &given };
-        let orders = workload.orders().iter();
+        let orders = workload.about().orders.iter();
         levels.iter().flat_map(|&level| orders.clone().map(move |&order| (level, order))).collect()
     }
 }

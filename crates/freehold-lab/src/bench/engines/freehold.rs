@@ -10,7 +10,7 @@ use freehold::{
 };
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock, accounted};
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
 use crate::bench::loops;
 use crate::engine::Marks;
@@ -159,7 +159,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         None
     }
 
-    fn doors(&self, n: u64) -> Result<Doors, Refused> {
+    fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
         if self.without_barrier.get().is_none() {
             // An ordinary lock is enough for any number of threads.
             let other = FreeholdMachine::new(self.freehold.cpu_count() as u16, self.frames, SingleCpu);
@@ -171,7 +171,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         let owned = loops::pair_on::<_, 0>(&mut self.cpu(CPU)?, n)?;
         let owned_no_barrier = loops::pair_on::<_, 0>(&mut other.cpu(CPU)?, n)?;
         let on = loops::pair_on::<_, 0>(&mut self.on(CPU), n)?;
-        Ok(Doors { owned, owned_no_barrier, on })
+        Ok([owned, owned_no_barrier, on])
     }
 
     fn start_up(&self) -> Result<(Duration, u64), Refused> {

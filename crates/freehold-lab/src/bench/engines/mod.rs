@@ -31,6 +31,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::engines::{EngineError, EngineSpec};
+use crate::nearest::nearest;
 
 pub const FREEHOLD: &str = "freehold";
 pub const BUDDY_SYSTEM: &str = "buddy_system_allocator";
@@ -74,7 +75,7 @@ impl FromStr for BenchEngine {
             FREEHOLD => Some(Self::Freehold),
             BUDDY_SYSTEM => Some(Self::BuddySystem),
             MMAP => Some(Self::Mmap),
-            _ => Peer::from_name(text).map(Self::Peer),
+            _ => text.parse().ok().map(Self::Peer),
         };
         known.map_or_else(|| text.parse().map(Self::Classic).map_err(suggest), Ok)
     }
@@ -85,8 +86,7 @@ fn suggest(error: EngineError) -> EngineError {
     match error {
         EngineError::UnknownEngine { name, suggestion: None } => {
             let known = [FREEHOLD, BUDDY_SYSTEM, MMAP].into_iter().chain(Peer::ALL.map(Peer::name));
-            let near = known.max_by(|a, b| strsim::jaro(&name, a).total_cmp(&strsim::jaro(&name, b)));
-            let suggestion = near.filter(|near| strsim::jaro(&name, near) > 0.7).map(str::to_owned);
+            let suggestion = nearest(&name, known).map(str::to_owned);
             EngineError::UnknownEngine { name, suggestion }
         }
         other => other,

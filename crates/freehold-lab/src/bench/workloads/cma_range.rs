@@ -15,7 +15,7 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
@@ -36,15 +36,11 @@ pub const ABOUT: About = About {
            cannot be asked for given frames, gives any 16,384 in a row.",
     source: "the contiguous-free thread's CMA test (16,384 pages through CMA's debugfs files: 1,406 us an iteration \
              before its change, 402 us after)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_alloc", "the allocation of the range: what CPUs hold of it is called in"),
         ns("ns_per_release", "the release of the range"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {

@@ -22,10 +22,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::THREADS;
-use crate::bench::catalogue::{
-    About, GROUP_LOCKS_METRIC, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns,
-};
+use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, counted, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::threads::{Rendezvous, first_refusal, joined};
@@ -55,15 +52,12 @@ pub const MANY: About = About {
              and purgers as jemalloc's background purging",
     threads: 16,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame", "a frame, from its allocation to its free by the only purger, over all threads"),
         ns("ns_per_frame_two_purgers", "the same with two purgers; 4 CPUs and more"),
         ns("ns_per_frame_four_purgers", "the same with four purgers; 8 CPUs and more"),
-        BLOCKS_LEFT_METRIC,
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-        THREADS_METRIC,
+        BLOCKS_LEFT_METRIC;
+        THREADS_METRIC
     ],
 };
 
@@ -74,13 +68,10 @@ pub const FEW: About = About {
     source: "the worst case of ownership as discussed in the pcp-buddy thread (2026): one CPU allocates for everybody",
     threads: 16,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame", "a frame, from its allocation to its free, over all threads"),
-        BLOCKS_LEFT_METRIC,
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-        THREADS_METRIC,
+        BLOCKS_LEFT_METRIC;
+        THREADS_METRIC
     ],
 };
 
@@ -92,10 +83,8 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
         if run.threads < 2 * purgers {
             break;
         }
-        run.cpus.pin(0);
-        machine.drain();
         let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
-        let found = hand_off(machine, run, shape)?;
+        let found = hand_off(run.drained(machine), run, shape)?;
         figures = figures.with(metric, found.ns_per_frame);
         if purgers == 1 {
             figures = found.counts(figures);
@@ -137,9 +126,7 @@ fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape) -> Result<Foun
     let mut meter = Meter::default();
     let frames = shape.batches * BATCH as u64;
     let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
-    run.cpus.pin(0);
-    machine.drain();
-    let blocks_left = machine.free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
+    let blocks_left = run.drained(machine).free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
     let mut cpu = machine.cpu(CpuId::new(0))?;
     staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
     Ok(Found { ns_per_frame: per(time, frames), blocks_left, meter })
@@ -152,7 +139,7 @@ fn on_threads<M: Machine>(
     memory: Memory,
     shape: Shape,
 ) -> Result<(Duration, Vec<Pfn>), Refused> {
-    let start = Rendezvous::new(u32::from(shape.allocators) + u32::from(shape.freers));
+    let start = Rendezvous::new(shape.allocators + shape.freers);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
     let (start, allocators) = (&start, u64::from(shape.allocators));
     let allocate = |index: u16, senders: Vec<SyncSender<Vec<Pfn>>>| {

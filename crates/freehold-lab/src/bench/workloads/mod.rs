@@ -58,12 +58,18 @@ impl Run<'_> {
         }
         self.backing.map(Backing::memory).expect("a workload that writes memory is given some")
     }
+
+    /// The machine with nothing in the CPUs' stocks, as each part of a run begins, and this thread on the first CPU.
+    pub fn drained<'m, M: Machine>(&self, machine: &'m M) -> &'m M {
+        self.cpus.pin(0);
+        machine.drain();
+        machine
+    }
 }
 
 /// One run on threads, beginning with nothing in the CPUs' stocks; `None` for what is no workload of this module.
 pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Option<Figures>, Refused> {
-    run.cpus.pin(0);
-    machine.drain();
+    run.drained(machine);
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::measure(machine, run)?,
         Kind::Depth => steady::depth(machine, run)?,

@@ -13,7 +13,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
@@ -24,15 +24,11 @@ pub const ABOUT: About = About {
            memory: 512 MiB) and truncates them (frees them in file order, 31 a call). Zone locks and work are those of \
            the truncation.",
     source: "mmtests config-io-trunc, the benchmark of patches 2 to 4 of \"Follow-up on high-order PCP caching\" (2022)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_page_read", "a page, allocated and zeroed"),
         ns("ns_per_page_truncated", "a page, freed"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {

@@ -11,8 +11,6 @@ mod pass;
 mod rounds;
 mod trace;
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
@@ -20,7 +18,7 @@ use serde::Serialize;
 
 use crate::bench::loops::Random;
 use crate::engine::Request;
-use crate::nearest::UnknownName;
+use crate::kinds::kinds;
 
 pub use trace::TraceOps;
 
@@ -76,27 +74,18 @@ pub trait Program: Send {
     fn live(&self) -> u64;
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    Pair,
-    /// Allocate many, free them one by one.
-    Bulk,
-    /// Allocate 128 MiB touching each frame, free in batches.
-    PageFault1,
-    /// Pairs of CPUs: one allocates, the other frees.
-    ProducerConsumer,
-    /// The same with chunks of order 3.
-    NetperfLike,
-    /// Most CPUs allocate, a few free.
-    ManyAllocFewFree,
-    /// One CPU allocates, all others free.
-    FewAllocManyFree,
-    /// All CPUs free at once.
-    ExitAvalanche,
-    /// Short processes that leave some memory behind.
-    KernelBuildLike,
-    /// A recorded trace, a copy for each of its CPUs' worth of CPUs.
-    Trace,
+kinds! {
+    Kind, About, ("workload", "simulate --list"):
+    Pair: pair::PAIR,
+    Bulk: rounds::BULK_ABOUT,
+    PageFault1: rounds::PAGE_FAULT_ABOUT,
+    ProducerConsumer: pass::PRODUCER_CONSUMER,
+    NetperfLike: pass::NETPERF_LIKE,
+    ManyAllocFewFree: pass::MANY_ALLOC_FEW_FREE,
+    FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
+    ExitAvalanche: avalanche::EXIT_AVALANCHE,
+    KernelBuildLike: kernel_build::KERNEL_BUILD_LIKE,
+    Trace: trace::TRACE,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -113,38 +102,6 @@ pub struct About {
 }
 
 impl Kind {
-    pub const ALL: [Self; 10] = [
-        Self::Pair,
-        Self::Bulk,
-        Self::PageFault1,
-        Self::ProducerConsumer,
-        Self::NetperfLike,
-        Self::ManyAllocFewFree,
-        Self::FewAllocManyFree,
-        Self::ExitAvalanche,
-        Self::KernelBuildLike,
-        Self::Trace,
-    ];
-
-    pub const fn about(self) -> About {
-        match self {
-            Self::Pair => pair::PAIR,
-            Self::Bulk => rounds::BULK_ABOUT,
-            Self::PageFault1 => rounds::PAGE_FAULT_ABOUT,
-            Self::ProducerConsumer => pass::PRODUCER_CONSUMER,
-            Self::NetperfLike => pass::NETPERF_LIKE,
-            Self::ManyAllocFewFree => pass::MANY_ALLOC_FEW_FREE,
-            Self::FewAllocManyFree => pass::FEW_ALLOC_MANY_FREE,
-            Self::ExitAvalanche => avalanche::EXIT_AVALANCHE,
-            Self::KernelBuildLike => kernel_build::KERNEL_BUILD_LIKE,
-            Self::Trace => trace::TRACE,
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        self.about().name
-    }
-
     /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
     /// memory.
     pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
@@ -163,21 +120,6 @@ impl Kind {
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
         (if warm < least / 2 { least / 2 } else { warm }, if measured < least { least } else { measured })
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let unknown = || UnknownName::new(("workload", name), Self::ALL.map(Self::name), "simulate");
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
     }
 }
 
@@ -250,18 +192,4 @@ fn request(order: Order, migratetype: Migratetype) -> Request {
 
 fn frames(chunks: &[(Pfn, Order)]) -> u64 {
     chunks.iter().map(|(_, order)| order.frames()).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back_and_mistakes_have_a_near_name() {
-        for kind in Kind::ALL {
-            assert_eq!(kind.name().parse(), Ok(kind));
-        }
-        let error = "kernel-build".parse::<Kind>().unwrap_err().to_string();
-        assert!(error.contains("did you mean 'kernel-build-like'"), "{error}");
-    }
 }
