@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::TICK_MS;
-use super::tally::Tally;
-use super::time::Time;
 use crate::engine::{CmaCounts, Paths};
 
 /// What came of it: a row of the output.
@@ -165,54 +163,26 @@ impl Bound {
 /// A lock that is held for this share of the time is full.
 const FULL: f64 = 0.95;
 
-/// Shares of all CPUs' time, and of the time for which locks were held.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Shares {
-    pub(super) think: f64,
-    pub(super) in_calls: f64,
-    pub(super) zone_wait: f64,
-    pub(super) pcp_wait: f64,
-    pub(super) group_wait: f64,
-    pub(super) line_wait: f64,
-    pub(super) zone_busy: f64,
-    pub(super) group_busy: f64,
-}
-
-impl Shares {
-    pub(super) fn of(tally: &Tally, elapsed: Time, cpus: u16) -> Self {
-        let all = elapsed.seconds() * f64::from(cpus);
-        let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
-        let busiest = |held: &[Time]| held.iter().copied().max().unwrap_or(Time::ZERO);
-        Self {
-            think: share(tally.between, all),
-            in_calls: share(tally.in_calls, all),
-            zone_wait: share(tally.zone_wait, all),
-            pcp_wait: share(tally.pcp_wait, all),
-            group_wait: share(tally.group_wait, all),
-            line_wait: share(tally.line_wait, all),
-            zone_busy: share(busiest(&tally.zones_held), elapsed.seconds()),
-            group_busy: share(busiest(&tally.groups_held), elapsed.seconds()),
-        }
-    }
-
-    pub(super) fn bound(&self) -> Bound {
-        if self.zone_busy >= FULL {
+impl Row {
+    /// What bounds it, where so much of all CPUs' time was spent in calls.
+    pub(super) fn bound(&self, in_calls: f64) -> Bound {
+        if self.zone_lock_busy_share >= FULL {
             return Bound::ZoneLock;
         }
-        if self.group_busy >= FULL {
+        if self.group_lock_busy_share >= FULL {
             return Bound::GroupLocks;
         }
-        let waits = self.zone_wait + self.pcp_wait + self.group_wait + self.line_wait;
-        let all = [
-            (Bound::Think, self.think),
-            (Bound::Calls, self.in_calls - waits),
-            (Bound::ZoneLock, self.zone_wait),
-            (Bound::CpuLocks, self.pcp_wait),
-            (Bound::GroupLocks, self.group_wait),
-            (Bound::Lines, self.line_wait),
-            (Bound::OtherCpus, 1.0 - self.think - self.in_calls),
+        let waits = [
+            (Bound::ZoneLock, self.zone_lock_wait_share),
+            (Bound::CpuLocks, self.pcp_lock_wait_share),
+            (Bound::GroupLocks, self.group_lock_wait_share),
+            (Bound::Lines, self.line_wait_share),
         ];
+        let calls = in_calls - waits.iter().map(|(_, share)| share).sum::<f64>();
+        let others = 1.0 - self.think_share - in_calls;
         // Of equal ones the first: a machine in which nothing happens is bound by its think time.
-        all.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Bound::Think, |(bound, _)| bound)
+        let own = [(Bound::Think, self.think_share), (Bound::Calls, calls)].into_iter();
+        let all = own.chain(waits).chain([(Bound::OtherCpus, others)]);
+        all.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(Bound::Think, |(bound, _)| bound)
     }
 }

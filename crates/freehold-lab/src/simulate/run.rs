@@ -17,7 +17,6 @@ use freehold::{FRAME_SIZE, Order, Pfn};
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
-use super::row::Shares;
 pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
@@ -80,6 +79,24 @@ pub enum SimulateError {
 }
 
 impl Scenario {
+    /// Of one node without CMA, with the seed 1 and what the workload has of its own.
+    pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
+        let (think_ns, measured, trace) = (None, None, None);
+        Self {
+            engine,
+            workload,
+            cpus,
+            frames,
+            nodes: 1,
+            cma: 0.0,
+            seed: 1,
+            think_ns,
+            measured,
+            tick_ms: TICK_MS,
+            trace,
+        }
+    }
+
     /// Whether it can be simulated at all.
     pub fn check(&self) -> Result<(), SimulateError> {
         let about = self.workload.about();
@@ -173,9 +190,11 @@ fn row(
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
     let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
-    let shares = Shares::of(tally, elapsed, cpus);
+    let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
+    let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+    let busiest = |held: &[Time]| share(held.iter().copied().max().unwrap_or(Time::ZERO), time);
     let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
-    Row {
+    let row = Row {
         engine: scenario.engine.name().to_owned(),
         workload: if workload == Kind::Trace {
             format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
@@ -192,17 +211,17 @@ fn row(
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
-        zone_lock_wait_share: shares.zone_wait,
-        pcp_lock_wait_share: shares.pcp_wait,
-        group_lock_wait_share: shares.group_wait,
-        line_wait_share: shares.line_wait,
-        think_share: shares.think,
-        bound: shares.bound(),
+        zone_lock_wait_share: share(tally.zone_wait, all),
+        pcp_lock_wait_share: share(tally.pcp_wait, all),
+        group_lock_wait_share: share(tally.group_wait, all),
+        line_wait_share: share(tally.line_wait, all),
+        think_share: share(tally.between, all),
+        bound: Bound::default(),
         validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
-        group_lock_busy_share: shares.group_busy,
+        group_lock_busy_share: busiest(&tally.groups_held),
         group_lock_acquisitions: counters.group_lock_acquisitions - group_locks,
         group_lock_charged: tally.group_holds,
-        zone_lock_busy_share: shares.zone_busy,
+        zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
@@ -229,7 +248,8 @@ fn row(
         },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
-    }
+    };
+    Row { bound: row.bound(share(tally.in_calls, all)), ..row }
 }
 
 /// A message on its way: when it is there.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::real::{throughput, with_real};
-use super::run::{Scenario, SimulateError, TICK_MS, simulate};
+use super::run::{Scenario, SimulateError, simulate};
 use super::workloads::{Kind, Setting, programs};
 use crate::bench::clock::Cpus;
 use crate::engines::EngineSpec;
@@ -77,19 +77,7 @@ pub fn validate(
         }
         for (engine, mut measured) in engines.iter().zip(measured) {
             measured.sort_by(f64::total_cmp);
-            let scenario = Scenario {
-                engine: engine.clone(),
-                workload: kind,
-                cpus: n,
-                frames: FRAMES,
-                nodes: 1,
-                cma: 0.0,
-                seed: 1,
-                think_ns: Some(0.0),
-                measured: None,
-                tick_ms: TICK_MS,
-                trace: None,
-            };
+            let scenario = Scenario { think_ns: Some(0.0), ..Scenario::new(engine.clone(), kind, n, FRAMES) };
             let row = simulate(&scenario, model)?;
             rows.push(ValidationRow {
                 workload: kind.name().to_owned(),
