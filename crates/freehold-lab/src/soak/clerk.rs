@@ -27,6 +27,17 @@ impl Clerk {
         self.number + 1
     }
 
+    /// Makes a call that anybody may make, on a CPU, about `what`.
+    pub(super) fn ask<T, E>(
+        &mut self,
+        kind: Kind,
+        cpu: u16,
+        what: u64,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.call((kind, Door::Anybody), cpu, what, f)
+    }
+
     /// Makes a call through a door, on a CPU, that is about `what`.
     pub(super) fn call<T, E>(
         &mut self,
