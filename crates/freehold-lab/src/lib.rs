@@ -10,17 +10,23 @@
 // measure on, and signals that stop a thread.
 #![deny(unsafe_code)]
 
+// The rooms of single commands are public for this crate's own tests and examples, and no interface that others use.
+#[doc(hidden)]
 pub mod bench;
 pub mod cli;
 pub mod compare;
 pub mod engine;
 pub mod engines;
+#[doc(hidden)]
 pub mod fragmentation;
 pub mod html;
+mod kinds;
 mod nearest;
 pub mod replay;
 pub mod report;
+#[doc(hidden)]
 pub mod simulate;
+#[doc(hidden)]
 pub mod soak;
 
 /// The page that package registries show, here so that its example is compiled and run.

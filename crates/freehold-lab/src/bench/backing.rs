@@ -28,10 +28,6 @@ pub struct Backing {
 
 impl Backing {
     /// Maps and fills it.
-    ///
-    /// # Errors
-    ///
-    /// Where the system has no such memory.
     pub fn new(frames: u64) -> io::Result<Self> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let bytes = frames as usize * FRAME;
@@ -48,14 +44,10 @@ impl Backing {
         Ok(backing)
     }
 
-    /// How many frames.
-    #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Where they are.
-    #[must_use]
     pub fn memory(&self) -> Memory {
         Memory { base: self.base.as_ptr(), first: START.get(), frames: self.frames }
     }
@@ -87,7 +79,6 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Of engines whose frame numbers are addresses.
-    #[must_use]
     pub fn of_addresses() -> Self {
         Self { base: null_mut(), first: 0, frames: 1 << 52 }
     }
@@ -128,7 +119,6 @@ impl Memory {
 
     /// Reads a chunk that was filled, a word of each 8 bytes.
     #[inline(always)]
-    #[must_use]
     pub fn sum(self, pfn: Pfn, order: Order) -> u64 {
         let bytes = order.frames() as usize * FRAME;
         let at = self.at(pfn, bytes).cast::<u64>();

@@ -17,7 +17,6 @@ use super::Kind;
 /// What all benchmarks together may take.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// The share of each benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     share: Duration,
@@ -28,13 +27,11 @@ impl Budget {
     pub const QUICK: Self = Self { share: Duration::from_nanos(MINUTE.as_nanos() as u64 / Kind::ALL.len() as u64) };
 
     /// What so many benchmarks take together.
-    #[must_use]
     pub fn of(self, benchmarks: usize) -> Duration {
         self.share * u32::try_from(benchmarks).unwrap_or(u32::MAX)
     }
 
     /// What to expect, in words.
-    #[must_use]
     pub fn expected(self, benchmarks: usize) -> String {
         let (all, share) = (self.of(benchmarks).as_secs_f64().round().max(1.0), self.share.as_secs_f64());
         let plural = if benchmarks == 1 { "" } else { "s" };
@@ -55,14 +52,12 @@ pub struct Turns {
 
 impl Turns {
     /// At most so many turns, of the benchmark at the place `at` of those that share `budget` since `start`.
-    #[must_use]
     pub fn new(most: usize, budget: Option<Budget>, at: usize, start: Instant) -> Self {
         let until = budget.map(|budget| budget.of(at + 1));
         Self { most, done: 0, until, began: Duration::ZERO, clock: Rc::new(move || start.elapsed()) }
     }
 
     /// Part `at` of `parts` that divide what is left of the time.
-    #[must_use]
     pub fn part(&self, at: u32, parts: u32) -> Self {
         let now = (self.clock)();
         let until = self.until.map(|until| now + until.saturating_sub(now) / parts.saturating_sub(at).max(1));

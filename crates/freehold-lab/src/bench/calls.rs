@@ -24,20 +24,12 @@ pub trait Machine: Sync {
         Self: 'a;
 
     /// Becomes a CPU. One thread at a time for each.
-    ///
-    /// # Errors
-    ///
-    /// Where there is no such CPU.
     fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, Refused>;
 
     /// Gives everything that CPUs hold back, so that each run begins alike; nothing where CPUs hold nothing.
     fn drain(&self) {}
 
     /// Checks the engine where it can be checked: consistent, and `live` frames in use.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong.
     fn check(&self, _live: u64) -> Result<(), String> {
         Ok(())
     }
@@ -72,12 +64,13 @@ pub trait Machine: Sync {
         }
     }
 
-    /// Nanoseconds of a pair of single frames by each of its ways in.
+    /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns the CPU, the same where
+    /// the platform has no heavy barrier, and by calls that name the CPU.
     ///
     /// # Errors
     ///
     /// Where it refuses, or has one way only ([`unsuited`](Self::unsuited)).
-    fn doors(&self, _pairs: u64) -> Result<Doors, Refused> {
+    fn doors(&self, _pairs: u64) -> Result<[f64; 3], Refused> {
         Err(Refused::NoSuchCall)
     }
 
@@ -105,17 +98,6 @@ pub(super) fn accounted(free: u64, live: u64, frames: u64) -> Result<(), String>
     Err(format!("{free} frames are free and {live} in use, of {frames}"))
 }
 
-/// Nanoseconds of a pair, by how the CPU is entered.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Doors {
-    /// By the handle of whoever owns the CPU.
-    pub owned: f64,
-    /// The same where the platform has no heavy barrier.
-    pub owned_no_barrier: f64,
-    /// By calls that name the CPU.
-    pub on: f64,
-}
-
 /// What has happened under the locks that CPUs share. Steps are what each engine counts: list entries linked and unlinked, buddies
 /// looked at, lists searched, bitmap words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,55 +112,30 @@ pub struct ZoneLock {
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
 pub trait Calls {
-    /// Allocates one chunk.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine has none.
     fn alloc(&mut self, order: Order) -> Result<Pfn, Refused>;
 
     /// Frees one chunk as it was allocated, or one frame of a chunk that was split.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine says that there is nothing to free.
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused>;
 
     /// Fills `out` with single frames, by the engine's bulk call where it has one.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine has too few.
     #[inline(always)]
     fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
         out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
     }
 
     /// Frees single frames, by the engine's bulk call where it has one.
-    ///
-    /// # Errors
-    ///
-    /// As [`free`](Self::free).
     #[inline(always)]
     fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
     }
 
     /// Makes an allocated chunk into single frames; nothing to do where any part of what was allocated can be freed.
-    ///
-    /// # Errors
-    ///
-    /// Where it is not one.
     #[inline(always)]
     fn split(&mut self, _pfn: Pfn, _order: Order) -> Result<(), Refused> {
         Ok(())
     }
 
     /// Frees the frames of a chunk that was split, by one call where the engine has one.
-    ///
-    /// # Errors
-    ///
-    /// As [`free`](Self::free).
     #[inline(always)]
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
         (range.start.get()..range.end.get()).try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
@@ -186,10 +143,6 @@ pub trait Calls {
 
     /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc) where the engine
     /// makes no difference.
-    ///
-    /// # Errors
-    ///
-    /// As [`alloc`](Self::alloc).
     #[inline(always)]
     fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
         self.alloc(order)
@@ -197,20 +150,12 @@ pub trait Calls {
 
     /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the bulk call where the
     /// engine has no other.
-    ///
-    /// # Errors
-    ///
-    /// As [`free`](Self::free).
     #[inline(always)]
     fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         self.free_bulk(frames)
     }
 
     /// Frees chunks, by one call where the engine has one.
-    ///
-    /// # Errors
-    ///
-    /// As [`free`](Self::free).
     #[inline(always)]
     fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused>
     where
@@ -221,10 +166,6 @@ pub trait Calls {
 
     /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that cannot be asked for
     /// given frames gives as many others in a row. Returns which.
-    ///
-    /// # Errors
-    ///
-    /// Where they cannot be had.
     fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
         let _ = range;
         Err(Refused::NoSuchCall)
@@ -234,43 +175,30 @@ pub trait Calls {
 /// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
 pub const FOLIOS: usize = 31;
 
-/// An engine did not do what was asked. Small and without heap, so that handing it up costs a timed loop no more than
-/// the branch that any caller has.
+/// An engine did not do what was asked: why a call failed, and the loop or workload that made it. Small and without heap,
+/// so that handing it up costs a timed loop no more than the branch that any caller has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No frame came.
     #[error("allocation: {0}")]
     Alloc(#[from] AllocError),
-    /// A frame was not taken back.
     #[error("free: {0}")]
     Free(#[from] FreeError),
     /// A bulk call gave fewer frames than asked for.
     #[error("a bulk call for {wanted} frames gave {got}")]
-    Short {
-        /// Frames asked for.
-        wanted: usize,
-        /// Frames that came.
-        got: usize,
-    },
+    Short { wanted: usize, got: usize },
     /// There was no memory, said by an engine that gives no reason.
     #[error("out of memory")]
     NoMemory,
     /// A frame was handed out that was in use.
     #[error("{pfn} was handed out while it was in use")]
-    Overlap {
-        /// The frame.
-        pfn: Pfn,
-    },
+    Overlap { pfn: Pfn },
     /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
     #[error("there is no such call")]
     NoSuchCall,
     /// Frames were still in use when all had been freed.
     #[error("{frames} frames were still in use when all had been freed")]
-    Kept {
-        /// How many.
-        frames: u64,
-    },
+    Kept { frames: u64 },
     /// No machine of that size can be built.
     #[error("a machine of that size cannot be built")]
     Unbuildable,
@@ -281,7 +209,6 @@ pub enum Refused {
 
 impl Refused {
     /// Whether it says that there was no memory for an allocation, and nothing worse.
-    #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::NoMemory | Self::Alloc(AllocError::NoMemory { .. }))
     }

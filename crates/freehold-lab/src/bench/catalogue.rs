@@ -1,8 +1,5 @@
 //! What can be measured: the one list that the command line, `--list`, the runner and the table use.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::Serialize;
 
 use super::memory;
@@ -10,92 +7,62 @@ use super::runner::FRAMES;
 use super::workloads::{
     cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up, steady, tails, trunc,
 };
-use crate::nearest::UnknownName;
+use crate::kinds::kinds;
 
-/// A benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// Allocate, free.
-    Pair,
-    /// Allocate a GiB, free it.
-    Bulk,
-    /// Free a GiB in random order.
-    RandomFree,
-    /// Free a block frame by frame.
-    Order9Split,
-    /// Free a block by its range.
-    Contig,
-    /// One thread allocates, another frees.
-    ProducerConsumer,
-    /// A thread frees what another has allocated.
-    RemoteFree,
-    /// Two threads at once.
-    TwoThreads,
-    /// Sixteen threads at once.
-    SixteenThreads,
-    /// Several frames at a time, freed in three orders.
-    Depth,
-    /// Single frames replaced at random.
-    Churn,
-    /// The same with chunks of mixed orders.
-    Mixed,
-    /// Pairs of every order.
-    Orders,
-    /// Pairs by each of an engine's ways in.
-    Doors,
-    /// The slowest allocations of four threads.
-    Tails,
-    /// From nothing to the first frame.
-    StartUp,
-    /// Allocate a range that CPUs hold frames of, release it.
-    CmaRange,
-    /// Many threads allocate, few free.
-    ManyAllocFewFree,
-    /// One thread allocates, all others free.
-    FewAllocManyFree,
-    /// Order 3 from a sender to a receiver.
-    NetperfLike,
-    /// All exit at once beside a bystander.
-    ExitAvalanche,
-    /// Fault anonymous memory in, unmap it.
-    PageFault1,
-    /// Fault a private mapping of a file in, unmap it.
-    PageFault2,
-    /// Fill the page cache, truncate.
-    Trunc,
-    /// The kernel's vmalloc tests.
-    Vmalloc,
-    /// Reclaim of lazyfree folios.
-    Lazyfree,
-    /// Free blocks go back to the system.
-    GiveBack,
-    /// An arena's frames as memory.
-    Arena,
+kinds! {
+    Kind, About, ("benchmark", "bench --list"):
+    Pair: PAIR,
+    Bulk: BULK,
+    RandomFree: RANDOM_FREE,
+    Order9Split: ORDER9_SPLIT,
+    Contig: CONTIG,
+    ProducerConsumer: producer_consumer::ABOUT,
+    RemoteFree: REMOTE_FREE,
+    TwoThreads: TWO_THREADS,
+    SixteenThreads: SIXTEEN_THREADS,
+    Depth: steady::DEPTH,
+    Churn: steady::CHURN,
+    Mixed: steady::MIXED,
+    Orders: steady::ORDERS,
+    Doors: doors::ABOUT,
+    Tails: tails::ABOUT,
+    StartUp: start_up::ABOUT,
+    CmaRange: cma_range::ABOUT,
+    ManyAllocFewFree: handoff::MANY,
+    FewAllocManyFree: handoff::FEW,
+    NetperfLike: netperf::ABOUT,
+    ExitAvalanche: exit_avalanche::ABOUT,
+    PageFault1: page_fault::ONE,
+    PageFault2: page_fault::TWO,
+    Trunc: trunc::ABOUT,
+    Vmalloc: memory::about::VMALLOC,
+    Lazyfree: memory::about::LAZYFREE,
+    GiveBack: memory::about::GIVE_BACK,
+    Arena: memory::about::ARENA,
 }
 
-/// What is printed of a benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct About {
-    /// What to write on the command line.
     pub name: &'static str,
-    /// What it does.
     pub what: &'static str,
     /// Where it comes from and who publishes figures of it.
     pub source: &'static str,
-    /// How many threads it runs.
     pub threads: u16,
     /// With how few it still runs where there are not so many CPUs.
     pub fewest_threads: u16,
-    /// What it measures.
     pub metrics: &'static [Metric],
+}
+
+impl About {
+    /// What runs on one thread says nothing of threads.
+    pub(super) const ONE_THREAD: Self =
+        Self { name: "", what: "", source: "", threads: 1, fewest_threads: 1, metrics: &[] };
 }
 
 /// One figure of a benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its unit.
     pub unit: &'static str,
     /// What exactly is timed.
     pub what: &'static str,
@@ -103,7 +70,6 @@ pub struct Metric {
 
 impl Metric {
     /// What more of it means: that an engine is better, worse, or neither.
-    #[must_use]
     pub fn better(&self) -> Better {
         match self.unit {
             THREADS => Better::Neither,
@@ -114,7 +80,6 @@ impl Metric {
     }
 
     /// Its name in tables, which have less room.
-    #[must_use]
     pub fn label(&self) -> &'static str {
         match self.name {
             ZONE_LOCKS => "zone locks/1,000 frames",
@@ -137,12 +102,10 @@ pub enum Better {
     Neither,
 }
 
-/// A time.
 pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {
     Metric { name, unit: "ns", what }
 }
 
-/// A count.
 pub(super) const fn counted(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
     Metric { name, unit, what }
 }
@@ -163,6 +126,21 @@ pub(super) const GROUP_LOCKS_METRIC: Metric = counted(
 );
 pub(super) const ZONE_WORK_METRIC: Metric =
     counted(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
+
+/// Metrics, those of locks behind them, and after `;` more that stand behind those.
+macro_rules! with_locks {
+    [$($metric:expr),* $(,)? $(; $more:expr)*] => {
+        &[
+            $($metric,)*
+            $crate::bench::catalogue::ZONE_LOCKS_METRIC,
+            $crate::bench::catalogue::GROUP_LOCKS_METRIC,
+            $crate::bench::catalogue::ZONE_WORK_METRIC,
+            $($more,)*
+        ]
+    };
+}
+pub(super) use with_locks;
+
 pub(super) const THREADS_METRIC: Metric =
     Metric { name: THREADS, unit: THREADS, what: "how many there were: as many as CPUs, up to the most above" };
 
@@ -170,15 +148,11 @@ const PAIR: About = About {
     name: "pair",
     what: "One thread allocates a chunk and frees it, over and over.",
     source: "the repeat test of LLFree's authors (USENIX ATC 2023); page_alloc micro-benchmarks of the kernel",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_pair_order0", "an allocation and its free, single frames"),
         ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
 const BULK: About = About {
@@ -186,60 +160,38 @@ const BULK: About = About {
     what: "One thread allocates 262,144 single frames (1 GiB) and frees them all.",
     source: "the bulk test of LLFree's authors (USENIX ATC 2023); the bulk calls are the kernel's \
              alloc_pages_bulk and free_pages_bulk and DPDK's mempool calls",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_alloc", "a frame, allocated one by one"),
         ns("ns_per_free", "a frame, freed one by one in the order of allocation"),
         ns("ns_per_free_reversed", "a frame, freed one by one in the reverse order"),
         ns("ns_per_frame_bulk_alloc", "a frame, allocated 64 a call"),
         ns("ns_per_frame_bulk_free", "a frame, freed 64 a call in the order of allocation"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
 const RANDOM_FREE: About = About {
     name: "random-free",
     what: "One thread frees 262,144 single frames (1 GiB) in random order; their allocation is not timed.",
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
-        ns("ns_per_free", "a frame, freed one by one in random order"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-    ],
+    metrics: with_locks![ns("ns_per_free", "a frame, freed one by one in random order")],
+    ..About::ONE_THREAD
 };
 
 const ORDER9_SPLIT: About = About {
     name: "order9-split",
     what: "A 2 MiB block is allocated, split, and freed as 512 single frames; 64 blocks at a time.",
     source: "the contiguous-free thread's test before its change (split, then __free_page in a loop)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
-        ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-    ],
+    metrics: with_locks![ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed")],
+    ..About::ONE_THREAD
 };
 
 const CONTIG: About = About {
     name: "contig",
     what: "A 2 MiB block is allocated, split, and freed by one call for its range; 64 blocks at a time.",
     source: "the contiguous-free thread's test after its change (split, then free_contig_range)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
-        ns("ns_per_group", "the free of the range; allocation and split are not timed"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-    ],
+    metrics: with_locks![ns("ns_per_group", "the free of the range; allocation and split are not timed")],
+    ..About::ONE_THREAD
 };
 
 const REMOTE_FREE: About = About {
@@ -249,13 +201,10 @@ const REMOTE_FREE: About = About {
     source: "exit of a process on another CPU; larson and xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
         ns("ns_per_free_scattered", "a frame, freed in random order"),
         ns("ns_per_free_scattered_bulk", "the same 64 a call"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
 };
 
@@ -293,75 +242,7 @@ const SIXTEEN_THREADS: About = About {
 pub const THREADS: &str = "threads";
 
 impl Kind {
-    /// All of them, in the order in which they run.
-    pub const ALL: [Self; 28] = [
-        Self::Pair,
-        Self::Bulk,
-        Self::RandomFree,
-        Self::Order9Split,
-        Self::Contig,
-        Self::ProducerConsumer,
-        Self::RemoteFree,
-        Self::TwoThreads,
-        Self::SixteenThreads,
-        Self::Depth,
-        Self::Churn,
-        Self::Mixed,
-        Self::Orders,
-        Self::Doors,
-        Self::Tails,
-        Self::StartUp,
-        Self::CmaRange,
-        Self::ManyAllocFewFree,
-        Self::FewAllocManyFree,
-        Self::NetperfLike,
-        Self::ExitAvalanche,
-        Self::PageFault1,
-        Self::PageFault2,
-        Self::Trunc,
-        Self::Vmalloc,
-        Self::Lazyfree,
-        Self::GiveBack,
-        Self::Arena,
-    ];
-
-    /// What it is.
-    #[must_use]
-    pub const fn about(self) -> &'static About {
-        match self {
-            Self::Pair => &PAIR,
-            Self::Bulk => &BULK,
-            Self::RandomFree => &RANDOM_FREE,
-            Self::Order9Split => &ORDER9_SPLIT,
-            Self::Contig => &CONTIG,
-            Self::ProducerConsumer => &producer_consumer::ABOUT,
-            Self::RemoteFree => &REMOTE_FREE,
-            Self::TwoThreads => &TWO_THREADS,
-            Self::SixteenThreads => &SIXTEEN_THREADS,
-            Self::Depth => &steady::DEPTH,
-            Self::Churn => &steady::CHURN,
-            Self::Mixed => &steady::MIXED,
-            Self::Orders => &steady::ORDERS,
-            Self::Doors => &doors::ABOUT,
-            Self::Tails => &tails::ABOUT,
-            Self::StartUp => &start_up::ABOUT,
-            Self::CmaRange => &cma_range::ABOUT,
-            Self::ManyAllocFewFree => &handoff::MANY,
-            Self::FewAllocManyFree => &handoff::FEW,
-            Self::NetperfLike => &netperf::ABOUT,
-            Self::ExitAvalanche => &exit_avalanche::ABOUT,
-            Self::PageFault1 => &page_fault::ONE,
-            Self::PageFault2 => &page_fault::TWO,
-            Self::Trunc => &trunc::ABOUT,
-            Self::Vmalloc => &memory::about::VMALLOC,
-            Self::Lazyfree => &memory::about::LAZYFREE,
-            Self::GiveBack => &memory::about::GIVE_BACK,
-            Self::Arena => &memory::about::ARENA,
-        }
-    }
-
     /// Whether its timed loops write to the frames they allocate.
-    #[must_use]
     pub const fn writes_memory(self) -> bool {
         matches!(
             self,
@@ -375,7 +256,6 @@ impl Kind {
     }
 
     /// Frames of every engine's machine when so many threads run.
-    #[must_use]
     pub const fn frames(self, threads: u16) -> u64 {
         match self {
             Self::CmaRange => cma_range::FRAMES,
@@ -389,7 +269,6 @@ impl Kind {
     }
 
     /// CPUs of every engine's machine when so many threads run.
-    #[must_use]
     pub const fn cpus(self, threads: u16) -> u16 {
         match self {
             Self::CmaRange => cma_range::CPUS,
@@ -397,27 +276,6 @@ impl Kind {
             _ if threads < 2 => 2,
             _ => threads,
         }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.about().name
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let unknown = || UnknownName::new(("benchmark", name), Self::ALL.map(Self::name), "bench");
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
     }
 }
 

@@ -10,17 +10,12 @@ use core_affinity::CoreId;
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time that this thread has used.
-#[must_use]
 pub fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
 /// CPU time that `work` takes on this thread.
-///
-/// # Errors
-///
-/// Those of `work`.
 pub fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
     let start = thread_time();
     work()?;
@@ -35,20 +30,16 @@ pub struct Cpus {
 
 impl Cpus {
     /// The CPUs that this process may use, in rising order; none where the system does not say.
-    #[must_use]
     pub fn allowed() -> Self {
         let mut cores = core_affinity::get_core_ids().unwrap_or_default();
         cores.sort();
         Self { cores }
     }
 
-    /// How many there are.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.cores.len()
     }
 
-    /// Their numbers.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         self.cores.iter().map(|core| core.id)
     }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::calls::{Machine, ZoneLock};
-use super::catalogue::{GROUP_LOCKS, ZONE_LOCKS, ZONE_WORK};
+use super::catalogue::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]
@@ -15,10 +15,16 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// With one more.
     #[must_use]
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.values.push((metric, value));
+        self
+    }
+
+    /// With one for each of these metrics, in their order, as far as there are so many.
+    #[must_use]
+    pub fn with_all(mut self, metrics: &[Metric], values: impl IntoIterator<Item = f64>) -> Self {
+        self.values.extend(metrics.iter().map(|metric| metric.name).zip(values));
         self
     }
 
@@ -43,8 +49,6 @@ impl Figures {
             .with_any(ZONE_WORK, each(|sum| sum.work))
     }
 
-    /// The figure of a metric.
-    #[must_use]
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.values.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value)
     }
@@ -61,10 +65,6 @@ pub struct Meter {
 impl Meter {
     /// Does `work` on a machine that nobody else uses, in which `frames` frames are allocated or freed (whichever
     /// happens in it; both is once).
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`.
     pub fn part<M: Machine, T, E>(
         &mut self,
         machine: &M,
@@ -75,10 +75,6 @@ impl Meter {
     }
 
     /// The same where only the work itself knows how many frames there were: it says so beside what it returns.
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`.
     pub fn part_of<M: Machine, T, E>(
         &mut self,
         machine: &M,

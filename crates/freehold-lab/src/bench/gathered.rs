@@ -57,7 +57,6 @@ impl Gathered {
         self.spreads.entry((metric, at)).or_default().add(figure);
     }
 
-    /// All figures of one run.
     pub(super) fn add_run(&mut self, engine: &str, figures: Figures) {
         for metric in self.kind.about().metrics {
             figures.get(metric.name).into_iter().for_each(|figure| self.add(engine, metric.name, figure));

@@ -7,7 +7,6 @@ use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
 use crate::report::table::Style;
 
 /// What can be measured.
-#[must_use]
 pub fn catalogue(all: &[&About], style: Style) -> String {
     let mut text = String::new();
     for about in all {
@@ -36,7 +35,6 @@ pub fn catalogue(all: &[&About], style: Style) -> String {
 }
 
 /// What can be named after `--engine`.
-#[must_use]
 pub fn engines(style: Style) -> String {
     let mut text = "ENGINES\n".to_owned();
     let engines = names();
@@ -56,7 +54,7 @@ fn names() -> Vec<(&'static str, String)> {
     ];
     all.extend(Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
-        (peer.name(), format!("{}{missing}", peer.summary()))
+        (peer.name(), format!("{}{missing}", peer.about().summary))
     }));
     all.push((
         "KERNEL[,±SWITCH]...",

@@ -19,7 +19,6 @@ use super::clock::timed;
 /// The CPU that the loops of this file play.
 const CPU: CpuId = CpuId::new(0);
 
-/// Frames in a bulk call.
 pub const BULK: usize = 64;
 
 /// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that a look at the clock
@@ -32,20 +31,12 @@ const BLOCK: Order = Order::PAGEBLOCK;
 /// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their allocators.
 ///
 /// Not inlined: one function for each engine and order.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
     pairs_inlined::<C, ORDER>(cpu, n)
 }
 
 /// [`pairs`], for a caller that gives the compiled loop a name of its own.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(always)]
 pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
     let order = const { Order::new(ORDER).unwrap() };
@@ -60,46 +51,20 @@ pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(
 }
 
 /// Nanoseconds per pair.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
     pair_on::<_, ORDER>(&mut machine.cpu(CPU)?, n)
 }
 
 /// The same on a CPU that is at hand.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Refused> {
     // Whatever the first allocation after a drain costs belongs to `bulk`.
     pairs::<_, ORDER>(cpu, n / 16 + 1)?;
     Ok(per(timed(|| pairs::<_, ORDER>(cpu, n))?, n))
 }
 
-/// Nanoseconds for each frame of the parts of `bulk`.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Bulk {
-    /// Allocation one by one.
-    pub alloc: f64,
-    /// Free in the order of allocation.
-    pub free: f64,
-    /// Free in the reverse order.
-    pub free_reversed: f64,
-    /// Allocation, [`BULK`] at a time.
-    pub bulk_alloc: f64,
-    /// Free in the order of allocation, [`BULK`] at a time.
-    pub bulk_free: f64,
-}
-
-/// Allocates `n` frames and frees them, in several ways.
-///
-/// # Errors
-///
-/// Where the engine refuses.
-pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
+/// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one, freed in that order,
+/// freed in the reverse order, allocated [`BULK`] at a time, and freed so many at a time.
+pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
     let alloc = timed(|| alloc_all(&mut cpu, &mut frames))?;
@@ -116,21 +81,10 @@ pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<Bulk, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let bulk_alloc = timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
     let bulk_free = timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
-    let per = |time| per(time, n as u64);
-    Ok(Bulk {
-        alloc: per(alloc),
-        free: per(free),
-        free_reversed: per(free_reversed),
-        bulk_alloc: per(bulk_alloc),
-        bulk_free: per(bulk_free),
-    })
+    Ok([alloc, free, free_reversed, bulk_alloc, bulk_free].map(|time| per(time, n as u64)))
 }
 
 /// Nanoseconds for each of `n` frames freed in random order.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
@@ -140,10 +94,6 @@ pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, 
 }
 
 /// Nanoseconds to free a block as 512 single frames.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
     groups(machine, batches, |cpu, first| {
         (first.get()..first.get() + BLOCK.frames()).try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
@@ -151,10 +101,6 @@ pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refus
 }
 
 /// Nanoseconds to free a block that was split by one call for its range.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
     groups(machine, batches, |cpu, first| {
         cpu.free_range(FrameRange { start: first, end: Pfn::new(first.get() + BLOCK.frames()) })
@@ -181,10 +127,6 @@ fn groups<'m, M: Machine>(
 }
 
 /// Fills `frames`, one by one.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refused> {
     for frame in frames {
@@ -194,10 +136,6 @@ pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refuse
 }
 
 /// Frees `frames`, one by one.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 #[inline(never)]
 pub fn free_all<'f, C: Calls>(cpu: &mut C, frames: impl Iterator<Item = &'f Pfn>) -> Result<(), Refused> {
     for frame in frames {
@@ -220,7 +158,6 @@ pub struct Random(u64);
 
 impl Random {
     /// From a seed; 0, which xorshift never leaves, counts as 1.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(if seed == 0 { 1 } else { seed })
     }

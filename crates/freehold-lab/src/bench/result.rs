@@ -1,6 +1,6 @@
 //! Figures of several runs, and what `--json` prints of them.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Kind;
 use super::catalogue::{Better, Metric};
@@ -14,72 +14,66 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// One more.
     pub fn add(&mut self, figure: f64) {
         let at = self.sorted.partition_point(|other| other.total_cmp(&figure).is_lt());
         self.sorted.insert(at, figure);
     }
 
-    /// How many there are.
-    #[must_use]
     pub fn runs(&self) -> usize {
         self.sorted.len()
     }
 
     /// The middle one, or the mean of the two in the middle; `None` before the first run.
-    #[must_use]
     pub fn median(&self) -> Option<f64> {
         let upper = *self.sorted.get(self.sorted.len() / 2)?;
         let lower = *self.sorted.get(self.sorted.len().saturating_sub(1) / 2)?;
         Some(f64::midpoint(lower, upper))
     }
 
-    /// The least.
-    #[must_use]
     pub fn min(&self) -> Option<f64> {
         self.sorted.first().copied()
     }
 
-    /// The greatest.
-    #[must_use]
     pub fn max(&self) -> Option<f64> {
         self.sorted.last().copied()
     }
 
     /// All of them, rising.
-    #[must_use]
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
 }
 
-/// What the machine itself costs.
+/// What is printed of one: the median.
+impl Serialize for Spread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.median().serialize(serializer)
+    }
+}
+
+/// What the machine itself costs, in nanoseconds.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Yardstick {
-    /// One uncontended atomic read-modify-write, nanoseconds, median.
-    pub rmw_ns: Option<f64>,
-    /// Handing a cache line to the other core, nanoseconds, median; nothing where there is one CPU.
-    pub handover_ns: Option<f64>,
-    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds, median; nothing where that was not run.
-    pub ring_alone_ns: Option<f64>,
+    /// One uncontended atomic read-modify-write.
+    #[serde(rename = "rmw_ns")]
+    pub rmw: Spread,
+    /// Handing a cache line to the other core; nothing where there is one CPU.
+    #[serde(rename = "handover_ns")]
+    pub handover: Spread,
+    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was not run.
+    #[serde(rename = "ring_alone_ns")]
+    pub ring_alone: Spread,
 }
 
 /// A metric of a benchmark, for one engine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// The benchmark's name.
     pub benchmark: &'static str,
-    /// The engine's name as given.
     pub engine: String,
-    /// The metric's name.
     pub metric: &'static str,
-    /// The metric's unit.
     pub unit: &'static str,
-    /// The median of the runs.
     pub median: f64,
-    /// The least of the runs.
     pub min: f64,
-    /// The greatest of the runs.
     pub max: f64,
     /// Each of them, rising: what a comparison with another result is tested by. Nothing where there is one.
     #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
@@ -89,7 +83,6 @@ pub struct Row {
     /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
     /// counted, too, and is not.
     pub exact: bool,
-    /// What more of it means.
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
     #[serde(flatten)]
@@ -101,7 +94,6 @@ pub struct Row {
 
 impl Row {
     /// Of an engine's runs, beside those of the first engine; `None` before the first run.
-    #[must_use]
     pub fn new(
         kind: Kind,
         metric: &Metric,
@@ -127,7 +119,6 @@ impl Row {
     }
 }
 
-/// A figure beside the first engine's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// The first engine.
@@ -142,7 +133,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of one engine's runs with the first's.
-    #[must_use]
     pub fn of(spread: &Spread, baseline: &str, base: &Spread) -> Option<Self> {
         let p = significance::p_value(base.sorted(), spread.sorted())?;
         let (from, to) = (base.median()?, spread.median()?);
@@ -154,102 +144,53 @@ impl Comparison {
 /// How `significant` was found.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Test {
-    /// The test.
     pub name: &'static str,
-    /// The level.
     pub level: f64,
+}
+
+impl Default for Test {
+    fn default() -> Self {
+        Self { name: significance::NAME, level: significance::LEVEL }
+    }
 }
 
 /// A benchmark that an engine was not measured in.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unsuited {
-    /// The benchmark's name.
     pub benchmark: &'static str,
-    /// The engine's name as given.
     pub engine: String,
-    /// Why.
     pub reason: &'static str,
 }
 
-/// What `--json` prints.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Document<'a> {
+/// All that a run of the benchmarks found, and what `--json` prints of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Report {
     /// In what to read the rows.
     pub yardstick: Yardstick,
     /// How differences were told from chance.
     pub test: Test,
     /// The CPUs that the threads stayed on, as the system numbers them.
     #[serde(serialize_with = "one_line")]
-    pub cpus: &'a [usize],
+    pub cpus: Vec<usize>,
     /// Whether the system let them.
     pub pinned: bool,
     /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
     pub barrier: bool,
-    /// Whether it was stopped before all was done.
+    /// It was stopped before all was done.
     pub interrupted: bool,
     /// Benchmarks left out because they need more CPUs than there are.
     pub left_out: Vec<&'static str>,
     /// What else was left out because the system does not offer it, and why.
-    pub unavailable: &'a [String],
-    /// What could not be measured, and why.
-    pub unsuited: &'a [Unsuited],
-    /// The figures: by benchmark, then metric, then engine.
-    pub rows: &'a [Row],
-}
-
-/// All that a run of the benchmarks found.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Report {
-    /// The CPUs that the threads stayed on, as the system numbers them.
-    pub cpus: Vec<usize>,
-    /// Whether the system let them.
-    pub pinned: bool,
-    /// Whether owners of CPUs could do without atomic read-modify-writes (the system has `membarrier(2)`).
-    pub barrier: bool,
-    /// One uncontended atomic read-modify-write, nanoseconds.
-    pub rmw: Spread,
-    /// Handing a cache line to the other core, nanoseconds.
-    pub handover: Spread,
-    /// A frame through the ring of `producer-consumer` without an engine, nanoseconds.
-    pub ring_alone: Spread,
-    /// The engines, as named.
+    pub unavailable: Vec<String>,
+    /// Benchmarks that single engines were left out of.
+    pub unsuited: Vec<Unsuited>,
+    #[serde(skip)]
     pub engines: Vec<String>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
-    /// Benchmarks left out because they need more CPUs than there are.
-    pub left_out: Vec<Kind>,
-    /// Benchmarks that single engines were left out of.
-    pub unsuited: Vec<Unsuited>,
-    /// What else was left out because the system does not offer it, and why.
-    pub unavailable: Vec<String>,
-    /// It was stopped before all was done.
-    pub interrupted: bool,
 }
 
 impl Report {
-    /// For `--json`.
-    #[must_use]
-    pub fn document(&self) -> Document<'_> {
-        Document {
-            yardstick: Yardstick {
-                rmw_ns: self.rmw.median(),
-                handover_ns: self.handover.median(),
-                ring_alone_ns: self.ring_alone.median(),
-            },
-            test: Test { name: significance::NAME, level: significance::LEVEL },
-            cpus: &self.cpus,
-            pinned: self.pinned,
-            barrier: self.barrier,
-            interrupted: self.interrupted,
-            left_out: self.left_out.iter().map(|kind| kind.name()).collect(),
-            unavailable: &self.unavailable,
-            unsuited: &self.unsuited,
-            rows: &self.rows,
-        }
-    }
-
-    /// The figure of an engine.
-    #[must_use]
     pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
     }

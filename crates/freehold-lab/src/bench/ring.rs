@@ -38,7 +38,6 @@ impl<const N: usize> Ring<N> {
         }
     }
 
-    /// Lets the other thread give up too.
     pub(super) fn abandon(&self) {
         // Relaxed: a flag that carries nothing.
         self.abandoned.store(true, Ordering::Relaxed);
@@ -73,7 +72,6 @@ impl<const N: usize> Ring<N> {
         n - self.tail.0.load(Ordering::Acquire) < self.messages.len() as u64
     }
 
-    /// The `n`-th message has been filled.
     #[inline(always)]
     pub(crate) fn produced(&self, n: u64) {
         // Release: the slots are filled.
@@ -87,7 +85,6 @@ impl<const N: usize> Ring<N> {
         Ok(self.message(n))
     }
 
-    /// Whether the `n`-th message has been filled.
     #[inline(always)]
     pub(crate) fn is_filled(&self, n: u64) -> bool {
         // Acquire: the slots are filled.
@@ -101,7 +98,6 @@ impl<const N: usize> Ring<N> {
         (self.head.0.load(Ordering::Relaxed), self.tail.0.load(Ordering::Relaxed))
     }
 
-    /// The `n`-th message has been read.
     #[inline(always)]
     pub(crate) fn consumed(&self, n: u64) {
         // Release: the slots have been read.

@@ -32,7 +32,6 @@ pub(super) const FRAMES: u64 = 1 << 20;
 /// Frames that each of two churning threads holds: 256 MiB.
 const CHURNED: u64 = 1 << 16;
 
-/// What to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Benchmarks, in this order.
@@ -41,15 +40,12 @@ pub struct Plan {
     pub engines: Vec<BenchEngine>,
     /// Runs of each, or the most of them where there is a budget.
     pub runs: usize,
-    /// The time that the runs may take.
     pub budget: Option<Budget>,
-    /// How much is done in a run.
     pub scale: Scale,
 }
 
 impl Plan {
     /// How many times [`run`] will tell of progress if it is not stopped and time does not run out.
-    #[must_use]
     pub fn steps(&self) -> usize {
         let steps = |&kind: &Kind| match memory::is_here(kind) {
             true => memory::steps(kind, self),
@@ -63,57 +59,23 @@ impl Plan {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// An engine cannot be built.
     #[error("engine '{engine}' cannot be built: {reason}")]
-    Unbuildable {
-        /// The engine.
-        engine: String,
-        /// Why.
-        reason: String,
-    },
-    /// An engine refused what it must do, or did wrong.
-    #[error("{benchmark}: engine '{engine}': {refused}")]
-    Engine {
-        /// The engine.
-        engine: String,
-        /// In which benchmark.
-        benchmark: Kind,
-        /// What it did.
-        refused: Refused,
-    },
+    Unbuildable { engine: String, reason: String },
+    /// An engine refused what it must do, did what it must not, or is not whole afterwards.
+    #[error("{benchmark}: engine '{engine}': {reason}")]
+    Engine { benchmark: Kind, engine: String, reason: String },
     /// There is no memory for a benchmark that writes some.
     #[error(
         "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
         .frames >> 8
     )]
-    NoMemory {
-        /// The benchmark.
-        benchmark: Kind,
-        /// Frames that it needs.
-        frames: u64,
-        /// What the system said.
-        reason: String,
-    },
-    /// An engine did what it must not, said in words.
-    #[error("{benchmark}: engine '{engine}': {reason}")]
-    Failed {
-        /// The engine.
-        engine: String,
-        /// In which benchmark.
-        benchmark: Kind,
-        /// What it did.
-        reason: String,
-    },
-    /// An engine is not whole after a benchmark.
-    #[error("{benchmark}: engine '{engine}' is not whole afterwards: {finding}")]
-    NotWhole {
-        /// The engine.
-        engine: String,
-        /// After which benchmark.
-        benchmark: Kind,
-        /// What is wrong.
-        finding: String,
-    },
+    NoMemory { benchmark: Kind, frames: u64, reason: String },
+}
+
+impl BenchError {
+    pub(super) fn engine(benchmark: Kind, engine: &str, reason: impl ToString) -> Self {
+        Self::Engine { benchmark, engine: engine.to_owned(), reason: reason.to_string() }
+    }
 }
 
 /// An engine, however it is typed. The one call through a table that a run makes is [`Rig::run`], outside the loops.
@@ -162,20 +124,13 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
     let (scale, cpus) = (run.scale, run.cpus);
     // Each run another order, the same for every engine.
     let seed = 0x9e37_79b9_7f4a_7c15 ^ (number + 1);
-    let drained = || {
-        cpus.pin(0);
-        machine.drain();
-        machine
-    };
+    let drained = || run.drained(machine);
     let mut meter = Meter::default();
     let values = match kind {
         Kind::Pair => {
             vec![loops::pair::<_, 0>(drained(), scale.pairs)?, loops::pair::<_, 9>(drained(), scale.block_pairs)?]
         }
-        Kind::Bulk => {
-            let bulk = loops::bulk(drained(), scale.frames)?;
-            vec![bulk.alloc, bulk.free, bulk.free_reversed, bulk.bulk_alloc, bulk.bulk_free]
-        }
+        Kind::Bulk => loops::bulk(drained(), scale.frames)?.to_vec(),
         Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
         Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
         Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
@@ -199,16 +154,13 @@ fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> R
             let drained = drained();
             let work = || threads::allocator_and_freers(drained, cpus, scale.messages, freers, false);
             let many = meter.part(machine, frames, work)?;
-            cpus.pin(0);
-            machine.drain();
-            let one = threads::allocator_and_freers(machine, cpus, scale.messages, 1, false)?;
+            let one = threads::allocator_and_freers(run.drained(machine), cpus, scale.messages, 1, false)?;
             vec![slowest, alone, many, one]
         }
         // Measured above.
         _ => Vec::new(),
     };
-    let metrics = kind.about().metrics.iter().map(|metric| metric.name);
-    let figures = Figures { values: metrics.zip(values).collect(), latencies: None }.with_zone_lock(&meter);
+    let figures = Figures::default().with_all(kind.about().metrics, values).with_zone_lock(&meter);
     let threads = (kind == Kind::SixteenThreads).then(|| f64::from(run.threads));
     Ok(figures.with_any(THREADS, threads))
 }
@@ -255,10 +207,6 @@ fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
 /// Measures. `progress` is told before each engine's turn; when `stop` is set, what is under way is finished and the
 /// report has what there is.
 ///
-/// # Errors
-///
-/// See [`BenchError`].
-///
 /// # Panics
 ///
 /// Where an engine panics.
@@ -294,15 +242,11 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
             break;
         }
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
-            report.left_out.push(kind);
+            report.left_out.push(kind.name());
             continue;
         }
         if memory::is_here(kind) {
-            measure_yardstick(&mut report, kind, &cpus, &plan.scale).map_err(|refused| BenchError::Engine {
-                engine: BenchEngine::Freehold.name().to_owned(),
-                benchmark: kind,
-                refused,
-            })?;
+            measure_yardstick(&mut report, kind, &cpus, &plan.scale)?;
             let progress = &mut |engine: &str| progress(kind, engine);
             memory::run(
                 kind,
@@ -338,11 +282,7 @@ fn benchmark(
     report: &mut Report,
 ) -> Result<(), BenchError> {
     let mut found = Gathered::new(kind, report.engines.clone());
-    let fail = |engine: &BenchEngine, refused| BenchError::Engine {
-        engine: engine.name().to_owned(),
-        benchmark: kind,
-        refused,
-    };
+    let fail = |engine: &BenchEngine, refused: Refused| BenchError::engine(kind, engine.name(), refused);
     let mut rigs = Vec::new();
     for engine in &plan.engines {
         if stopped() {
@@ -364,8 +304,7 @@ fn benchmark(
         if stopped() {
             break;
         }
-        measure_yardstick(report, kind, run.cpus, &plan.scale)
-            .map_err(|refused| fail(&BenchEngine::Freehold, refused))?;
+        measure_yardstick(report, kind, run.cpus, &plan.scale)?;
         for (engine, rig, exact) in &rigs {
             if stopped() {
                 break;
@@ -379,25 +318,23 @@ fn benchmark(
         }
     }
     for (engine, rig, _) in &rigs {
-        rig.check().map_err(|finding| BenchError::NotWhole {
-            engine: engine.name().to_owned(),
-            benchmark: kind,
-            finding,
-        })?;
+        rig.check()
+            .map_err(|finding| BenchError::engine(kind, engine.name(), format!("not whole afterwards: {finding}")))?;
     }
     found.report(report);
     Ok(())
 }
 
 /// What the machine costs at this moment.
-fn measure_yardstick(report: &mut Report, kind: Kind, cpus: &Cpus, scale: &Scale) -> Result<(), Refused> {
+fn measure_yardstick(report: &mut Report, kind: Kind, cpus: &Cpus, scale: &Scale) -> Result<(), BenchError> {
     cpus.pin(0);
-    report.rmw.add(yardstick::rmw_ns(scale.yardstick));
+    report.yardstick.rmw.add(yardstick::rmw_ns(scale.yardstick));
     if let Some(handover) = yardstick::handover_ns(cpus, scale.yardstick / 20) {
-        report.handover.add(handover);
+        report.yardstick.handover.add(handover);
     }
     if kind == Kind::ProducerConsumer {
-        report.ring_alone.add(threads::producer_consumer(&RingAlone, cpus, scale.messages, false)?);
+        let alone = threads::producer_consumer(&RingAlone, cpus, scale.messages, false);
+        report.yardstick.ring_alone.add(alone.map_err(|refused| BenchError::engine(kind, "none", refused))?);
     }
     Ok(())
 }

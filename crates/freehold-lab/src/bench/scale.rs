@@ -1,6 +1,5 @@
 //! How much is done in a run: what published figures are of, and less.
 
-/// How much is done in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
     pub(super) pairs: u64,
@@ -15,17 +14,14 @@ pub struct Scale {
     pub(super) chunks: u64,
     /// Batches of 1,024 frames that threads hand to others.
     pub(super) batches_handed: u64,
-    /// Avalanches.
     pub(super) avalanches: u64,
     /// Mappings of 128 MiB that a thread faults in.
     pub(super) mappings: u64,
-    /// Ranges of `cma-range`.
     pub(super) ranges: u64,
     /// Pairs of each depth of `depth`, of each order of `orders`, of each door of `doors`.
     pub(super) steady_pairs: u64,
     /// Steps of `churn` and of the churn of two threads.
     pub(super) churn_steps: u64,
-    /// Steps of `mixed`.
     pub(super) mixed_steps: u64,
     /// Allocations of each thread of `tails`.
     pub(super) tail_allocs: u64,

@@ -30,7 +30,6 @@ pub const EXACT: usize = 40;
 /// without a run on either side.
 ///
 /// Takes time proportional to the fourth power of the runs up to [`EXACT`]: microseconds.
-#[must_use]
 pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -40,7 +39,6 @@ pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
 }
 
 /// Whether so many runs on each side can be significant at all.
-#[must_use]
 pub fn can_tell(a: usize, b: usize) -> bool {
     let below: Vec<f64> = (0..a).map(|n| n as f64).collect();
     let above: Vec<f64> = (0..b).map(|n| (a + n) as f64).collect();

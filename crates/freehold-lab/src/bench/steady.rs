@@ -11,7 +11,6 @@
 //! is the same for all engines, about ten instructions.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use freehold::{CpuId, Order, Pfn};
 
@@ -51,7 +50,6 @@ pub struct Depth {
 
 impl Depth {
     /// So many at a time, at most 65,536, freed in that order.
-    #[must_use]
     pub fn new(depth: u16, freed: Freed, seed: u64) -> Self {
         let mut places: Vec<u16> = Vec::new();
         if freed == Freed::Random {
@@ -65,10 +63,6 @@ impl Depth {
     }
 
     /// Allocates all and frees all, so often.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     #[inline(never)]
     pub fn rounds<C: Calls>(&mut self, cpu: &mut C, rounds: u64) -> Result<(), Refused> {
         let depth = self.frames.len();
@@ -89,10 +83,6 @@ impl Depth {
 }
 
 /// Nanoseconds a pair, so many frames at a time, about `pairs` of them.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn depth<M: Machine>(machine: &M, depth: u16, freed: Freed, pairs: u64, seed: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut held = Depth::new(depth, freed, seed);
@@ -110,21 +100,12 @@ pub struct Churn {
 
 impl Churn {
     /// Allocates so many frames, which are held from then on.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine has not so many.
     pub fn start<C: Calls>(cpu: &mut C, frames: u64, seed: u64) -> Result<Self, Refused> {
         let mut held = vec![Pfn::default(); frames as usize];
         alloc_all(cpu, &mut held)?;
         Ok(Self { held, random: Random::new(seed) })
     }
 
-    /// So many steps.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         let Self { held, random } = self;
@@ -136,21 +117,12 @@ impl Churn {
         Ok(())
     }
 
-    /// Frees what is held.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     pub fn end<C: Calls>(self, cpu: &mut C) -> Result<(), Refused> {
         free_all(cpu, self.held.iter())
     }
 }
 
 /// Nanoseconds a step with so many frames held, in a steady state: each held frame has been replaced once on average.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn churn<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut churn = Churn::start(&mut cpu, frames, seed)?;
@@ -164,18 +136,14 @@ pub fn churn<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Res
 #[derive(Clone, Debug)]
 pub struct Mixed {
     held: Vec<(Pfn, Order)>,
-    /// Frames in them.
     frames: u64,
-    /// The most frames to hold.
     most: u64,
     random: Random,
-    /// Allocations that failed.
     failures: u64,
 }
 
 impl Mixed {
     /// Nothing held yet, and so many frames at most.
-    #[must_use]
     pub fn new(most: u64, seed: u64) -> Self {
         // No more chunks than frames: the list never grows while a clock runs.
         Self { held: Vec::with_capacity(most as usize), frames: 0, most, random: Random::new(seed), failures: 0 }
@@ -210,41 +178,24 @@ impl Mixed {
         Ok(())
     }
 
-    /// Frees what is held.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses.
     pub fn end<C: Calls>(self, cpu: &mut C) -> Result<(), Refused> {
         self.held.iter().try_for_each(|&(pfn, order)| cpu.free(pfn, order))
     }
 }
 
-/// What `mixed` finds.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct MixedFound {
-    /// Nanoseconds a step.
-    pub step: f64,
-    /// Allocations of 1,000 that failed.
-    pub failures_per_1000: f64,
-}
-
 /// Frames of a chunk on average: half a frame by each order, a whole one by the largest.
 const MEAN: u64 = 5;
 
-/// Churn of chunks of mixed orders, with so many frames held at most.
-///
-/// # Errors
-///
-/// Where the engine refuses.
-pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<MixedFound, Refused> {
+/// Churn of chunks of mixed orders, with so many frames held at most: nanoseconds a step, and how many of 1,000
+/// allocations failed.
+pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<(f64, f64), Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
     // Each chunk has been replaced a few times.
     mixed.steps(&mut cpu, 4 * frames / MEAN)?;
     mixed.failures = 0;
-    let time: Duration = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
-    let failures = mixed.failures;
+    let time = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
+    let failures = mixed.failures as f64;
     mixed.end(&mut cpu)?;
-    Ok(MixedFound { step: per(time, steps), failures_per_1000: failures as f64 * 1000.0 / steps as f64 })
+    Ok((per(time, steps), failures * 1000.0 / steps as f64))
 }

@@ -25,7 +25,6 @@ use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::unique;
 
 /// The header and the tables.
-#[must_use]
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
     let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
@@ -33,7 +32,8 @@ pub fn render(report: &Report, style: Style) -> String {
     let engines_of = |kind: Kind| {
         unique(report.rows.iter().filter(|row| row.benchmark == kind.name()).map(|row| row.engine.as_str()))
     };
-    let usual = Part::new(report, &usual, report.engines.iter().map(String::as_str).collect(), report.rmw.median());
+    let usual =
+        Part::new(report, &usual, report.engines.iter().map(String::as_str).collect(), report.yardstick.rmw.median());
     let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
     let before = text.len();
     for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
@@ -113,7 +113,6 @@ impl<'a> Part<'a> {
 
 const RMW: &str = "in RMW";
 
-/// A line of the table.
 struct Line<'a> {
     /// The benchmark's or the metric's name.
     label: String,
@@ -256,7 +255,6 @@ fn verdict(row: &Row) -> Option<Color> {
     }
 }
 
-/// What the signs mean.
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
         "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
@@ -313,17 +311,17 @@ fn header(report: &Report, style: Style) -> String {
         (true, _) => format!("pinned to CPUs {}", cpus.join(", ")),
         (false, _) => "not pinned: the system does not let threads choose their CPU".to_owned(),
     };
-    if let Some(rmw) = report.rmw.median() {
-        let _ = write!(text, "; one atomic read-modify-write (RMW) {} ns", spread(rmw, &report.rmw));
+    if let Some(rmw) = report.yardstick.rmw.median() {
+        let _ = write!(text, "; one atomic read-modify-write (RMW) {} ns", spread(rmw, &report.yardstick.rmw));
     }
-    if let Some(handover) = report.handover.median() {
-        let _ = write!(text, "; a cache line to the other core {} ns", spread(handover, &report.handover));
+    if let Some(handover) = report.yardstick.handover.median() {
+        let _ = write!(text, "; a cache line to the other core {} ns", spread(handover, &report.yardstick.handover));
     }
-    if let Some(ring) = report.ring_alone.median() {
+    if let Some(ring) = report.yardstick.ring_alone.median() {
         let _ = write!(
             text,
             "\nproducer-consumer's ring without an engine {} ns a frame",
-            spread(ring, &report.ring_alone)
+            spread(ring, &report.yardstick.ring_alone)
         );
     }
     if !report.barrier {
@@ -338,7 +336,6 @@ fn spread(median: f64, all: &super::Spread) -> String {
 }
 
 /// What is to be reached, and whether it was.
-#[must_use]
 pub fn render_targets(report: &Report, style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(["freehold's targets", "to reach", "measured", "best run", ""]);
@@ -395,7 +392,7 @@ mod tests {
     fn report() -> Report {
         let engines = ["freehold", "vanilla", "buddy_system_allocator", "pcp-buddy-fixed,-merge,-route,-claim"];
         let mut report = Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
-        report.rmw.add(2.0);
+        report.yardstick.rmw.add(2.0);
         let base = [4.0, 4.1, 4.2, 4.3];
         let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
         for (at, (engine, runs)) in engines.iter().zip(&times).enumerate() {

@@ -33,7 +33,6 @@ enum Goal {
     Elsewhere(&'static str),
 }
 
-/// What a metric is to reach.
 struct Target {
     work: &'static str,
     benchmark: &'static str,
@@ -107,10 +106,8 @@ const TARGETS: [Target; 42] = [
     target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
-/// What came of one target.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// The work.
     pub work: &'static str,
     /// What is to be reached.
     pub target: String,
@@ -123,7 +120,6 @@ pub struct Verdict {
 }
 
 /// Every target, from one run's figures.
-#[must_use]
 pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).collect()
 }
@@ -208,7 +204,7 @@ fn over(report: &Report, target: &Target, row: Option<&Row>, other: &str, most: 
 }
 
 fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
-    let (row, median, min) = (row?, report.rmw.median()?, report.rmw.min()?);
+    let (row, median, min) = (row?, report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
     let text = |rmw: f64, ns: f64| format!("{rmw:.2} RMW ({ns:.2} ns)");
     Some((text(row.median / median, row.median), text(row.min / min, row.min), row.median / median <= most))
 }
@@ -262,7 +258,7 @@ mod tests {
     #[test]
     fn figures_are_compared_within_their_run() {
         let mut report = Report::default();
-        report.rmw.add(5.0);
+        report.yardstick.rmw.add(5.0);
         report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order0", 4.0));
         report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order9", 10.1));
         report.rows.push(row(FREEHOLD, "order9-split", "ns_per_group", 1000.0));

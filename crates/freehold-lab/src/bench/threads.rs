@@ -77,19 +77,11 @@ fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) 
 }
 
 /// Nanoseconds a frame from the start of the first message to the end of the last free, ring included.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn producer_consumer<M: Machine>(machine: &M, cpus: &Cpus, messages: u64, bulk: bool) -> Result<f64, Refused> {
     allocator_and_freers(machine, cpus, messages, 1, bulk)
 }
 
 /// The same by single calls, with a ring of so many messages.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn producer_consumer_with<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -100,10 +92,6 @@ pub fn producer_consumer_with<M: Machine>(
 }
 
 /// The same with several threads that free what one allocates: each has a ring, the messages go to them in turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn allocator_and_freers<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -123,34 +111,27 @@ fn through_rings<M: Machine>(
     bulk: bool,
 ) -> Result<f64, Refused> {
     let freers = rings.len() as u16;
-    let abandon = || rings.iter().for_each(Ring::abandon);
-    let start = Rendezvous::new(u32::from(freers) + 1);
-    let consume = |index: u16| {
-        cpus.pin(usize::from(index) + 1);
-        let _guard = OnPanic(abandon);
-        let cpu = machine.cpu(CpuId::new(index + 1));
-        let count = messages / u64::from(freers) + u64::from(u64::from(index) < messages % u64::from(freers));
-        start.wait();
-        let consumed = cpu.and_then(|mut cpu| {
-            consume(&rings[usize::from(index)], &mut cpu, count, bulk)?;
-            Ok(Instant::now())
-        });
-        consumed.inspect_err(|_| abandon())
-    };
-    let (produced, consumed) = thread::scope(|scope| {
-        let consume = &consume;
-        let consumers: Vec<_> = (0..freers).map(|index| scope.spawn(move || consume(index))).collect();
-        let _guard = OnPanic(abandon);
-        cpus.pin(0);
-        let cpu = machine.cpu(FIRST);
+    let start = Rendezvous::new(freers + 1);
+    let work = |index: u16| {
+        let cpu = machine.cpu(CpuId::new(index));
         start.wait();
         let began = Instant::now();
-        let produced = cpu.and_then(|mut cpu| produce(rings, &mut cpu, messages, bulk)).inspect_err(|_| abandon());
-        (produced.map(|()| began), consumers.into_iter().map(joined).collect::<Vec<_>>())
-    });
-    first_refusal(produced.as_ref().err().into_iter().chain(consumed.iter().filter_map(|end| end.as_ref().err())))?;
-    let (began, ended) = (produced?, consumed.into_iter().flatten().max());
-    Ok(per(ended.unwrap_or(began).saturating_duration_since(began), messages * BULK as u64))
+        let Some(freer) = index.checked_sub(1) else {
+            produce(rings, &mut cpu?, messages, bulk)?;
+            return Ok(began);
+        };
+        let count = messages / u64::from(freers) + u64::from(u64::from(freer) < messages % u64::from(freers));
+        consume(&rings[usize::from(freer)], &mut cpu?, count, bulk)?;
+        Ok(Instant::now())
+    };
+    let times = on_cpus(cpus, freers + 1, || rings.iter().for_each(Ring::abandon), work)?;
+    Ok(per(from_first_to_last(&times), messages * BULK as u64))
+}
+
+/// From when the first thread began to when the last of the others ended.
+pub(super) fn from_first_to_last(times: &[Instant]) -> Duration {
+    let ended = times[1..].iter().max().unwrap_or(&times[0]);
+    ended.saturating_duration_since(times[0])
 }
 
 /// How the other CPU frees what it did not allocate.
@@ -165,10 +146,6 @@ pub enum Freed {
 }
 
 /// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed) -> Result<f64, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
@@ -196,10 +173,6 @@ pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed)
 }
 
 /// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same time.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -> Result<(f64, f64), Refused> {
     let alone = {
         cpus.pin(0);
@@ -207,89 +180,84 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
         pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
         pairs_by_the_wall(&mut cpu, n)?
     };
-    let all = u32::from(threads);
-    let start = Rendezvous::new(all);
-    // Each goes on until all have been timed, so that none is timed beside an idle core. Whoever fails counts as all.
-    let finished = AtomicU32::new(0);
-    let one = |index: u16| {
-        // Relaxed throughout: a count that carries nothing.
-        let give_up = || {
-            finished.fetch_add(all, Ordering::Relaxed);
-        };
-        let _guard = OnPanic(give_up);
-        cpus.pin(usize::from(index));
-        let cpu = machine.cpu(CpuId::new(index));
-        start.wait();
-        let time = cpu.and_then(|mut cpu| {
-            pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
-            let time = pairs_by_the_wall(&mut cpu, n)?;
-            finished.fetch_add(1, Ordering::Relaxed);
-            while finished.load(Ordering::Relaxed) < all {
-                pairs::<_, 0>(&mut cpu, 64)?;
-            }
-            Ok(time)
-        });
-        time.inspect_err(|_| give_up())
-    };
-    let times: Vec<Result<Duration, Refused>> = thread::scope(|scope| {
-        let one = &one;
-        let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || one(index))).collect();
-        std::iter::once(one(0)).chain(others.into_iter().map(joined)).collect()
-    });
-    let slowest = times.into_iter().try_fold(Duration::ZERO, |slowest, time| time.map(|time| slowest.max(time)))?;
+    let warm_up = |cpu: &mut M::Cpu<'_>, _| pairs::<_, 0>(cpu, n / 16 + 1);
+    let work = |cpu: &mut M::Cpu<'_>, (): &mut (), n| pairs::<_, 0>(cpu, n);
+    let slowest = side_by_side(machine, cpus, (threads, n), warm_up, work, |_, ()| Ok(()))?;
     Ok((per(alone, n), per(slowest, n)))
 }
 
 /// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many frames of its own.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -> Result<f64, Refused> {
-    let start = Rendezvous::new(2);
-    // Each goes on until both have been timed. Whoever fails counts as both. Relaxed: a count that carries nothing.
-    let finished = AtomicU32::new(0);
-    let one = |index: u16| {
-        let give_up = || {
-            finished.fetch_add(2, Ordering::Relaxed);
-        };
-        let _guard = OnPanic(give_up);
-        cpus.pin(usize::from(index));
-        let mut cpu = machine.cpu(CpuId::new(index)).inspect_err(|_| give_up());
-        let held = cpu.as_mut().map_err(|&mut refused| refused).and_then(|cpu| {
-            let mut churn = Churn::start(cpu, frames, 1 + u64::from(index))?;
-            churn.steps(cpu, frames)?;
-            Ok(churn)
+    let start = |cpu: &mut M::Cpu<'_>, index| {
+        let mut churn = Churn::start(cpu, frames, 1 + u64::from(index))?;
+        churn.steps(cpu, frames)?;
+        Ok(churn)
+    };
+    let work = |cpu: &mut M::Cpu<'_>, churn: &mut Churn, n| churn.steps(cpu, n);
+    let slower = side_by_side(machine, cpus, (2, steps), start, work, |cpu, churn| churn.end(cpu))?;
+    Ok(per(slower, steps))
+}
+
+/// What the slowest of several threads takes for `n` steps of the same work, each on a CPU and with a state of its own.
+/// Each goes on until all have been timed, so that none is timed beside an idle core.
+fn side_by_side<'m, M: Machine, S>(
+    machine: &'m M,
+    cpus: &Cpus,
+    (threads, n): (u16, u64),
+    prepare: impl Fn(&mut M::Cpu<'m>, u16) -> Result<S, Refused> + Sync,
+    work: impl Fn(&mut M::Cpu<'m>, &mut S, u64) -> Result<(), Refused> + Sync,
+    end: impl Fn(&mut M::Cpu<'m>, S) -> Result<(), Refused> + Sync,
+) -> Result<Duration, Refused> {
+    let start = Rendezvous::new(threads);
+    // Relaxed throughout: a count that carries nothing. Whoever fails counts as all.
+    let (finished, all) = (AtomicU32::new(0), u32::from(threads));
+    let give_up = || _ = finished.fetch_add(all, Ordering::Relaxed);
+    let times = on_cpus(cpus, threads, give_up, |index| {
+        let ready = machine.cpu(CpuId::new(index)).and_then(|mut cpu| {
+            let state = prepare(&mut cpu, index)?;
+            Ok((cpu, state))
         });
         start.wait();
-        let (mut cpu, mut churn) = (cpu?, held.inspect_err(|_| give_up())?);
-        let timed = (|| {
-            let began = Instant::now();
-            churn.steps(black_box(&mut cpu), steps)?;
-            let time = began.elapsed();
-            finished.fetch_add(1, Ordering::Relaxed);
-            while finished.load(Ordering::Relaxed) < 2 {
-                churn.steps(&mut cpu, 64)?;
-            }
-            churn.end(&mut cpu)?;
-            Ok(time)
-        })();
-        timed.inspect_err(|_: &Refused| give_up())
-    };
-    let times = thread::scope(|scope| {
-        let one = &one;
-        let other = scope.spawn(move || one(1));
-        [one(0), joined(other)]
-    });
-    first_refusal(times.iter().filter_map(|time| time.as_ref().err()))?;
-    let slower = times.into_iter().flatten().max().unwrap_or_default();
-    Ok(per(slower, steps))
+        let (mut cpu, mut state) = ready?;
+        let began = Instant::now();
+        work(black_box(&mut cpu), &mut state, n)?;
+        let time = began.elapsed();
+        finished.fetch_add(1, Ordering::Relaxed);
+        while finished.load(Ordering::Relaxed) < all {
+            work(&mut cpu, &mut state, 64)?;
+        }
+        end(&mut cpu, state)?;
+        Ok(time)
+    })?;
+    Ok(times.into_iter().max().unwrap_or_default())
 }
 
 fn pairs_by_the_wall<C: Calls>(cpu: &mut C, n: u64) -> Result<Duration, Refused> {
     let start = Instant::now();
     pairs::<_, 0>(black_box(cpu), n)?;
     Ok(start.elapsed())
+}
+
+/// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one: what each has found.
+/// Where one fails or panics, `give_up` lets the others go on, so that they can be joined.
+pub(super) fn on_cpus<T: Send>(
+    cpus: &Cpus,
+    threads: u16,
+    give_up: impl Fn() + Sync,
+    work: impl Fn(u16) -> Result<T, Refused> + Sync,
+) -> Result<Vec<T>, Refused> {
+    let one = |index: u16| {
+        cpus.pin(usize::from(index));
+        let _guard = OnPanic(&give_up);
+        work(index).inspect_err(|_| give_up())
+    };
+    let found: Vec<Result<T, Refused>> = thread::scope(|scope| {
+        let one = &one;
+        let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || one(index))).collect();
+        std::iter::once(one(0)).chain(others.into_iter().map(joined)).collect()
+    });
+    first_refusal(found.iter().filter_map(|found| found.as_ref().err()))?;
+    found.into_iter().collect()
 }
 
 /// What made a thread give up is what to report, not that the others noticed.
@@ -305,8 +273,8 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
-    pub(super) fn new(threads: u32) -> Self {
-        Self { missing: AtomicU32::new(threads) }
+    pub(super) fn new(threads: u16) -> Self {
+        Self { missing: AtomicU32::new(threads.into()) }
     }
 
     pub(super) fn wait(&self) {
@@ -317,7 +285,7 @@ impl Rendezvous {
 }
 
 /// Lets the other threads go on, so that they can be joined, where this one panics.
-pub(super) struct OnPanic<F: Fn()>(pub(super) F);
+struct OnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnPanic<F> {
     fn drop(&mut self) {

@@ -14,7 +14,6 @@ pub struct Line(pub AtomicU64);
 
 /// Nanoseconds that one uncontended atomic read-modify-write takes: `n` of them in a chain, each with the result of
 /// the one before it, on a line that nobody else touches.
-#[must_use]
 pub fn rmw_ns(n: u64) -> f64 {
     let line = Line::default();
     let mut value = black_box(1);
@@ -29,7 +28,6 @@ pub fn rmw_ns(n: u64) -> f64 {
 
 /// Nanoseconds that it takes to hand a cache line to another core and have that core write it: half of a round trip
 /// between threads on the first two of `cpus`; `None` where there is only one.
-#[must_use]
 pub fn handover_ns(cpus: &Cpus, rounds: u64) -> Option<f64> {
     if cpus.count() < 2 {
         return None;

@@ -177,10 +177,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain("interrupted: what follows is what was done until then");
     }
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
-        super::report::write_one(&report.document(), path)?;
+        super::report::write_one(&report, path)?;
     }
     if args.json {
-        output::print_json(&report.document())?;
+        output::print_json(&report)?;
     } else if !report.rows.is_empty() {
         let style = output::style();
         let mut text = table::render(&report, style);

@@ -32,6 +32,13 @@ impl CliError {
         self
     }
 
+    /// Adds that where there is something to do.
+    #[must_use]
+    pub(super) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
+        self
+    }
+
     /// What is wrong, without the hint.
     pub(super) fn message(&self) -> &str {
         &self.message

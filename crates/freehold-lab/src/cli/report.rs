@@ -135,11 +135,7 @@ pub(super) fn failed(error: HtmlError) -> CliError {
         HtmlError::Unknown { .. } => Some("run the command with --json and give what it prints"),
         _ => None,
     };
-    let shown = CliError::new(error.to_string());
-    match hint {
-        Some(hint) => shown.hint(hint),
-        None => shown,
-    }
+    CliError::new(error.to_string()).hint_if(hint)
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {

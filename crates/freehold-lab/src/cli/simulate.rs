@@ -324,11 +324,7 @@ fn refused(error: SweepError) -> CliError {
         }
         _ => None,
     };
-    let text = CliError::new(error.to_string());
-    match hint {
-        Some(hint) => text.hint(hint),
-        None => text,
-    }
+    CliError::new(error.to_string()).hint_if(hint)
 }
 
 fn list(json: bool) -> Result<Outcome, CliError> {

@@ -1,7 +1,7 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
-use freehold_classic::{Classic, Config, Design, Switch, Tuning, Watermarks, ZoneConfig, presets};
+use freehold_classic::{Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, ZonePlace, ZoneTuning};
 use crate::engine::{
@@ -181,12 +181,12 @@ impl Engine for ClassicEngine {
     fn blocks(&self) -> Vec<Block> {
         let states = (0..self.zones).flat_map(|zone| self.classic.pageblocks(zone));
         states
-            .map(|block| Block {
-                start: block.start,
-                holder: block.owner,
-                migratetype: block.migratetype,
-                frames: block.frames,
-                free: block.free,
+            .map(|PageblockState { start, owner: holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
             })
             .collect()
     }

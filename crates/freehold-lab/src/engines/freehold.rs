@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, Pfn, Platform, SingleCpu, WORK_BUCKETS,
-    Watermarks, ZoneConfig, ZoneStats,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn, Platform, SingleCpu,
+    WORK_BUCKETS, Watermarks, ZoneConfig, ZoneStats,
 };
 
 use super::sums::{added, free_chunks};
@@ -389,12 +389,12 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     fn blocks(&self) -> Vec<Block> {
         let states = (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
         states
-            .map(|block| Block {
-                start: block.start,
-                holder: block.holder,
-                migratetype: block.migratetype,
-                frames: block.frames,
-                free: block.free,
+            .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
             })
             .collect()
     }

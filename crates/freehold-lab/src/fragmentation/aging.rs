@@ -20,18 +20,25 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::cell::{Figures, Scenario};
+use super::cell::{About, Figures, Scenario};
+use super::output::{FAILURES9, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
 use crate::bench::loops::Random;
 
-pub(super) const WHAT: &str = "Three million allocations of orders 0 to 9 and three types at 50, 60 and 70 % of memory, \
-                               short-lived, random and long-lived; a third of the CPUs active at a time, the third \
-                               wandering.";
+pub(super) const ABOUT: About = About {
+    name: "aging",
+    what: "Three million allocations of orders 0 to 9 and three types at 50, 60 and 70 % of memory, \
+           short-lived, random and long-lived; a third of the CPUs active at a time, the third \
+           wandering.",
+    levels: &[Some(50), Some(60), Some(70)],
+    orders: &[None],
+    figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, FAILURES9, MIXED],
+    best: "Most free memory to be had as order 9",
+};
 
 /// Times that the active third goes round all CPUs, and that each CPU ticks.
 const ROUNDS: u64 = 4;
 const TICKS: u64 = 64;
 
-/// How long a chunk lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Short,

@@ -4,17 +4,47 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::cell::{Figures, Unusable};
-use crate::engine::Simulated;
-use crate::engine::{Memory, Request};
+use crate::bench::loops::Random;
+use crate::engine::{Memory, Request, Simulated};
 use crate::engines::MachineConfig;
 
-/// A chunk in use.
 pub(super) type Chunk = (Pfn, Order);
 
 /// Orders that a workload asks for, and those above up to the kernel's largest.
 const ORDERS: usize = Order::LINUX_MAX.get() as usize + 1;
 /// The types that a request can name.
 const TYPES: usize = Migratetype::PCP.len();
+
+/// Chunks in use and who has allocated each, to be freed in random order.
+#[derive(Default)]
+pub(super) struct Held {
+    chunks: Vec<(u16, Chunk)>,
+    /// In the chunks.
+    pub(super) frames: u64,
+}
+
+impl Held {
+    pub(super) fn push(&mut self, cpu: u16, chunk: Chunk) {
+        self.frames += chunk.1.frames();
+        self.chunks.push((cpu, chunk));
+    }
+
+    /// Any of them; `None` where there is none.
+    pub(super) fn draw(&mut self, random: &mut Random) -> Option<(u16, Chunk)> {
+        let last = self.chunks.len().checked_sub(1)? as u64;
+        let drawn = self.chunks.swap_remove(random.scaled(last + 1) as usize);
+        self.frames -= drawn.1.1.frames();
+        Some(drawn)
+    }
+
+    /// Frees any of them, by the CPU that allocated it or, one in five, by any of so many; whether there was one.
+    pub(super) fn free_one(&mut self, books: &mut Books<'_>, random: &mut Random, cpus: u16) -> bool {
+        let Some((owner, chunk)) = self.draw(random) else { return false };
+        let freer = if random.scaled(5) == 0 { random.scaled(cpus.into()) as u16 } else { owner };
+        books.free(freer, chunk);
+        true
+    }
+}
 
 /// The locks and the frames allocated at one moment.
 #[derive(Clone, Copy, Default)]
@@ -25,7 +55,6 @@ struct Mark {
     barriers: u64,
 }
 
-/// See the module's documentation.
 pub(super) struct Books<'e> {
     engine: &'e dyn Simulated,
     start: u64,
@@ -33,9 +62,7 @@ pub(super) struct Books<'e> {
     heads: Vec<u8>,
     /// For each block the frames in use, by type.
     blocks: Vec<[u16; TYPES]>,
-    /// Frames in use.
     live: u64,
-    /// Frames allocated so far.
     frames: u64,
     /// Allocations that failed since the last mark, by order.
     failed: [u64; ORDERS],
@@ -65,12 +92,10 @@ impl<'e> Books<'e> {
         self.heads.len() as u64
     }
 
-    /// Frames allocated so far.
     pub(super) fn allocated(&self) -> u64 {
         self.frames
     }
 
-    /// Frames in use.
     pub(super) fn live(&self) -> u64 {
         self.live
     }
@@ -116,7 +141,6 @@ impl<'e> Books<'e> {
         self.live -= order.frames();
     }
 
-    /// Frees a chunk.
     pub(super) fn free(&mut self, cpu: u16, chunk: Chunk) {
         self.strike(chunk);
         if let Err(error) = self.engine.free(CpuId::new(cpu), chunk.0, chunk.1) {

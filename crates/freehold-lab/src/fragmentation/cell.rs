@@ -1,96 +1,39 @@
 //! One workload on one machine by one engine, and what came of it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use freehold::{FRAME_SIZE, Order};
 use serde::Serialize;
 
 use super::books::Books;
+use super::output::Figure;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engine::Memory;
 use crate::engine::Simulated;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+use crate::kinds::kinds;
 
-/// What the CPUs do.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Workload {
-    /// Short processes and what they leave behind.
-    KernelBuildLike,
-    /// Long use with chunks of many orders, types and lifetimes.
-    Aging,
-    /// Busy, then idle.
-    Idle,
-    /// Allocate until there is no more.
-    Fill,
-    /// Two CPUs with small and large chunks.
-    TwoCpuMix,
+kinds! {
+    /// What the CPUs do.
+    Workload, About, ("workload", "bench fragmentation --help"):
+    KernelBuildLike: kernel_build::ABOUT,
+    Aging: aging::ABOUT,
+    Idle: idle::ABOUT,
+    Fill: fill::ABOUT,
+    TwoCpuMix: two_cpu_mix::ABOUT,
 }
 
-impl Workload {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::KernelBuildLike, Self::Aging, Self::Idle, Self::Fill, Self::TwoCpuMix];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KernelBuildLike => "kernel-build-like",
-            Self::Aging => "aging",
-            Self::Idle => "idle",
-            Self::Fill => "fill",
-            Self::TwoCpuMix => "two-cpu-mix",
-        }
-    }
-
+/// What a workload is, and what is shown of it.
+pub struct About {
+    pub name: &'static str,
     /// What it does, in a sentence or two.
-    #[must_use]
-    pub const fn what(self) -> &'static str {
-        match self {
-            Self::KernelBuildLike => kernel_build::WHAT,
-            Self::Aging => aging::WHAT,
-            Self::Idle => idle::WHAT,
-            Self::Fill => fill::WHAT,
-            Self::TwoCpuMix => two_cpu_mix::WHAT,
-        }
-    }
-
+    pub what: &'static str,
     /// The percentages of memory in use that it is run at; one `None` where it finds its own.
-    #[must_use]
-    pub const fn levels(self) -> &'static [Option<u8>] {
-        match self {
-            Self::KernelBuildLike | Self::Fill => &[None],
-            Self::Aging => &[Some(50), Some(60), Some(70)],
-            Self::Idle => &[Some(50)],
-            Self::TwoCpuMix => &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
-        }
-    }
-
+    pub levels: &'static [Option<u8>],
     /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
-    #[must_use]
-    pub const fn orders(self) -> &'static [Option<u8>] {
-        match self {
-            Self::Fill => &[Some(0), Some(3), Some(4), Some(9)],
-            _ => &[None],
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|workload| workload.name()).collect();
-            format!("there is no workload '{name}': {}", names.join(", "))
-        })
-    }
+    pub orders: &'static [Option<u8>],
+    /// What is shown of it; the first is what its picture shows.
+    pub figures: &'static [Figure],
+    /// What is said of the engine that is best by the first.
+    pub best: &'static str,
 }
 
 /// A cell that is to be run.
@@ -98,7 +41,6 @@ impl FromStr for Workload {
 pub struct Scenario {
     /// What the CPUs do.
     pub workload: Workload,
-    /// How many there are.
     pub cpus: u16,
     /// Frames of the machine.
     pub frames: u64,
@@ -108,7 +50,6 @@ pub struct Scenario {
     pub order: Option<u8>,
     /// What random numbers are drawn from.
     pub seed: u64,
-    /// The engine.
     pub engine: EngineSpec,
     /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it `two-cpu-mix`.
     pub allocations: u64,
@@ -130,13 +71,11 @@ pub struct Unusable {
 
 impl Unusable {
     /// Of free memory as it is.
-    #[must_use]
     pub fn of(memory: &Memory) -> Self {
         Self::by(|order| memory.unusable_index(order))
     }
 
     /// The same by chunks as they lie on the engine's lists.
-    #[must_use]
     pub fn of_lists(memory: &Memory) -> Self {
         Self::by(|order| memory.unusable_index_of_lists(order))
     }
@@ -172,7 +111,6 @@ pub struct Figures {
     pub failures: Option<u64>,
     /// Of these, such as succeed once all CPUs have given back what they hold.
     pub false_failures: Option<u64>,
-    /// Heavy barriers.
     pub heavy_barriers: Option<u64>,
 }
 
@@ -183,7 +121,6 @@ pub struct Cell {
     pub workload: &'static str,
     /// How many there were.
     pub cpus: u16,
-    /// Memory.
     pub memory_mib: u64,
     /// The percentage of memory in use; with `fill`, when the first allocation failed.
     pub used_percent: Option<f64>,
@@ -191,11 +128,8 @@ pub struct Cell {
     pub order: Option<u8>,
     /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
     pub allocations: Option<u64>,
-    /// The seed.
     pub seed: u64,
-    /// The engine as named.
     pub engine: String,
-    /// What was found.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -211,28 +145,13 @@ pub enum NotWhole {
     #[error(
         "engine {engine} is not whole after {workload} on {cpus} CPUs with {memory_mib} MiB, seed {seed}: {reason}"
     )]
-    Wrong {
-        /// The engine.
-        engine: String,
-        /// The workload.
-        workload: Workload,
-        /// CPUs.
-        cpus: u16,
-        /// Memory.
-        memory_mib: u64,
-        /// The seed.
-        seed: u64,
-        /// What is wrong.
-        reason: String,
-    },
+    Wrong { engine: String, workload: Workload, cpus: u16, memory_mib: u64, seed: u64, reason: String },
 }
 
 /// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that walks all frames.
 const VALIDATED: u64 = 1 << 18;
 
 impl Scenario {
-    /// The machine's memory.
-    #[must_use]
     pub fn memory_mib(&self) -> u64 {
         (self.frames * FRAME_SIZE) >> 20
     }
@@ -248,10 +167,6 @@ impl Scenario {
     }
 
     /// Runs it on an engine just built for that machine, whatever it is called.
-    ///
-    /// # Errors
-    ///
-    /// [`NotWhole::Wrong`].
     pub fn run_on(&self, engine: &dyn Simulated, config: &MachineConfig) -> Result<Cell, NotWhole> {
         engine.start();
         let mut books = Books::new(engine, config);

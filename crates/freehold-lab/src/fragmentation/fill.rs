@@ -7,10 +7,18 @@ use freehold::{Migratetype, Order};
 
 use super::aging::random;
 use super::books::Books;
-use super::cell::{Figures, Scenario};
+use super::cell::{About, Figures, Scenario};
+use super::output::{FALSE, FULL, GROUP_LOCKS, LOCKS};
 
-pub(super) const WHAT: &str = "Chunks of one order (0, 3, 4, 9) until an allocation fails: how much of memory is in use \
-                               then, and whether the failure was a false one.";
+pub(super) const ABOUT: About = About {
+    name: "fill",
+    what: "Chunks of one order (0, 3, 4, 9) until an allocation fails: how much of memory is in use \
+           then, and whether the failure was a false one.",
+    levels: &[None],
+    orders: &[Some(0), Some(3), Some(4), Some(9)],
+    figures: &[FULL, FALSE, LOCKS, GROUP_LOCKS],
+    best: "Fullest at the first failure",
+};
 
 pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
     let order = scenario.order.and_then(Order::new).unwrap_or(Order::ZERO);

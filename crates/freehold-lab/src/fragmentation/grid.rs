@@ -18,25 +18,20 @@ pub const MEMORY_MOST: u64 = 128 << 18;
 /// All machines, workloads, seeds and engines that are to be combined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// Workloads.
     pub workloads: Vec<Workload>,
     /// Numbers of CPUs.
     pub cpus: Vec<u16>,
-    /// Frames a CPU.
     pub frames_a_cpu: Vec<u64>,
     /// Frames of the whole machine; where there are any, instead of those a CPU.
     pub frames: Vec<u64>,
     /// Percentages of memory in use; where there are any, instead of the workload's own.
     pub used_percent: Vec<u8>,
-    /// Seeds.
     pub seeds: Vec<u64>,
-    /// Engines.
     pub engines: Vec<EngineSpec>,
     /// See [`Scenario::allocations`].
     pub allocations: u64,
 }
 
-/// What came of a grid.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The cells that are done, in the grid's order.
@@ -47,7 +42,6 @@ pub struct Outcome {
 
 impl Grid {
     /// Every cell: by workload, CPUs, memory, level, order, seed, engine. Machines that are the same are one.
-    #[must_use]
     pub fn scenarios(&self) -> Vec<Scenario> {
         let mut all: Vec<Scenario> = Vec::new();
         for &workload in &self.workloads {
@@ -93,10 +87,10 @@ impl Grid {
     }
 
     fn levels(&self, workload: Workload) -> Vec<(Option<u8>, Option<u8>)> {
-        let own = workload.levels();
+        let own = workload.about().levels;
         let given: Vec<Option<u8>> = self.used_percent.iter().copied().map(Some).collect();
         let levels = if given.is_empty() || own == [None] { own } else { &given };
-        let orders = workload.orders().iter();
+        let orders = workload.about().orders.iter();
         levels.iter().flat_map(|&level| orders.clone().map(move |&order| (level, order))).collect()
     }
 }

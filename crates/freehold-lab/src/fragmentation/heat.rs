@@ -49,7 +49,7 @@ struct Strip<'c> {
 impl<'c> Strip<'c> {
     fn new(workload: Workload, cells: Vec<&'c Cell>) -> Option<Self> {
         let first = *cells.first()?;
-        let figure = output::figures(workload).first()?;
+        let figure = workload.about().figures.first()?;
         let level = match (first.order, first.used_percent) {
             (Some(order), _) => format!(", order {order}"),
             (None, Some(percent)) => format!(", {percent:.0} %"),
@@ -98,11 +98,6 @@ impl<'c> Strip<'c> {
     }
 }
 
-/// Draws.
-///
-/// # Errors
-///
-/// [`PictureError`] where the drawing library refuses.
 pub fn render(cells: &[Cell]) -> Result<String, PictureError> {
     let engines = output::engines(cells);
     let strips = strips(cells);

@@ -3,11 +3,19 @@
 use freehold::{Migratetype, Order};
 
 use super::aging::random;
-use super::books::{Books, Chunk};
-use super::cell::{Figures, Scenario};
+use super::books::{Books, Held};
+use super::cell::{About, Figures, Scenario};
+use super::output::{GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
 
-pub(super) const WHAT: &str = "All CPUs use half of memory, then all but 2.5 % is freed and every CPU ticks 16 times; what \
-                               the CPUs still hold is counted.";
+pub(super) const ABOUT: About = About {
+    name: "idle",
+    what: "All CPUs use half of memory, then all but 2.5 % is freed and every CPU ticks 16 times; what \
+           the CPUs still hold is counted.",
+    levels: &[Some(50)],
+    orders: &[None],
+    figures: &[IDLE, UNUSABLE9, LOCKS, GROUP_LOCKS],
+    best: "Least memory held by idle CPUs",
+};
 
 /// Of memory, in use at the end: thousandths.
 const LEFT: u64 = 25;
@@ -17,19 +25,14 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
     let cpus = u64::from(scenario.cpus);
     let mut random = random(scenario.seed);
     let busy = books.managed() * u64::from(scenario.used_percent.unwrap_or(50)) / 100;
-    let mut held: Vec<(u16, Chunk)> = Vec::with_capacity(busy as usize);
+    let mut held = Held::default();
     books.begin();
     // Filled, and then replaced once, so that what is free lies where a busy machine has it.
     let mut turns = 0;
     while turns < busy {
         turns += 1;
         let cpu = random.scaled(cpus) as u16;
-        while books.live() >= busy && !held.is_empty() {
-            let place = random.scaled(held.len() as u64) as usize;
-            let (owner, chunk) = held.swap_remove(place);
-            let freer = if random.scaled(5) == 0 { random.scaled(cpus) as u16 } else { owner };
-            books.free(freer, chunk);
-        }
+        while books.live() >= busy && held.free_one(books, &mut random, scenario.cpus) {}
         let (order, migratetype) = match random.scaled(100) {
             0..75 => (0, Migratetype::Movable),
             75..85 => (0, Migratetype::Unmovable),
@@ -38,12 +41,11 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
             _ => (3, Migratetype::Unmovable),
         };
         let Some(chunk) = books.alloc(cpu, Order::new(order).unwrap_or(Order::ZERO), migratetype) else { continue };
-        held.push((cpu, chunk));
+        held.push(cpu, chunk);
     }
     let left = books.managed() * LEFT / 1000;
-    while books.live() > left && !held.is_empty() {
-        let place = random.scaled(held.len() as u64) as usize;
-        let (owner, chunk) = held.swap_remove(place);
+    while books.live() > left {
+        let Some((owner, chunk)) = held.draw(&mut random) else { break };
         books.free(owner, chunk);
     }
     for _ in 0..TICKS {

@@ -8,13 +8,21 @@ use std::collections::VecDeque;
 use freehold::Pfn;
 
 use super::books::{Books, Chunk};
-use super::cell::{Figures, Scenario};
+use super::cell::{About, Figures, Scenario};
+use super::output::{GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
 use crate::engine::Request;
 use crate::simulate::Kind;
 use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};
 
-pub(super) const WHAT: &str = "Each CPU runs short processes and keeps page cache and inodes that outlive them; a process \
-                               in four exits on another CPU: the workload of 'freehold simulate', by turns.";
+pub(super) const ABOUT: About = About {
+    name: "kernel-build-like",
+    what: "Each CPU runs short processes and keeps page cache and inodes that outlive them; a process \
+           in four exits on another CPU: the workload of 'freehold simulate', by turns.",
+    levels: &[None],
+    orders: &[None],
+    figures: &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, MIXED],
+    best: "Least free memory unusable at order 9",
+};
 
 /// Rounds in vain after which memory counts as full for good; the longest exit takes fewer.
 const PATIENCE: u32 = 10_000;

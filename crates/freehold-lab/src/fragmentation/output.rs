@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
-use super::cell::{Cell, Workload};
+use super::cell::{About, Cell, Workload};
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
@@ -16,13 +16,10 @@ pub struct Document<'a> {
     /// Which engine does best: see [`verdict`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// Every cell.
     pub cells: &'a [Cell],
 }
 
 impl<'a> Document<'a> {
-    /// The document of these cells.
-    #[must_use]
     pub fn new(cells: &'a [Cell]) -> Self {
         Self { verdict: verdict(cells), cells }
     }
@@ -31,11 +28,8 @@ impl<'a> Document<'a> {
 /// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.
 #[derive(Clone, Copy)]
 pub struct Figure {
-    /// Its name.
     pub name: &'static str,
-    /// It.
     pub value: fn(&Cell) -> Option<f64>,
-    /// As text.
     pub text: fn(f64) -> String,
     /// More of it is better.
     pub more_is_better: bool,
@@ -65,30 +59,18 @@ const fn better(figure: Figure) -> Figure {
     Figure { more_is_better: true, ..figure }
 }
 
-const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);
-const UNUSABLE4: Figure = figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
-const UNUSABLE9: Figure = figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
-const LOCKS: Figure = figure("zone locks/1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
-const GROUP_LOCKS: Figure = figure("group locks/1,000 frames", |c| c.figures.group_locks_per_1000, rate);
-const ORDER9: Figure = better(figure("free as order 9", |c| c.figures.order9_share, share));
-const FAILURES9: Figure = figure("order-9 failures", |c| number(c.figures.order9_failures), count);
-const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
-const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_share, share);
-const FREE: Figure = better(figure("free blocks", |c| number(c.figures.free_blocks), count));
-const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
-const FALSE: Figure = figure("false failures", |c| number(c.figures.false_failures), count);
-
-/// What is shown of a workload; the first is what its picture shows.
-#[must_use]
-pub fn figures(workload: Workload) -> &'static [Figure] {
-    match workload {
-        Workload::KernelBuildLike => &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, MIXED],
-        Workload::Aging => &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, FAILURES9, MIXED],
-        Workload::Idle => &[IDLE, UNUSABLE9, LOCKS, GROUP_LOCKS],
-        Workload::Fill => &[FULL, FALSE, LOCKS, GROUP_LOCKS],
-        Workload::TwoCpuMix => &[FREE, ORDER9, LOCKS, GROUP_LOCKS, MIXED],
-    }
-}
+pub(super) const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);
+pub(super) const UNUSABLE4: Figure = figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
+pub(super) const UNUSABLE9: Figure = figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
+pub(super) const LOCKS: Figure = figure("zone locks/1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
+pub(super) const GROUP_LOCKS: Figure = figure("group locks/1,000 frames", |c| c.figures.group_locks_per_1000, rate);
+pub(super) const ORDER9: Figure = better(figure("free as order 9", |c| c.figures.order9_share, share));
+pub(super) const FAILURES9: Figure = figure("order-9 failures", |c| number(c.figures.order9_failures), count);
+pub(super) const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
+pub(super) const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_share, share);
+pub(super) const FREE: Figure = better(figure("free blocks", |c| number(c.figures.free_blocks), count));
+pub(super) const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
+pub(super) const FALSE: Figure = figure("false failures", |c| number(c.figures.false_failures), count);
 
 /// Cells of one workload, machine, level and order: what is compared.
 pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
@@ -109,21 +91,14 @@ pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
 
 /// Which engine does best, by the first figure of each workload, on each machine at each level: one sentence, the mean of
 /// the seeds. `None` for one engine.
-#[must_use]
 pub fn verdict(cells: &[Cell]) -> Option<String> {
     let engines = engines(cells);
     let cases: Vec<_> = cells
         .chunk_by(same_place)
         .filter_map(|place| {
             let workload: Workload = place[0].workload.parse().ok()?;
-            let figure = figures(workload).first()?;
-            let best = match workload {
-                Workload::KernelBuildLike => "Least free memory unusable at order 9",
-                Workload::Aging => "Most free memory to be had as order 9",
-                Workload::Idle => "Least memory held by idle CPUs",
-                Workload::Fill => "Fullest at the first failure",
-                Workload::TwoCpuMix => "Most wholly free blocks",
-            };
+            let About { figures, best, .. } = workload.about();
+            let figure = figures.first()?;
             let of =
                 |engine: &&str| mean(&place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(), figure);
             Some((Question { best, more_is_better: figure.more_is_better }, engines.iter().map(of).collect()))
@@ -133,7 +108,6 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
 }
 
 /// The verdict, and a table for each workload; the mean of the seeds.
-#[must_use]
 pub fn table(cells: &[Cell], style: Style) -> String {
     let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
     for workload in Workload::ALL {
@@ -141,7 +115,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
         if of.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "{workload}: {}", workload.what());
+        let _ = writeln!(text, "{workload}: {}", workload.about().what);
         let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
@@ -154,7 +128,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 }
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
-    let figures = figures(workload);
+    let figures = workload.about().figures;
     let mut table = new_table(style);
     let head = ["CPUs", "memory", "", "engine"].into_iter().chain(figures.iter().map(|figure| figure.name));
     table.set_header(head.collect::<Vec<_>>());

@@ -3,24 +3,25 @@
 use freehold::{Migratetype, Order};
 
 use super::aging::random;
-use super::books::{Books, Chunk};
-use super::cell::{Figures, Scenario};
+use super::books::{Books, Held};
+use super::cell::{About, Figures, Scenario};
+use super::output::{FREE, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
 
-pub(super) const WHAT: &str = "Half of the memory in use is single frames, half chunks of orders 3 to 9, at 10 to 80 % of \
-                               memory; one free in five is by another CPU. Wholly free blocks at the end.";
-
-/// Chunks of one size class and the frames in them.
-#[derive(Default)]
-struct Class {
-    held: Vec<(u16, Chunk)>,
-    frames: u64,
-}
+pub(super) const ABOUT: About = About {
+    name: "two-cpu-mix",
+    what: "Half of the memory in use is single frames, half chunks of orders 3 to 9, at 10 to 80 % of \
+           memory; one free in five is by another CPU. Wholly free blocks at the end.",
+    levels: &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
+    orders: &[None],
+    figures: &[FREE, ORDER9, LOCKS, GROUP_LOCKS, MIXED],
+    best: "Most wholly free blocks",
+};
 
 pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
     let cpus = u64::from(scenario.cpus);
     let mut random = random(scenario.seed);
     let most = books.managed() * u64::from(scenario.used_percent.unwrap_or(50)) / 200;
-    let mut classes = [Class::default(), Class::default()];
+    let mut classes = [Held::default(), Held::default()];
     let steps = scenario.allocations / 10;
     books.begin();
     // Enough to fill both halves, and those that age them.
@@ -36,19 +37,12 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
         };
         let Some(order) = Order::new(order) else { continue };
         let class = &mut classes[usize::from(large)];
-        while class.frames + order.frames() > most && !class.held.is_empty() {
-            let place = random.scaled(class.held.len() as u64) as usize;
-            let (owner, chunk) = class.held.swap_remove(place);
-            let freer = if random.scaled(5) == 0 { random.scaled(cpus) as u16 } else { owner };
-            class.frames -= chunk.1.frames();
-            books.free(freer, chunk);
-        }
+        while class.frames + order.frames() > most && class.free_one(books, &mut random, scenario.cpus) {}
         if class.frames + order.frames() > most {
             continue;
         }
         if let Some(chunk) = books.alloc(cpu, order, migratetype) {
-            class.frames += order.frames();
-            class.held.push((cpu, chunk));
+            class.push(cpu, chunk);
         }
         if step % (steps / 16).max(1) == 0 {
             (0..scenario.cpus).for_each(|cpu| books.tick(cpu));

@@ -45,10 +45,6 @@ const REMOTE: usize = 4096;
 pub const STEPS: usize = 9 + 4;
 
 /// Measures. `progress` is told what comes next.
-///
-/// # Errors
-///
-/// Where an engine cannot be built.
 pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -> Result<Model, String> {
     let standard = Model::standard();
     cpus.pin(0);
@@ -189,7 +185,6 @@ fn turns(cpus: &Cpus, other: usize, rounds: u64, mut first: impl FnMut(), mut se
 #[repr(align(64))]
 struct Word(AtomicU64);
 
-/// Lines that a thread writes in its turn.
 const N: usize = 512;
 
 /// Nanoseconds a line, where `write` writes all [`N`] lines and two threads do so in turns.

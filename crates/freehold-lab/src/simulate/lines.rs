@@ -24,7 +24,6 @@ const KEEP: usize = 4096;
 
 impl Lines {
     /// That many lines, written by nobody.
-    #[must_use]
     pub fn new(count: u64) -> Self {
         Self { last: vec![0; count as usize], moving: HashMap::new(), keep: KEEP }
     }
@@ -51,7 +50,6 @@ impl Lines {
     }
 
     /// Who wrote it last.
-    #[must_use]
     pub fn last(&self, line: u64) -> Option<u16> {
         self.last.get(line as usize)?.checked_sub(1)
     }

@@ -19,15 +19,12 @@ use super::time::Time;
 /// When a hold begins, and how long its asker waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// It begins.
     pub start: Time,
-    /// It ends.
     pub end: Time,
     /// From asking to the start.
     pub waited: Time,
 }
 
-/// A lock.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
     /// Booked stretches by rising time, none touching another.
@@ -38,13 +35,11 @@ pub struct Lock {
 
 impl Lock {
     /// Whether somebody holds it at `at`.
-    #[must_use]
     pub fn is_held(&self, at: Time) -> bool {
         self.booked.iter().any(|&(start, end)| start <= at && at < end)
     }
 
     /// The earliest time from `at` on after which nobody has booked it.
-    #[must_use]
     pub fn free_after_all(&self, at: Time) -> Time {
         self.booked.back().map_or(at, |&(_, end)| end.max(at))
     }
@@ -57,7 +52,6 @@ impl Lock {
     }
 
     /// Whether the last hold was another CPU's, and whose: the lock's line, and what it protects, is there.
-    #[must_use]
     pub fn last_other(&self, cpu: u16) -> Option<u16> {
         self.last.checked_sub(1).filter(|&last| last != cpu)
     }

@@ -43,7 +43,6 @@ struct Costs {
     caller: Time,
 }
 
-/// Which lines.
 #[derive(Clone, Copy)]
 enum Which {
     Records,
@@ -51,7 +50,6 @@ enum Which {
     Inboxes,
 }
 
-/// See the module's documentation.
 pub struct Machine<'a> {
     engine: &'a dyn Simulated,
     family: Family,
@@ -82,9 +80,7 @@ pub struct Machine<'a> {
     /// For each CPU the share of frames whose record was last written elsewhere, by its last allocations.
     foreign: Vec<u32>,
     watched: Vec<bool>,
-    /// What CMA serves, where there is any.
     pub cma: Option<CmaBook>,
-    /// What has been counted.
     pub tally: Tally,
 }
 
@@ -94,7 +90,6 @@ impl<'a> Machine<'a> {
     /// # Panics
     ///
     /// Where the model lacks the engine's family, which [`Model::parse`] refuses.
-    #[must_use]
     pub fn new(engine: &'a dyn Simulated, model: &'a Model, config: &MachineConfig) -> Self {
         let frames = config.memory_frames;
         let family = engine.family();
@@ -151,7 +146,6 @@ impl<'a> Machine<'a> {
         self.tally = Tally::new(self.zones.len(), self.pcps.len());
     }
 
-    /// Keeps the latencies of `cpu` apart.
     pub fn watch(&mut self, cpu: u16) {
         self.watched[usize::from(cpu)] = true;
     }
@@ -189,7 +183,6 @@ impl<'a> Machine<'a> {
     }
 
     /// What one step of a workload costs by itself.
-    #[must_use]
     pub fn caller(&self) -> Time {
         self.costs.caller
     }

@@ -47,7 +47,6 @@ pub struct EngineCosts {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// The machine.
     pub machine: String,
     /// CPUs it had.
     pub measured_cpus: u16,
@@ -62,7 +61,6 @@ pub struct Model {
     pub chain_ns: f64,
     /// How much longer from another socket. Not measured where there is one socket only.
     pub socket_factor: f64,
-    /// CPUs of a socket.
     pub cores_per_socket: u16,
     /// Taking and leaving an uncontended zone lock.
     pub hold_ns: f64,
@@ -74,7 +72,6 @@ pub struct Model {
     pub zero_frame_ns: f64,
     /// What the step of a workload costs by itself, with an engine that does nothing.
     pub caller_ns: f64,
-    /// The engines.
     pub engines: BTreeMap<Family, EngineCosts>,
     /// What it said beside real threads on that machine (`freehold simulate --validate`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,9 +82,7 @@ pub struct Model {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validated {
-    /// The workload.
     pub workload: String,
-    /// The engine.
     pub engine: String,
     /// CPUs, and threads.
     pub cpus: u16,
@@ -98,23 +93,12 @@ pub struct Validated {
 /// The model that is used where none is given.
 const DEFAULT: &str = include_str!("default_model.json");
 
-/// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// It is no model.
     #[error("not a model that 'freehold calibrate' wrote: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A constant makes no sense.
     #[error("the model's {name} is {value}: it must be a number of at least {least}")]
-    Constant {
-        /// Which.
-        name: String,
-        /// What it is.
-        value: f64,
-        /// The least it may be.
-        least: f64,
-    },
-    /// A family is not there.
+    Constant { name: String, value: f64, least: f64 },
     #[error("the model has no costs for engines like {0}")]
     Missing(&'static str),
 }
@@ -125,16 +109,11 @@ impl Model {
     /// # Panics
     ///
     /// Never: a test reads it.
-    #[must_use]
     pub fn standard() -> Self {
         Self::parse(DEFAULT).expect("the checked-in model is read by a test")
     }
 
     /// Reads what `freehold calibrate --output` wrote.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`].
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let model: Self = serde_json::from_str(text)?;
         for (name, value, least) in model.constants() {
@@ -149,7 +128,6 @@ impl Model {
     }
 
     /// Every number by name, and the least it may be.
-    #[must_use]
     pub fn constants(&self) -> Vec<(String, f64, f64)> {
         let mut all: Vec<(String, f64, f64)> = [
             ("rmw_ns", self.rmw_ns),
@@ -193,14 +171,12 @@ impl Model {
     }
 
     /// How far off this workload was with this engine, in per cent, on the most CPUs that it was compared on.
-    #[must_use]
     pub fn validated(&self, workload: &str, engine: &str) -> Option<f64> {
         let same = self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
         same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
     }
 
     /// Whether two CPUs are on different sockets.
-    #[must_use]
     pub fn across(&self, a: u16, b: u16) -> bool {
         a / self.cores_per_socket != b / self.cores_per_socket
     }

@@ -27,9 +27,7 @@ pub struct Document<'a> {
     /// Which engine does best: see [`verdict`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// The constants.
     pub model: &'a Model,
-    /// The results.
     pub rows: &'a [Row],
     /// Simulated beside measured, with `--validate`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,8 +35,6 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// The document of a run.
-    #[must_use]
     pub fn new(seed: u64, model: &'a Model, rows: &'a [Row], validation: Option<&'a [ValidationRow]>) -> Self {
         Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
     }
@@ -58,7 +54,6 @@ fn time(ns: u64) -> String {
 }
 
 /// Bytes as people name memory.
-#[must_use]
 pub fn memory(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
@@ -88,7 +83,6 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
 }
 
 /// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
-#[must_use]
 pub fn verdict(rows: &[Row]) -> Option<String> {
     const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", more_is_better: true };
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
@@ -101,7 +95,6 @@ pub fn verdict(rows: &[Row]) -> Option<String> {
 }
 
 /// The verdict, and a table for each workload and size of memory.
-#[must_use]
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
     for part in groups(rows) {
@@ -224,8 +217,6 @@ fn validation_note(rows: &[Row]) -> String {
     format!("* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n", said.join(", "))
 }
 
-/// The table of a validation.
-#[must_use]
 pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
     let mut table = new_table(style);
     table.set_header([
@@ -316,10 +307,6 @@ const REALS: [Real; 11] = [
 ];
 
 /// Writes the rows, and the model as the file's metadata `model`.
-///
-/// # Errors
-///
-/// Whatever writing ran into.
 pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result<(), ParquetError> {
     let texts = TEXTS.iter().map(|(name, of)| (*name, Values::texts(rows.iter().map(of))));
     let counts = COUNTS.iter().map(|(name, of)| (*name, Values::counts(rows.iter().map(of))));

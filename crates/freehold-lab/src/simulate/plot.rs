@@ -71,10 +71,6 @@ const CHARTS: [Chart; 3] = [
 ];
 
 /// Draws. The same rows give the same picture, byte for byte.
-///
-/// # Errors
-///
-/// [`PictureError`] where the drawing library refuses.
 pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let by_memory = rows.iter().all(|row| row.cpus == rows[0].cpus)

@@ -17,19 +17,15 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// `cpu` goes on at `at`.
     pub fn push(&mut self, at: Time, cpu: u16) {
         self.heap.push(Reverse((at, self.entered, cpu)));
         self.entered += 1;
     }
 
-    /// The next one.
     pub fn pop(&mut self) -> Option<(Time, u16)> {
         self.heap.pop().map(|Reverse((at, _, cpu))| (at, cpu))
     }
 
-    /// When the next one goes on.
-    #[must_use]
     pub fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }

@@ -18,21 +18,15 @@ use crate::bench::yardstick::Line;
 use crate::engine::{Marks, Request};
 use crate::engines::{EngineSpec, FreeholdOptions};
 
-/// One CPU of a real engine.
 pub trait RealCpu {
-    /// Allocates.
     fn alloc(&mut self, request: Request) -> Option<Pfn>;
-    /// Frees chunks by one call.
     fn free(&mut self, chunks: &[(Pfn, Order)]);
 }
 
-/// A real engine.
 pub trait RealMachine: Sync {
     /// Becomes a CPU. One at a time for each.
     fn cpu(&self, cpu: u16) -> Box<dyn RealCpu + '_>;
-    /// What has been done so far.
     fn marks(&self, cpu: u16) -> Marks;
-    /// Gives everything back.
     fn drain(&self);
 }
 
@@ -79,10 +73,6 @@ pub fn with_nothing<R>(run: impl FnOnce(&dyn RealMachine) -> R) -> R {
 }
 
 /// Builds an engine for real threads and lends it.
-///
-/// # Errors
-///
-/// Where it cannot be built.
 pub fn with_real<R>(
     spec: &EngineSpec,
     cpus: u16,
@@ -152,7 +142,6 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Zeroes the next frame.
     pub fn zero(&mut self) {
         self.at = (self.at + FRAME) % ZEROED;
         let frame = &mut self.bytes[self.at..self.at + FRAME];

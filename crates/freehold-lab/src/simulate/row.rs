@@ -3,25 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::TICK_MS;
-use super::tally::Tally;
-use super::time::Time;
 use crate::engine::{CmaCounts, Paths};
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The engine as named.
     pub engine: String,
-    /// The workload.
     pub workload: String,
-    /// CPUs.
     pub cpus: u16,
     /// Memory nodes, each with a zone.
     #[serde(default = "one")]
     pub nodes: u16,
-    /// Bytes of memory.
     pub memory_bytes: u64,
-    /// The seed.
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
@@ -35,7 +28,6 @@ pub struct Row {
     pub simulated_ns: u64,
     /// Frames allocated in it.
     pub frames: u64,
-    /// Frames allocated per simulated second.
     pub frames_per_second: f64,
     /// Share of all CPUs' time that went into waiting for zone locks.
     pub zone_lock_wait_share: f64,
@@ -70,7 +62,6 @@ pub struct Row {
     pub zone_lock_busy_share: f64,
     /// Holds of zone locks.
     pub zone_lock_acquisitions: u64,
-    /// The longest of them.
     pub longest_hold_ns: u64,
     /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
     pub pcp_busy: u64,
@@ -84,7 +75,6 @@ pub struct Row {
     pub bystander_p999_ns: Option<u64>,
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
-    /// Allocations that failed.
     pub failed: u64,
     /// Chunks that came from another node than their CPU's.
     #[serde(default)]
@@ -102,7 +92,6 @@ pub struct Row {
     pub ticks: u64,
     /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
     pub heavy_barriers: u64,
-    /// Free frames at the end.
     pub free_frames: u64,
     /// Pageblocks without a frame in use at the end.
     pub free_blocks: u64,
@@ -130,7 +119,6 @@ fn one() -> u16 {
 
 impl Row {
     /// Whether the simulation of this workload and engine is known to be off by more than a fifth.
-    #[must_use]
     pub fn is_off(&self) -> bool {
         self.validation_difference_percent.is_some_and(|percent| percent.abs() > 20.0)
     }
@@ -159,8 +147,6 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// In a table.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::Think => "think",
@@ -177,54 +163,26 @@ impl Bound {
 /// A lock that is held for this share of the time is full.
 const FULL: f64 = 0.95;
 
-/// Shares of all CPUs' time, and of the time for which locks were held.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Shares {
-    pub(super) think: f64,
-    pub(super) in_calls: f64,
-    pub(super) zone_wait: f64,
-    pub(super) pcp_wait: f64,
-    pub(super) group_wait: f64,
-    pub(super) line_wait: f64,
-    pub(super) zone_busy: f64,
-    pub(super) group_busy: f64,
-}
-
-impl Shares {
-    pub(super) fn of(tally: &Tally, elapsed: Time, cpus: u16) -> Self {
-        let all = elapsed.seconds() * f64::from(cpus);
-        let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
-        let busiest = |held: &[Time]| held.iter().copied().max().unwrap_or(Time::ZERO);
-        Self {
-            think: share(tally.between, all),
-            in_calls: share(tally.in_calls, all),
-            zone_wait: share(tally.zone_wait, all),
-            pcp_wait: share(tally.pcp_wait, all),
-            group_wait: share(tally.group_wait, all),
-            line_wait: share(tally.line_wait, all),
-            zone_busy: share(busiest(&tally.zones_held), elapsed.seconds()),
-            group_busy: share(busiest(&tally.groups_held), elapsed.seconds()),
-        }
-    }
-
-    pub(super) fn bound(&self) -> Bound {
-        if self.zone_busy >= FULL {
+impl Row {
+    /// What bounds it, where so much of all CPUs' time was spent in calls.
+    pub(super) fn bound(&self, in_calls: f64) -> Bound {
+        if self.zone_lock_busy_share >= FULL {
             return Bound::ZoneLock;
         }
-        if self.group_busy >= FULL {
+        if self.group_lock_busy_share >= FULL {
             return Bound::GroupLocks;
         }
-        let waits = self.zone_wait + self.pcp_wait + self.group_wait + self.line_wait;
-        let all = [
-            (Bound::Think, self.think),
-            (Bound::Calls, self.in_calls - waits),
-            (Bound::ZoneLock, self.zone_wait),
-            (Bound::CpuLocks, self.pcp_wait),
-            (Bound::GroupLocks, self.group_wait),
-            (Bound::Lines, self.line_wait),
-            (Bound::OtherCpus, 1.0 - self.think - self.in_calls),
+        let waits = [
+            (Bound::ZoneLock, self.zone_lock_wait_share),
+            (Bound::CpuLocks, self.pcp_lock_wait_share),
+            (Bound::GroupLocks, self.group_lock_wait_share),
+            (Bound::Lines, self.line_wait_share),
         ];
+        let calls = in_calls - waits.iter().map(|(_, share)| share).sum::<f64>();
+        let others = 1.0 - self.think_share - in_calls;
         // Of equal ones the first: a machine in which nothing happens is bound by its think time.
-        all.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Bound::Think, |(bound, _)| bound)
+        let own = [(Bound::Think, self.think_share), (Bound::Calls, calls)].into_iter();
+        let all = own.chain(waits).chain([(Bound::OtherCpus, others)]);
+        all.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(Bound::Think, |(bound, _)| bound)
     }
 }

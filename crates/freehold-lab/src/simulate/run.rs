@@ -17,7 +17,6 @@ use freehold::{FRAME_SIZE, Order, Pfn};
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
-use super::row::Shares;
 pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
@@ -38,22 +37,16 @@ const NODE_MIB: u64 = 64;
 /// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
 pub const TICK_MS: f64 = 1000.0;
 
-/// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The engine.
     pub engine: EngineSpec,
-    /// The workload.
     pub workload: Kind,
-    /// CPUs.
     pub cpus: u16,
-    /// Frames of memory.
     pub frames: u64,
     /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
     pub nodes: u16,
     /// The share of memory that is CMA, 0 to 1.
     pub cma: f64,
-    /// The seed.
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
@@ -65,67 +58,46 @@ pub struct Scenario {
     pub trace: Option<Arc<TraceOps>>,
 }
 
-/// Why there is no row.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
-    /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Too few CPUs.
     #[error("{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given")]
-    TooFewCpus {
-        /// The workload.
-        workload: Kind,
-        /// How many it needs.
-        fewest: u16,
-        /// What was given.
-        cpus: u16,
-    },
+    TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
     /// More nodes than CPUs, or nodes without memory.
     #[error("{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB")]
-    TooManyNodes {
-        /// What was given.
-        nodes: u16,
-        /// CPUs.
-        cpus: u16,
-        /// Memory.
-        memory_mib: u64,
-    },
+    TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
         "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
     )]
-    TooLittleMemory {
-        /// The workload.
-        workload: Kind,
-        /// CPUs.
-        cpus: u16,
-        /// What it needs.
-        needed_mib: u64,
-        /// What there is.
-        memory_mib: u64,
-    },
+    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error("engine {engine} is not whole after {workload} on {cpus} CPUs: {reason}")]
-    NotWhole {
-        /// The engine.
-        engine: String,
-        /// The workload.
-        workload: Kind,
-        /// CPUs.
-        cpus: u16,
-        /// What is wrong.
-        reason: String,
-    },
+    NotWhole { engine: String, workload: Kind, cpus: u16, reason: String },
 }
 
 impl Scenario {
+    /// Of one node without CMA, with the seed 1 and what the workload has of its own.
+    pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
+        let (think_ns, measured, trace) = (None, None, None);
+        Self {
+            engine,
+            workload,
+            cpus,
+            frames,
+            nodes: 1,
+            cma: 0.0,
+            seed: 1,
+            think_ns,
+            measured,
+            tick_ms: TICK_MS,
+            trace,
+        }
+    }
+
     /// Whether it can be simulated at all.
-    ///
-    /// # Errors
-    ///
-    /// [`SimulateError::TooFewCpus`], [`SimulateError::TooLittleMemory`].
     pub fn check(&self) -> Result<(), SimulateError> {
         let about = self.workload.about();
         if self.cpus < about.fewest_cpus {
@@ -156,8 +128,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// The machine.
-    #[must_use]
     pub fn machine(&self) -> MachineConfig {
         let config = MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) };
         let cma =
@@ -166,17 +136,11 @@ impl Scenario {
     }
 
     /// Nanoseconds of other work per allocation.
-    #[must_use]
     pub fn think(&self) -> f64 {
         self.think_ns.unwrap_or(self.workload.about().think_ns)
     }
 }
 
-/// Simulates.
-///
-/// # Errors
-///
-/// [`SimulateError`].
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
     let config = scenario.machine();
@@ -226,9 +190,11 @@ fn row(
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
     let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
-    let shares = Shares::of(tally, elapsed, cpus);
+    let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
+    let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+    let busiest = |held: &[Time]| share(held.iter().copied().max().unwrap_or(Time::ZERO), time);
     let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
-    Row {
+    let row = Row {
         engine: scenario.engine.name().to_owned(),
         workload: if workload == Kind::Trace {
             format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
@@ -245,17 +211,17 @@ fn row(
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
         frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
-        zone_lock_wait_share: shares.zone_wait,
-        pcp_lock_wait_share: shares.pcp_wait,
-        group_lock_wait_share: shares.group_wait,
-        line_wait_share: shares.line_wait,
-        think_share: shares.think,
-        bound: shares.bound(),
+        zone_lock_wait_share: share(tally.zone_wait, all),
+        pcp_lock_wait_share: share(tally.pcp_wait, all),
+        group_lock_wait_share: share(tally.group_wait, all),
+        line_wait_share: share(tally.line_wait, all),
+        think_share: share(tally.between, all),
+        bound: Bound::default(),
         validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
-        group_lock_busy_share: shares.group_busy,
+        group_lock_busy_share: busiest(&tally.groups_held),
         group_lock_acquisitions: counters.group_lock_acquisitions - group_locks,
         group_lock_charged: tally.group_holds,
-        zone_lock_busy_share: shares.zone_busy,
+        zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
@@ -282,13 +248,13 @@ fn row(
         },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
-    }
+    };
+    Row { bound: row.bound(share(tally.in_calls, all)), ..row }
 }
 
 /// A message on its way: when it is there.
 type Posted = (Time, u16, Message);
 
-/// What passes between CPUs.
 struct Mail {
     boxes: Vec<VecDeque<Posted>>,
     /// For each receiver how many messages of each sender wait; a short list, since few send to one.

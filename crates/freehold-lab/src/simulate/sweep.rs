@@ -39,7 +39,6 @@ impl Default for Shard {
 impl Shard {
     /// Whether the scenario at `place` of the matrix is its. Neighbours, which take about as long, go to different
     /// shards.
-    #[must_use]
     pub fn takes(self, place: usize) -> bool {
         place % self.of == self.index
     }
@@ -83,10 +82,6 @@ struct Line {
 impl Kept {
     /// Opens the file, or makes it. What was made for another model or version is thrown away; so is a last line that
     /// was cut off.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be read or written.
     pub fn open(path: PathBuf, model: &Model) -> io::Result<Self> {
         let heading = Heading { version: env!("CARGO_PKG_VERSION").to_owned(), model: model.clone() };
         let mut rows = HashMap::new();
@@ -112,14 +107,10 @@ impl Kept {
         Ok(Self { path, file, rows })
     }
 
-    /// How many rows there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -131,16 +122,11 @@ impl Kept {
     }
 
     /// All is done and written elsewhere: the file goes.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be removed.
     pub fn remove(self) -> io::Result<()> {
         fs::remove_file(self.path)
     }
 
     /// Where the rows of a sweep into `output` are kept.
-    #[must_use]
     pub fn beside(output: &Path) -> PathBuf {
         let mut name = output.file_name().unwrap_or_default().to_owned();
         name.push(".kept.jsonl");
@@ -148,7 +134,6 @@ impl Kept {
     }
 }
 
-/// What a sweep came to.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// Rows in the order of the scenarios; all of them unless it was interrupted.
@@ -159,13 +144,10 @@ pub struct Swept {
     pub interrupted: bool,
 }
 
-/// What went wrong in a sweep.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// A simulation.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// The file of kept rows.
     #[error("cannot keep what is done: {0}")]
     Keep(#[from] io::Error),
 }

@@ -7,15 +7,10 @@ use super::time::Time;
 /// What the calls of a measured stretch came to.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Frames allocated.
     pub frames: u64,
-    /// Frames freed.
     pub freed: u64,
-    /// Allocations that failed.
     pub failed: u64,
-    /// Calls.
     pub calls: u64,
-    /// Ticks.
     pub ticks: u64,
     /// Waiting for the zone lock, all CPUs together.
     pub zone_wait: Time,
@@ -23,7 +18,6 @@ pub struct Tally {
     pub pcp_wait: Time,
     /// Waiting for groups' locks, all CPUs together.
     pub group_wait: Time,
-    /// Holds of groups' locks.
     pub group_holds: u64,
     /// How long each group's lock was held, by zone and the group's first CPU.
     pub groups_held: Vec<Time>,
@@ -41,7 +35,6 @@ pub struct Tally {
     pub zones_held: Vec<Time>,
     /// Holds of zone locks.
     pub zone_holds: u64,
-    /// The longest of them.
     pub longest_hold: Time,
     /// Lines that had to be brought over from another CPU.
     pub transfers: u64,

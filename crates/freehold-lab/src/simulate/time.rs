@@ -8,35 +8,26 @@ use std::ops::{Add, AddAssign, Mul, Sub};
 pub struct Time(u64);
 
 impl Time {
-    /// The start.
     pub const ZERO: Self = Self(0);
 
     /// So many nanoseconds, to the nearest picosecond; nothing for a negative number or for none.
-    #[must_use]
     pub fn from_ns(ns: f64) -> Self {
         Self((ns * 1000.0).round().max(0.0) as u64)
     }
 
-    /// So many picoseconds.
-    #[must_use]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// Nanoseconds.
-    #[must_use]
     pub fn ns(self) -> f64 {
         self.0 as f64 / 1000.0
     }
 
     /// Whole nanoseconds, rounded.
-    #[must_use]
     pub const fn whole_ns(self) -> u64 {
         (self.0 + 500) / 1000
     }
 
-    /// Seconds.
-    #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e12
     }

@@ -7,12 +7,11 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::real::{throughput, with_real};
-use super::run::{Scenario, SimulateError, TICK_MS, simulate};
+use super::run::{Scenario, SimulateError, simulate};
 use super::workloads::{Kind, Setting, programs};
 use crate::bench::clock::Cpus;
 use crate::engines::EngineSpec;
 
-/// Workloads that are compared.
 pub const WORKLOADS: [Kind; 5] =
     [Kind::Pair, Kind::Bulk, Kind::PageFault1, Kind::ProducerConsumer, Kind::ManyAllocFewFree];
 /// CPUs that they are compared on, as far as there are so many.
@@ -22,12 +21,9 @@ const FRAMES: u64 = 2 << 20;
 /// How far off a row may be.
 const TOLERANCE: f64 = 0.2;
 
-/// A row.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ValidationRow {
-    /// The workload.
     pub workload: String,
-    /// The engine.
     pub engine: String,
     /// CPUs, and threads.
     pub cpus: u16,
@@ -41,35 +37,26 @@ pub struct ValidationRow {
 
 impl ValidationRow {
     /// Whether they agree within 20 %.
-    #[must_use]
     pub fn agrees(&self) -> bool {
         (self.simulated / self.measured - 1.0).abs() <= TOLERANCE
     }
 }
 
-/// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// A simulation.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// An engine.
     #[error("engine '{0}' cannot be built: {1}")]
     Build(String, String),
 }
 
 /// The comparisons that this process's CPUs allow: workload and CPUs.
-#[must_use]
 pub fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
     let cases = WORKLOADS.into_iter().flat_map(|kind| CPUS.map(|cpus| (kind, cpus)));
     cases.filter(|&(kind, n)| usize::from(n) <= cpus.count() && n >= kind.about().fewest_cpus).collect()
 }
 
 /// Compares. Engines take turns within each of `runs` runs; `progress` is told before each.
-///
-/// # Errors
-///
-/// [`ValidateError`].
 pub fn validate(
     engines: &[EngineSpec],
     model: &Model,
@@ -90,19 +77,7 @@ pub fn validate(
         }
         for (engine, mut measured) in engines.iter().zip(measured) {
             measured.sort_by(f64::total_cmp);
-            let scenario = Scenario {
-                engine: engine.clone(),
-                workload: kind,
-                cpus: n,
-                frames: FRAMES,
-                nodes: 1,
-                cma: 0.0,
-                seed: 1,
-                think_ns: Some(0.0),
-                measured: None,
-                tick_ms: TICK_MS,
-                trace: None,
-            };
+            let scenario = Scenario { think_ns: Some(0.0), ..Scenario::new(engine.clone(), kind, n, FRAMES) };
             let row = simulate(&scenario, model)?;
             rows.push(ValidationRow {
                 workload: kind.name().to_owned(),

@@ -23,13 +23,11 @@ impl Chunk {
         Self { start: start.get(), frames }
     }
 
-    /// Its frames.
     pub(super) fn range(self) -> FrameRange {
         FrameRange { start: Pfn::new(self.start), end: Pfn::new(self.start + self.frames) }
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Books {
     first: u64,
     owners: Box<[AtomicU32]>,
@@ -41,7 +39,6 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// For frames from `first` on.
     pub(super) fn new(first: u64, frames: u64) -> Self {
         Self {
             first,
@@ -92,7 +89,6 @@ impl Books {
         }
     }
 
-    /// Something is wrong.
     pub(super) fn tell(&self, what: String) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         if troubles.len() < TOLD {
@@ -103,12 +99,10 @@ impl Books {
         self.trouble.store(true, Ordering::Release);
     }
 
-    /// Whether anything is wrong.
     pub(super) fn is_trouble(&self) -> bool {
         self.trouble.load(Ordering::Acquire)
     }
 
-    /// All that is wrong.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let untold = self.untold.load(Ordering::Relaxed);

@@ -23,14 +23,11 @@ const BATCH: u64 = 8;
 /// Holds in which a tick looks at announced blocks.
 const TICK_HOLDS: u64 = 64;
 
-/// What matters of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
-    /// CPUs.
     pub(crate) cpus: u64,
     /// Groups of each zone.
     pub(crate) groups: u64,
-    /// Zones.
     pub(crate) zones: u64,
     /// Blocks of all zones.
     pub(crate) blocks: u64,
@@ -41,7 +38,6 @@ pub(crate) struct Shape {
 pub(crate) struct Limit {
     /// Turns of waits.
     pub(crate) waits: Option<u64>,
-    /// Heavy barriers.
     pub(crate) barriers: Option<u64>,
     /// Holds of groups' and zones' locks.
     pub(crate) locks: Option<u64>,

@@ -2,14 +2,12 @@
 
 macro_rules! kinds {
     ($($kind:ident: $name:literal,)*) => {
-        /// A kind of call.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Kind {
             $(#[doc = $name] $kind,)*
         }
 
         impl Kind {
-            /// All of them.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
             /// As a reader knows it.
@@ -52,7 +50,6 @@ kinds! {
     Validate: "validate",
 }
 
-/// Through which door a call goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Door {
     /// The CPU's owner.
@@ -61,7 +58,6 @@ pub(crate) enum Door {
     Anybody,
 }
 
-/// A kind of call through a door.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
@@ -69,7 +65,6 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// How many there are.
     pub(crate) const COUNT: usize = Kind::ALL.len() * 2;
 
     /// Its number, below [`COUNT`](Self::COUNT).
@@ -77,13 +72,11 @@ impl Call {
         self.kind as usize * 2 + self.door as usize
     }
 
-    /// The call of a number.
     pub(crate) fn from_index(index: usize) -> Option<Self> {
         let door = if index.is_multiple_of(2) { Door::Owner } else { Door::Anybody };
         Some(Self { kind: *Kind::ALL.get(index / 2)?, door })
     }
 
-    /// Every call.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).filter_map(Self::from_index)
     }

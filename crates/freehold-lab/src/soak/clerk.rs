@@ -8,7 +8,6 @@ use super::host;
 use super::tally::{Cost, Tally};
 use super::world::World;
 
-/// See the module's documentation.
 pub(super) struct Clerk {
     pub(super) world: &'static World,
     /// Its post, and its name in the books less one.
@@ -26,6 +25,17 @@ impl Clerk {
     /// Its name in the books.
     pub(super) fn name(&self) -> u32 {
         self.number + 1
+    }
+
+    /// Makes a call that anybody may make, on a CPU, about `what`.
+    pub(super) fn ask<T, E>(
+        &mut self,
+        kind: Kind,
+        cpu: u16,
+        what: u64,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.call((kind, Door::Anybody), cpu, what, f)
     }
 
     /// Makes a call through a door, on a CPU, that is about `what`.

@@ -6,7 +6,6 @@ use super::call::Door;
 use super::host::Host;
 use super::world::World;
 
-/// See the module's documentation.
 pub(super) enum Handle {
     Owned(Owned<'static, 'static, Host>),
     On(On<'static, 'static, Host>),

@@ -13,7 +13,6 @@ thread_local! {
     static BARRIERS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// See the module's documentation.
 pub(super) struct Host {
     threads: HostThreads,
     late: AtomicU64,

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use freehold::{AllocError, CpuId, FrameRange, HotplugError, Pfn};
 
-use super::call::{Door, Kind};
+use super::call::Kind;
 use super::clerk::Clerk;
 use super::world::World;
 use crate::bench::loops::Random;
 
-/// See the module's documentation.
 pub(super) struct Plugger {
     pub(super) clerk: Clerk,
     random: Random,
@@ -51,8 +50,7 @@ impl Plugger {
 
     fn unplug_cpu(&mut self, cpu: u16) {
         let world = self.clerk.world;
-        let call = (Kind::CpuOffline, Door::Anybody);
-        match self.clerk.call(call, cpu, 0, || world.freehold.cpu_offline(CpuId::new(cpu))) {
+        match self.clerk.ask(Kind::CpuOffline, cpu, 0, || world.freehold.cpu_offline(CpuId::new(cpu))) {
             Ok(()) | Err(AllocError::CpuOwned { .. } | AllocError::CpuOffline { .. }) => {}
             Err(error) => world.books.tell(format!("cpu_offline: {error}")),
         }
@@ -60,8 +58,7 @@ impl Plugger {
 
     fn plug_cpu(&mut self, cpu: u16) {
         let world = self.clerk.world;
-        let call = (Kind::CpuOnline, Door::Anybody);
-        if let Err(error) = self.clerk.call(call, cpu, 0, || world.freehold.cpu_online(CpuId::new(cpu))) {
+        if let Err(error) = self.clerk.ask(Kind::CpuOnline, cpu, 0, || world.freehold.cpu_online(CpuId::new(cpu))) {
             world.books.tell(format!("cpu_online: {error}"));
         }
     }
@@ -73,14 +70,12 @@ impl Plugger {
         let first = self.random.below(zone.len() / 512 - blocks);
         let start = zone.start.get() + first * 512;
         let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + blocks * 512) };
-        let call = (Kind::RemoveMemory, Door::Anybody);
-        match self.clerk.call(call, 0, start, || world.freehold.remove_memory(range)) {
+        match self.clerk.ask(Kind::RemoveMemory, 0, start, || world.freehold.remove_memory(range)) {
             Ok(()) => {}
             Err(HotplugError::Busy { .. }) => return,
             Err(error) => return world.books.tell(format!("remove_memory: {error}")),
         }
-        let call = (Kind::AddMemory, Door::Anybody);
-        if let Err(error) = self.clerk.call(call, 0, start, || world.freehold.add_memory(range)) {
+        if let Err(error) = self.clerk.ask(Kind::AddMemory, 0, start, || world.freehold.add_memory(range)) {
             world.books.tell(format!("add_memory: {error}"));
         }
     }
@@ -88,6 +83,6 @@ impl Plugger {
     /// While others call only what a free cannot change is sure, so nothing is made of what it says.
     fn validate(&mut self) {
         let world = self.clerk.world;
-        let _ = self.clerk.call((Kind::Validate, Door::Anybody), 0, 0, || world.freehold.validate());
+        let _ = self.clerk.ask(Kind::Validate, 0, 0, || world.freehold.validate());
     }
 }

@@ -12,7 +12,6 @@ use super::world::World;
 /// How often threads were stopped.
 #[derive(Clone, Copy, Default, Serialize, Debug)]
 pub struct Stops {
-    /// Threads stopped.
     pub threads: u64,
     /// Of these, in the middle of a call.
     pub in_call: u64,
@@ -21,13 +20,11 @@ pub struct Stops {
 /// The calls of one kind through one door.
 #[derive(Clone, Serialize, Debug)]
 pub struct Row {
-    /// The call.
     pub call: &'static str,
     /// By the CPU's owner.
     pub owner: bool,
     /// No other thread ran.
     pub alone: bool,
-    /// Calls.
     pub count: u64,
     /// Calls that were refused, as they may be: no memory, busy, offline.
     pub refused: u64,
@@ -79,44 +76,32 @@ impl Row {
     }
 }
 
-/// See the module's documentation.
 #[derive(Clone, Serialize, Debug)]
 pub struct Report {
     /// The name of the command, for who reads the JSON.
     pub command: &'static str,
-    /// Nothing was wrong.
     pub ok: bool,
-    /// What was wrong.
     pub troubles: Vec<String>,
     /// What every thread was doing when one did not get on; empty otherwise.
     pub stuck: Vec<String>,
-    /// What random numbers were drawn from.
     pub seed: u64,
-    /// Threads that called.
     pub threads: u32,
-    /// CPUs of the machine.
     pub cpus: u64,
     /// Groups of CPUs in each zone.
     pub groups: u64,
-    /// Zones of the machine.
     pub zones: u64,
-    /// Its memory.
     pub memory_bytes: u64,
     /// Whether owners of CPUs could do without atomic read-modify-writes.
     pub heavy_barrier: bool,
-    /// How long it ran.
     pub seconds: f64,
-    /// Calls in all.
     pub calls: u64,
     /// Allocations that failed after every CPU was asked, of those that asked.
     pub recalls: u64,
     /// The most steps in one hold of a zone's lock.
     pub steps_max: u64,
-    /// Stopped threads.
     pub stops: Stops,
     /// Times that everybody paused and everything was checked.
     pub pauses: u64,
-    /// The calls.
     pub rows: Vec<Row>,
 }
 

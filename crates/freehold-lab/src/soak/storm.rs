@@ -179,7 +179,6 @@ fn at_post(world: &World, number: u32, f: impl FnOnce()) {
     thread.store(0, Ordering::Release);
 }
 
-/// Everybody pauses now and then.
 fn pauses(world: &'static World) -> Told {
     let begun = Instant::now();
     let (mut n, mut last) = (0, begun);

@@ -8,7 +8,6 @@ use super::report::{Report, Row};
 use crate::report::number::{duration, thousands};
 use crate::report::table::{Style, new_table, right, trim_lines};
 
-/// The report for people.
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();
     for (alone, title) in [(false, "all threads"), (true, "one thread alone")] {

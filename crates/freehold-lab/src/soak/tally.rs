@@ -7,7 +7,6 @@ use super::call::Call;
 /// The longest call that is told apart: ten minutes, in ns.
 const LONGEST: u64 = 600_000_000_000;
 
-/// The costs of one call.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cost {
     pub(super) ns: u64,
@@ -40,7 +39,6 @@ impl Line {
     }
 }
 
-/// See the module's documentation.
 #[derive(Clone)]
 pub(super) struct Tally {
     lines: Vec<Option<Box<Line>>>,
@@ -57,7 +55,6 @@ impl Tally {
         Self { lines: vec![None; Call::COUNT], allocs: 0, frees: 0, unseen: 0, trims: 0 }
     }
 
-    /// Notes a call.
     pub(super) fn note(&mut self, call: Call, cost: Cost, refused: bool) {
         let line = self.lines[call.index()].get_or_insert_with(|| Box::new(Line::new()));
         line.count += 1;
@@ -72,7 +69,6 @@ impl Tally {
         line.locks = line.locks.max(cost.locks);
     }
 
-    /// Adds what another thread has noted.
     pub(super) fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.lines.iter_mut().zip(&other.lines) {
             let Some(theirs) = theirs else { continue };

@@ -42,13 +42,11 @@ impl Post {
         self.call.store(call.index() as u32, Ordering::Release);
     }
 
-    /// It has ended.
     pub(super) fn end(&self) {
         self.call.store(IDLE, Ordering::Release);
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// The call that the thread is in.
     pub(super) fn call(&self) -> Option<Call> {
         Call::from_index(self.call.load(Ordering::Acquire) as usize)
     }

@@ -21,7 +21,6 @@ const LEAST: u32 = 8;
 /// Orders of allocations: small ones are common.
 const ORDERS: [u8; 18] = [0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10];
 
-/// See the module's documentation.
 pub(super) struct Worker {
     pub(super) clerk: Clerk,
     handle: Handle,
@@ -64,7 +63,6 @@ impl Worker {
         }
     }
 
-    /// Frees all it has.
     pub(super) fn free_all(&mut self) {
         let world = self.clerk.world;
         let _calling = world.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +99,7 @@ impl Worker {
         let old = self.handle.cpu().get();
         let handle = std::mem::replace(&mut self.handle, Handle::on(world, 0));
         if let Handle::Owned(owned) = handle {
-            let _ = self.clerk.call((Kind::Release, Door::Anybody), old, 0, || {
+            let _ = self.clerk.ask(Kind::Release, old, 0, || {
                 drop(owned);
                 Ok::<(), ()>(())
             });
@@ -110,7 +108,7 @@ impl Worker {
         host::run_on(CpuId::new(cpu));
         self.handle = Handle::on(world, cpu);
         if own {
-            match self.clerk.call((Kind::Own, Door::Anybody), cpu, 0, || world.freehold.own(CpuId::new(cpu))) {
+            match self.clerk.ask(Kind::Own, cpu, 0, || world.freehold.own(CpuId::new(cpu))) {
                 Ok(owned) => self.handle = Handle::Owned(owned),
                 Err(AllocError::CpuOwned { .. } | AllocError::CpuOffline { .. }) => {}
                 Err(error) => world.books.tell(format!("own: {error}")),
@@ -131,7 +129,6 @@ impl Worker {
         }
     }
 
-    /// Makes a call on its CPU.
     fn on_cpu<T, E>(&mut self, kind: Kind, what: u64, f: impl FnOnce(&Handle) -> Result<T, E>) -> Result<T, E> {
         let (handle, door) = (&self.handle, self.handle.door());
         self.clerk.call((kind, door), handle.cpu().get(), what, || f(handle))
@@ -226,8 +223,8 @@ impl Worker {
         let len = 1 + self.random.below(RANGE);
         if self.random.below(8) == 0 {
             let align = order_of(self.random.below(10) as u8);
-            let call = (Kind::Contig, Door::Anybody);
-            let found = self.clerk.call(call, cpu, len, || world.freehold.alloc_contig(len, align, all(world), wait));
+            let found =
+                self.clerk.ask(Kind::Contig, cpu, len, || world.freehold.alloc_contig(len, align, all(world), wait));
             match found {
                 Ok(range) => self.keep(Chunk::new(range.start, range.len())),
                 Err(AllocError::NoMemory { .. }) => {}
@@ -238,8 +235,10 @@ impl Worker {
         let zone = world.zones[self.random.below(2) as usize];
         let start = Pfn::new(zone.start.get() + self.random.below(zone.len() - len));
         let chunk = Chunk::new(start, len);
-        let call = (Kind::ContigRange, Door::Anybody);
-        match self.clerk.call(call, cpu, start.get(), || world.freehold.alloc_contig_range(chunk.range(), wait)) {
+        match self
+            .clerk
+            .ask(Kind::ContigRange, cpu, start.get(), || world.freehold.alloc_contig_range(chunk.range(), wait))
+        {
             Ok(()) => self.keep(chunk),
             // Somebody has it, or it is away just now.
             Err(AllocError::Busy { .. } | AllocError::BadRange { .. }) => {}
@@ -258,7 +257,7 @@ impl Worker {
 
     fn drain(&mut self) {
         let (world, cpu) = (self.clerk.world, self.handle.cpu().get());
-        let _ = self.clerk.call((Kind::Drain, Door::Anybody), cpu, 0, || {
+        let _ = self.clerk.ask(Kind::Drain, cpu, 0, || {
             world.freehold.drain_all();
             Ok::<(), ()>(())
         });
@@ -298,7 +297,6 @@ impl Worker {
         self.free(chunk);
     }
 
-    /// Any of what it has.
     fn draw(&mut self) -> Option<Chunk> {
         let n = self.held.len() as u64;
         if n == 0 {
@@ -379,10 +377,9 @@ impl Worker {
             return result;
         }
         let stays = Handle::on(self.clerk.world, 0);
-        self.clerk.call((kind, Door::Anybody), 0, what, || f(&stays))
+        self.clerk.ask(kind, 0, what, || f(&stays))
     }
 
-    /// The fault that is to be noticed.
     fn do_wrong(&mut self, plant: Plant) {
         let Some(chunk) = self.draw() else { return };
         let (world, range) = (self.clerk.world, chunk.range());

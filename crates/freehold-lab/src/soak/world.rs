@@ -15,7 +15,6 @@ use super::watch::Post;
 const FIRST: u64 = 1 << 18;
 /// CPUs that hold blocks together.
 const GROUP: u16 = 4;
-/// Blocks of CMA.
 const CMA_BLOCKS: u64 = 4;
 /// The least memory of a machine: two zones with room for CMA, for what is removed and for the largest chunks.
 pub(crate) const LEAST: u64 = 64 << 8;

@@ -13,10 +13,6 @@ pub struct BitmapMachine {
 
 impl BitmapMachine {
     /// All memory in one allocator; it knows no CPUs.
-    ///
-    /// # Errors
-    ///
-    /// More frames than its largest bitmap has bits.
     pub fn new(frames: u64) -> Result<Self, String> {
         if frames > BitAlloc1M::CAP as u64 {
             return Err(format!("{frames} frames are more than its {} bits", BitAlloc1M::CAP));

@@ -20,7 +20,6 @@ pub struct BuddySystem {
 
 impl BuddySystem {
     /// All memory in one allocator; it knows no CPUs.
-    #[must_use]
     pub fn new(frames: u64) -> Self {
         let shared = LockedFrameAllocator::new();
         shared.lock().insert(START.get() as usize..(START.get() + frames) as usize);

@@ -24,10 +24,6 @@ const STARTED: u64 = 1 << 20;
 
 impl ClassicMachine {
     /// The design `text` with so many CPUs and frames, and the kernel's watermarks.
-    ///
-    /// # Errors
-    ///
-    /// An unknown design, or a machine that does not suit it.
     pub fn new(text: &str, cpus: u16, frames: u64) -> Result<Self, String> {
         let design = Design::parse(text).map_err(|error| error.to_string())?;
         let config = Self::config(design.clone(), cpus, frames);
@@ -39,8 +35,6 @@ impl ClassicMachine {
         Config { zones, ..Config::single_zone(design, cpus, frames) }
     }
 
-    /// The allocator itself.
-    #[must_use]
     pub fn classic(&self) -> &Classic {
         &self.classic
     }
@@ -92,7 +86,6 @@ impl Machine for ClassicMachine {
     }
 }
 
-/// A CPU of it.
 pub struct ClassicCpu<'a> {
     classic: &'a Classic,
     cpu: CpuId,

@@ -10,7 +10,7 @@ use freehold::{
 };
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock, accounted};
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
 use crate::bench::loops;
 use crate::engine::Marks;
@@ -30,13 +30,11 @@ pub struct HostThreads {
 
 impl HostThreads {
     /// Asks the system for the barrier.
-    #[must_use]
     pub fn new() -> Self {
         Self { barrier: register() }
     }
 
     /// Whether the system has the barrier.
-    #[must_use]
     pub fn has_barrier(self) -> bool {
         self.barrier
     }
@@ -93,15 +91,10 @@ pub struct FreeholdMachine<P> {
 
 impl<P: Platform> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for no CPU, no memory, or too much of either.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
         Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
     }
 
-    /// The same with options.
     pub(crate) fn with_options(
         options: FreeholdOptions,
         cpus: u16,
@@ -117,13 +110,10 @@ impl<P: Platform> FreeholdMachine<P> {
     }
 
     /// The calls that anybody may make, on that CPU.
-    #[must_use]
     pub fn on(&self, cpu: CpuId) -> OnCpu<'_, P> {
         ByDoor { freehold: &self.freehold, door: self.freehold.on(cpu) }
     }
 
-    /// The allocator itself.
-    #[must_use]
     pub fn freehold(&self) -> &Freehold<'static, P> {
         &self.freehold
     }
@@ -169,7 +159,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         None
     }
 
-    fn doors(&self, n: u64) -> Result<Doors, Refused> {
+    fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
         if self.without_barrier.get().is_none() {
             // An ordinary lock is enough for any number of threads.
             let other = FreeholdMachine::new(self.freehold.cpu_count() as u16, self.frames, SingleCpu);
@@ -181,7 +171,7 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
         let owned = loops::pair_on::<_, 0>(&mut self.cpu(CPU)?, n)?;
         let owned_no_barrier = loops::pair_on::<_, 0>(&mut other.cpu(CPU)?, n)?;
         let on = loops::pair_on::<_, 0>(&mut self.on(CPU), n)?;
-        Ok(Doors { owned, owned_no_barrier, on })
+        Ok([owned, owned_no_barrier, on])
     }
 
     fn start_up(&self) -> Result<(Duration, u64), Refused> {

@@ -31,22 +31,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::engines::{EngineError, EngineSpec};
+use crate::nearest::nearest;
 
-/// Freehold's name.
 pub const FREEHOLD: &str = "freehold";
-/// The peer's name.
 pub const BUDDY_SYSTEM: &str = "buddy_system_allocator";
-/// The system calls' name.
 pub const MMAP: &str = "mmap";
 
 /// An engine as the user names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BenchEngine {
-    /// `freehold`.
     Freehold,
-    /// `buddy_system_allocator`.
     BuddySystem,
-    /// `mmap` and `munmap`.
     Mmap,
     /// A peer that needs a feature of this crate.
     Peer(Peer),
@@ -55,8 +50,6 @@ pub enum BenchEngine {
 }
 
 impl BenchEngine {
-    /// The name as written.
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Freehold => FREEHOLD,
@@ -82,7 +75,7 @@ impl FromStr for BenchEngine {
             FREEHOLD => Some(Self::Freehold),
             BUDDY_SYSTEM => Some(Self::BuddySystem),
             MMAP => Some(Self::Mmap),
-            _ => Peer::from_name(text).map(Self::Peer),
+            _ => text.parse().ok().map(Self::Peer),
         };
         known.map_or_else(|| text.parse().map(Self::Classic).map_err(suggest), Ok)
     }
@@ -93,8 +86,7 @@ fn suggest(error: EngineError) -> EngineError {
     match error {
         EngineError::UnknownEngine { name, suggestion: None } => {
             let known = [FREEHOLD, BUDDY_SYSTEM, MMAP].into_iter().chain(Peer::ALL.map(Peer::name));
-            let near = known.max_by(|a, b| strsim::jaro(&name, a).total_cmp(&strsim::jaro(&name, b)));
-            let suggestion = near.filter(|near| strsim::jaro(&name, near) > 0.7).map(str::to_owned);
+            let suggestion = nearest(&name, known).map(str::to_owned);
             EngineError::UnknownEngine { name, suggestion }
         }
         other => other,

@@ -1,56 +1,32 @@
 //! What users pick instead, behind the feature `peers`: known by name in every build, so that a build without them can
 //! say what is missing.
 
-/// A peer from crates.io that ordinary builds leave out.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Peer {
-    /// `bitmap-allocator`, of several Rust kernels.
-    Bitmap,
-    /// `mimalloc`.
-    Mimalloc,
-    /// `tikv-jemallocator`.
-    Jemalloc,
-    /// `snmalloc-rs`.
-    Snmalloc,
+use crate::kinds::kinds;
+
+/// What is printed of a peer.
+pub struct About {
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+}
+
+kinds! {
+    /// A peer from crates.io that ordinary builds leave out.
+    Peer, About, ("engine", "bench -e help"):
+    Bitmap: About {
+        name: "bitmap-allocator",
+        summary: "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
+    },
+    Mimalloc: About { name: "mimalloc", summary: "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
+    Jemalloc: About { name: "jemalloc", summary: "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
+    Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
 }
 
 impl Peer {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Bitmap, Self::Mimalloc, Self::Jemalloc, Self::Snmalloc];
-
     /// How to make a build that has them.
     pub const BUILD: &str = "cargo run --release -p freehold-lab --features peers -- bench ...";
 
-    /// What to write on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bitmap => "bitmap-allocator",
-            Self::Mimalloc => "mimalloc",
-            Self::Jemalloc => "jemalloc",
-            Self::Snmalloc => "snmalloc",
-        }
-    }
-
-    /// What it is, in a line.
-    #[must_use]
-    pub const fn summary(self) -> &'static str {
-        match self {
-            Self::Bitmap => "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
-            Self::Mimalloc => "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB",
-            Self::Jemalloc => "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB",
-            Self::Snmalloc => "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB",
-        }
-    }
-
-    /// The peer of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|peer| peer.name() == name)
-    }
-
     /// What has to be done before it can be measured; `None` where it can.
-    #[must_use]
     pub fn needs(self) -> Option<String> {
         (!cfg!(feature = "peers")).then(|| format!("engine {} needs a build with --features peers", self.name()))
     }

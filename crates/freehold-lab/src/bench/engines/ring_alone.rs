@@ -16,7 +16,6 @@ impl Machine for RingAlone {
     }
 }
 
-/// Counts.
 #[derive(Debug)]
 pub struct RingAloneCpu {
     next: u64,

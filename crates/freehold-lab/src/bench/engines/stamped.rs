@@ -15,9 +15,8 @@ use std::time::Duration;
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::bench::Kind;
-use crate::bench::calls::{Calls, Doors, Machine, Refused, START, ZoneLock};
+use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
 
-/// A machine whose frames are stamped.
 pub struct Stamped<'m, M> {
     machine: &'m M,
     stamps: Stamps,
@@ -30,7 +29,6 @@ enum Stamps {
     Maps(Vec<Mutex<HashMap<u64, u32>>>),
 }
 
-/// How many maps there are.
 const MAPS: usize = 64;
 
 fn locked(map: &Mutex<HashMap<u64, u32>>) -> MutexGuard<'_, HashMap<u64, u32>> {
@@ -57,7 +55,6 @@ impl Stamps {
 
 impl<'m, M: Machine> Stamped<'m, M> {
     /// Stamps for that many frames, none in use.
-    #[must_use]
     pub fn new(machine: &'m M, frames: u64) -> Self {
         let stamps = if machine.is_memory() {
             Stamps::Maps((0..MAPS).map(|_| Mutex::default()).collect())
@@ -68,25 +65,21 @@ impl<'m, M: Machine> Stamped<'m, M> {
     }
 
     /// How many frames have been handed out at least once. Nobody may use the machine meanwhile.
-    #[must_use]
     pub fn distinct(&self) -> u64 {
-        match &self.stamps {
-            Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & USED != 0).count() as u64,
-            Stamps::Maps(maps) => {
-                maps.iter().map(|map| locked(map).values().filter(|&&stamp| stamp & USED != 0).count() as u64).sum()
-            }
-        }
+        self.count(|stamp| stamp & USED != 0)
     }
 
     /// Frames in use. Nobody may use the machine meanwhile.
-    #[must_use]
     pub fn in_use(&self) -> u64 {
-        match &self.stamps {
-            Stamps::Array(stamps) => stamps.iter().filter(|stamp| stamp.load(Acquire) & !USED != 0).count() as u64,
-            Stamps::Maps(maps) => {
-                maps.iter().map(|map| locked(map).values().filter(|&&stamp| stamp & !USED != 0).count() as u64).sum()
-            }
-        }
+        self.count(|stamp| stamp & !USED != 0)
+    }
+
+    fn count(&self, is: impl Fn(u32) -> bool) -> u64 {
+        let count = match &self.stamps {
+            Stamps::Array(stamps) => stamps.iter().filter(|stamp| is(stamp.load(Acquire))).count(),
+            Stamps::Maps(maps) => maps.iter().map(|map| locked(map).values().filter(|&&stamp| is(stamp)).count()).sum(),
+        };
+        count as u64
     }
 
     /// Forgets which frames have been handed out; those in use stay so.
@@ -166,7 +159,7 @@ impl<M: Machine> Machine for Stamped<'_, M> {
     }
 
     /// Not stamped: they are the engine's own.
-    fn doors(&self, pairs: u64) -> Result<Doors, Refused> {
+    fn doors(&self, pairs: u64) -> Result<[f64; 3], Refused> {
         self.machine.doors(pairs)
     }
 
@@ -175,7 +168,6 @@ impl<M: Machine> Machine for Stamped<'_, M> {
     }
 }
 
-/// A CPU of it.
 pub struct StampedCpu<'a, M: Machine + 'a> {
     calls: M::Cpu<'a>,
     stamps: &'a Stamped<'a, M>,
@@ -244,13 +236,6 @@ mod tests {
         fn cpu(&self, _: CpuId) -> Result<Broken, Refused> {
             Ok(Broken)
         }
-        fn drain(&self) {}
-        fn check(&self, _: u64) -> Result<(), String> {
-            Ok(())
-        }
-        fn free_blocks(&self) -> Option<u64> {
-            None
-        }
     }
 
     impl Calls for Broken {
@@ -258,19 +243,6 @@ mod tests {
             Ok(START)
         }
         fn free(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-            Ok(())
-        }
-        fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-            out.fill(START);
-            Ok(())
-        }
-        fn free_bulk(&mut self, _: &[Pfn]) -> Result<(), Refused> {
-            Ok(())
-        }
-        fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-            Ok(())
-        }
-        fn free_range(&mut self, _: FrameRange) -> Result<(), Refused> {
             Ok(())
         }
     }

@@ -64,9 +64,8 @@ pub(in crate::bench) const GIVE_BACK: About = About {
     what: "An arena gives 1 GiB of wholly free blocks of 2 MiB back to the system; beside it one madvise over as much, \
            in turns. All blocks free, and every second one; pages of 4 KiB and of 2 MiB.",
     source: "the decay of allocators like jemalloc; page reporting of virtual machines",
-    threads: 1,
-    fewest_threads: 1,
     metrics: GIVEN_BACK.as_flattened(),
+    ..About::ONE_THREAD
 };
 
 pub(in crate::bench) const ARENA: About = About {
@@ -77,31 +76,22 @@ pub(in crate::bench) const ARENA: About = About {
            those: pages aligned to 4 KiB, their own way of purging. linux is one mapping as large as the buffer, touched: \
            what nobody gets below.",
     source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not given back)",
-    threads: 1,
-    fewest_threads: 1,
     metrics: &[
-        Metric { name: "ns_per_pair_4k", unit: "ns", what: "an allocation of 4 KiB and its free, nothing written" },
-        Metric { name: "ns_per_pair_64k", unit: "ns", what: "of 64 KiB" },
-        Metric { name: "ns_per_pair_2m", unit: "ns", what: "of 2 MiB" },
-        Metric { name: "mib_after_purge_4k", unit: "MiB", what: "in memory, 1 page of 1,000 of a GiB kept" },
-        Metric { name: "ms_purge_4k", unit: "ms", what: "CPU time of that purge" },
-        Metric {
-            name: "mib_after_purge_64k",
-            unit: "MiB",
-            what: "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB",
-        },
-        Metric { name: "ms_purge_64k", unit: "ms", what: "CPU time of that purge" },
-        Metric { name: "kib_empty_1t", unit: "KiB", what: "in memory for an empty arena of 1 TiB of address space" },
-        Metric { name: "ms_empty_1t", unit: "ms", what: "until it is made" },
-        Metric { name: "kib_empty_16t", unit: "KiB", what: "in memory for an empty arena of 16 TiB" },
-        Metric { name: "ms_empty_16t", unit: "ms", what: "until it is made" },
-        Metric {
-            name: "mib_peak_doubled",
-            unit: "MiB",
-            what: "the most in memory while a buffer is doubled to 512 MiB",
-        },
-        Metric { name: "ms_doubled", unit: "ms", what: "CPU time of that, page faults of 4 KiB pages included" },
-        Metric { name: "mib_peak_doubled_huge", unit: "MiB", what: "the same in an arena of huge pages" },
-        Metric { name: "ms_doubled_huge", unit: "ms", what: "CPU time of that, page faults of huge pages included" },
+        ns("ns_per_pair_4k", "an allocation of 4 KiB and its free, nothing written"),
+        ns("ns_per_pair_64k", "of 64 KiB"),
+        ns("ns_per_pair_2m", "of 2 MiB"),
+        counted("mib_after_purge_4k", "MiB", "in memory, 1 page of 1,000 of a GiB kept"),
+        counted("ms_purge_4k", "ms", "CPU time of that purge"),
+        counted("mib_after_purge_64k", "MiB", "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB"),
+        counted("ms_purge_64k", "ms", "CPU time of that purge"),
+        counted("kib_empty_1t", "KiB", "in memory for an empty arena of 1 TiB of address space"),
+        counted("ms_empty_1t", "ms", "until it is made"),
+        counted("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
+        counted("ms_empty_16t", "ms", "until it is made"),
+        counted("mib_peak_doubled", "MiB", "the most in memory while a buffer is doubled to 512 MiB"),
+        counted("ms_doubled", "ms", "CPU time of that, page faults of 4 KiB pages included"),
+        counted("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
+        counted("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),
     ],
+    ..About::ONE_THREAD
 };

@@ -4,22 +4,16 @@ use freehold::{CpuId, FreeError};
 use freehold_host::freehold_vm::VmallocError;
 use rustix::io::Errno;
 
-/// Something did not work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Failed {
-    /// No area.
     #[error(transparent)]
     Vmalloc(#[from] VmallocError),
-    /// No frames.
     #[error(transparent)]
     Frames(freehold::AllocError),
-    /// A frame was not taken back.
     #[error(transparent)]
     Free(FreeError),
-    /// The system refused.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
-    /// The other thread gave up.
     #[error("the thread that frees gave up")]
     Abandoned,
 }
@@ -55,7 +49,6 @@ impl Kernel {
     pub(super) const ALL: [Self; 3] = [Self::V6_18, Self::V6_19Rc1, Self::Patched];
 }
 
-/// Something that makes areas.
 pub(super) trait Areas: Sync {
     /// An area. Where it is dropped without being freed, it may be lost.
     type Area: Send;
@@ -80,7 +73,6 @@ pub(super) trait Areas: Sync {
     fn is_memory(&self) -> bool;
 }
 
-/// The calls of one thread.
 pub(super) trait Thread {
     type Area: Send;
 

@@ -21,9 +21,7 @@ use crate::bench::calls::{Machine, START};
 use crate::bench::clock::Cpus;
 use crate::bench::engines::{FreeholdMachine, HostThreads};
 
-/// How many folios.
 pub const FOLIOS: u64 = 2048;
-/// Pages of a folio.
 pub const FOLIO_PAGES: u64 = ORDER.frames();
 /// One folio in so many is what a variant does something to.
 pub const SHARE: u64 = 8;
@@ -38,15 +36,11 @@ const ID: SpaceId = SpaceId::new(0);
 /// What a reclaim did.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reclaim {
-    /// Its time.
     pub time: Duration,
-    /// Frames that it freed.
     pub frames: u64,
     /// Folios that came on the deferred-split queue.
     pub deferred: u64,
-    /// Flushes asked for.
     pub flushes: u64,
-    /// System calls made.
     pub syscalls: u64,
     /// Folios that stay because they were written to.
     pub redirtied: u64,
@@ -54,7 +48,6 @@ pub struct Reclaim {
     pub busy: u64,
 }
 
-/// The folios' home.
 pub struct Folios {
     vm: Vm<'static, HostMmu>,
     frames: FreeholdMachine<HostThreads>,

@@ -139,7 +139,7 @@ pub(super) fn run(kind: Kind, mut run: Run<'_>, report: &mut Report) -> Result<(
         Kind::Arena => arena::run(&mut run, &mut figures),
         _ => Ok(()),
     };
-    measured.map_err(|(engine, reason)| BenchError::Failed { engine, benchmark: kind, reason })?;
+    measured.map_err(|(engine, reason)| BenchError::engine(kind, &engine, reason))?;
     figures.report(report);
     Ok(())
 }

@@ -57,13 +57,11 @@ impl<P: PageAllocator, M: Backed> OverVm<P, M> {
         Self { pages, vmalloc: Vmalloc::new(mmu, SpaceId::new(0), range, areas, runs) }
     }
 
-    /// The page allocator.
     #[cfg(test)]
     pub(super) fn pages(&self) -> &P {
         &self.pages
     }
 
-    /// What has been counted so far.
     #[cfg(test)]
     pub(super) fn stats(&self) -> freehold_host::freehold_vm::VmallocStats {
         self.vmalloc.stats()
@@ -104,7 +102,6 @@ impl<P: PageAllocator, M: Backed> Areas for OverVm<P, M> {
     }
 }
 
-/// One thread of it.
 pub(super) struct OverVmThread<'a, F, M> {
     frames: F,
     vmalloc: &'a Vmalloc<'static, M>,

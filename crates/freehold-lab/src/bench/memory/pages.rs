@@ -9,7 +9,6 @@ use super::raw::Frames;
 use crate::bench::calls::Machine;
 use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 
-/// A page allocator with CPUs.
 pub(super) trait PageAllocator: Sync {
     type Cpu<'a>: FrameAllocator
     where

@@ -14,7 +14,6 @@ use super::areas::{Failed, Shape, Thread};
 
 /// Bytes of a bit.
 const GRANULE: usize = 16;
-/// Pages of a unit.
 const UNIT_PAGES: u64 = 64;
 const WORDS: usize = UNIT_PAGES as usize * 4096 / GRANULE / 64;
 const GRANULES: usize = WORDS * 64;
@@ -40,7 +39,6 @@ pub(super) struct Object {
     len: u16,
 }
 
-/// An allocator of objects.
 pub(super) struct PerCpu<A> {
     cpus: u64,
     chunks: Vec<Option<Box<Chunk<A>>>>,
@@ -143,7 +141,6 @@ impl<A> PerCpu<A> {
         place.take().map_or(Ok(()), |chunk| thread.vfree(chunk.area))
     }
 
-    /// Chunks there are.
     #[cfg(test)]
     fn chunks(&self) -> usize {
         self.chunks.iter().flatten().count()

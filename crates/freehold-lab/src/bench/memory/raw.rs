@@ -86,7 +86,6 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 
-    /// Writes a byte of a page.
     pub(super) fn write(&self, page: usize) {
         assert!(page * PAGE < self.len, "within the mapping");
         // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it. Relaxed: one byte.
@@ -119,7 +118,6 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), len, advice) }
     }
 
-    /// Says which pages the system may use.
     pub(super) fn pages(&self, pages: Pages) -> Result<(), Errno> {
         let advice = match pages {
             Pages::Small => Advice::LinuxNoHugepage,
@@ -188,7 +186,6 @@ pub(super) fn write(areas: &HostAreas, at: Vpn) {
     }
 }
 
-/// Zeroes pages of an area.
 pub(super) fn zero(areas: &HostAreas, at: Vpn, pages: u64) {
     let last = areas.pointer(Vpn::new(at.get() + pages.saturating_sub(1)));
     if let (Some(page), Some(_)) = (areas.pointer(at), last) {

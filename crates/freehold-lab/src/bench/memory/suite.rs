@@ -38,7 +38,6 @@ const LISTS: usize = 16;
 /// Loops before the clock starts.
 const UNTIMED: u64 = 4;
 
-/// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Amount {
     /// Loops as each kernel.
@@ -55,7 +54,6 @@ pub(super) struct Times {
     pub(super) before: Option<[f64; 2]>,
 }
 
-/// Runs one test.
 pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, cpus: &Cpus) -> Result<Times, String> {
     cpus.pin(0);
     areas.drain();

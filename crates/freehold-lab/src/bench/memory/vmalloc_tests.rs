@@ -32,7 +32,6 @@ pub enum Work {
 pub struct Test {
     /// The test's name, as the table has it.
     pub name: &'static str,
-    /// What it does.
     pub work: Work,
     /// `p`: pages.
     pub pages: u64,
@@ -44,7 +43,6 @@ pub struct Test {
 
 macro_rules! tests {
     ($($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal;)*) => {
-        /// All rows of the table.
         pub const TESTS: [Test; 19] =
             [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
 

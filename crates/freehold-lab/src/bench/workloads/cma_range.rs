@@ -15,7 +15,7 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
@@ -29,7 +29,6 @@ const RANGE: u64 = 1 << 14;
 /// Ranges in a counting pass.
 const COUNTED: u64 = 4;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "cma-range",
     what: "A range of 16,384 frames (64 MiB) is allocated by its numbers and released by the call for ranges, while \
@@ -37,22 +36,13 @@ pub const ABOUT: About = About {
            cannot be asked for given frames, gives any 16,384 in a row.",
     source: "the contiguous-free thread's CMA test (16,384 pages through CMA's debugfs files: 1,406 us an iteration \
              before its change, 402 us after)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_alloc", "the allocation of the range: what CPUs hold of it is called in"),
         ns("ns_per_release", "the release of the range"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
-/// Timed.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let (alloc, release) = repeat(machine, run.scale.ranges, &mut Meter::default())?;
     let each = |time| per(time, run.scale.ranges);
@@ -60,10 +50,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
 }
 
 /// Counted: the frames are those of the ranges.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut meter = Meter::default();
     repeat(machine, COUNTED, &mut meter)?;

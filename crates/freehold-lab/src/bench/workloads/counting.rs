@@ -10,7 +10,6 @@ use crate::bench::loops;
 /// How often frames were handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reuse {
-    /// Different ones.
     pub distinct: u64,
     /// Times that the one used most was.
     pub most: u64,
@@ -18,7 +17,6 @@ pub struct Reuse {
 
 impl Reuse {
     /// Of the frames in the order in which they were handed out.
-    #[must_use]
     pub fn of(mut handed_out: Vec<Pfn>) -> Self {
         handed_out.sort_unstable();
         let runs = || handed_out.chunk_by(|a, b| a == b).map(<[Pfn]>::len);
@@ -28,10 +26,6 @@ impl Reuse {
 
 /// CPU 0 allocates messages of `size` chunks and CPU 1 frees them, `depth` messages later: a ring that is always full.
 /// Returns all chunks in the order in which they were handed out.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn ring_in_turn<'m, M: Machine>(
     machine: &'m M,
     depth: usize,
@@ -59,10 +53,6 @@ pub fn ring_in_turn<'m, M: Machine>(
 
 /// Zone-lock acquisitions and work of the benchmarks of single threads. Drains between their parts count: what a CPU
 /// holds is worth nothing until it has come back.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refused> {
     const PAIRS: u64 = 100_000;
     const FRAMES: usize = 262_144;

@@ -5,28 +5,20 @@ use crate::bench::calls::{Machine, Refused};
 use crate::bench::catalogue::{About, ns};
 use crate::bench::figures::Figures;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "doors",
     what: "One thread allocates a frame and frees it, over and over: on a CPU that it owns, on one that it owns on a \
            platform without a heavy barrier, and by calls that name the CPU and anybody may make.",
     source: "hosts that own no CPUs, and kernels without membarrier(2) or the like; engines with several ways in",
-    threads: 1,
-    fewest_threads: 1,
     metrics: &[
         ns("ns_per_pair_owned", "a pair, by the handle of whoever owns the CPU"),
         ns("ns_per_pair_owned_no_barrier", "the same where the platform has no heavy barrier"),
         ns("ns_per_pair_on", "by calls that name the CPU, which nobody owns"),
     ],
+    ..About::ONE_THREAD
 };
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let doors = machine.doors(run.scale.steady_pairs)?;
-    Ok(Figures::default()
-        .with("ns_per_pair_owned", doors.owned)
-        .with("ns_per_pair_owned_no_barrier", doors.owned_no_barrier)
-        .with("ns_per_pair_on", doors.on))
+    Ok(Figures::default().with_all(ABOUT.metrics, doors))
 }

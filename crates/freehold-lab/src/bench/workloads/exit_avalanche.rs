@@ -9,8 +9,8 @@
 //!   CPU 0:                   │ allocate 1,024 (each timed), free them, allocate 1,024 ... until all workers are done
 //! ```
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use freehold::{CpuId, Order, Pfn};
@@ -18,12 +18,10 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{
-    About, GROUP_LOCKS_METRIC, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
-};
+use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
-use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};
+use crate::bench::threads::{Rendezvous, on_cpus};
 
 /// The metric whose samples the JSON has.
 const P999: &str = "bystander_p999_ns";
@@ -32,7 +30,6 @@ const BYSTANDER: usize = 1024;
 /// Frames of a worker's set: 512 MiB, less where there are many workers.
 const SET: u64 = 1 << 17;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "exit-avalanche",
     what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the memory at most in all) and \
@@ -42,22 +39,14 @@ pub const ABOUT: About = About {
              batches of 31 as the kernel's free_unref_folios",
     threads: 16,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame_freed", "a frame of a worker's set, freed; the slowest worker by the wall clock"),
         ns("bystander_p50_ns", "an allocation of the bystander's, the median of all in a run"),
-        ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-        THREADS_METRIC,
+        ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run");
+        THREADS_METRIC
     ],
 };
 
-/// Several avalanches.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let workers = run.threads - 1;
     let set = SET.min(run.frames / 2 / u64::from(workers));
@@ -65,9 +54,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that suit each other");
     let (mut meter, mut time) = (Meter::default(), Duration::ZERO);
     for _ in 0..run.scale.avalanches {
-        run.cpus.pin(0);
-        machine.drain();
-        time += avalanche(machine, run, workers, set as usize, &mut latencies, &mut meter)?;
+        time += avalanche(run.drained(machine), run, workers, set as usize, &mut latencies, &mut meter)?;
     }
     let mut figures = Figures::default()
         .with("ns_per_frame_freed", per(time, set * run.scale.avalanches))
@@ -92,16 +79,10 @@ fn avalanche<M: Machine>(
     latencies: &mut Histogram<u64>,
     meter: &mut Meter,
 ) -> Result<Duration, Refused> {
-    let start = Rendezvous::new(u32::from(workers) + 1);
+    let start = Rendezvous::new(workers + 1);
     // Relaxed throughout: a count that carries nothing.
     let done = AtomicU32::new(0);
-    let (start, done) = (&start, &done);
-    let work = move |index: u16| {
-        run.cpus.pin(usize::from(index));
-        let finish = || {
-            done.fetch_add(1, Ordering::Relaxed);
-        };
-        let _guard = OnPanic(finish);
+    let work = |index: u16| {
         let mut pages = vec![Pfn::default(); set];
         let ready = machine.cpu(CpuId::new(index)).and_then(|mut cpu| {
             alloc_all(&mut cpu, &mut pages)?;
@@ -109,43 +90,42 @@ fn avalanche<M: Machine>(
         });
         start.wait();
         let began = Instant::now();
-        let freed = ready.and_then(|mut cpu| {
-            pages.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
-            Ok(began.elapsed())
-        });
-        finish();
-        freed
+        let mut cpu = ready?;
+        pages.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+        let time = began.elapsed();
+        done.fetch_add(1, Ordering::Relaxed);
+        Ok(time)
     };
-    let bystand = |latencies: &mut Histogram<u64>| {
-        run.cpus.pin(0);
+    // Only the bystander's, which is one thread.
+    let (latencies, allocated) = (Mutex::new(latencies), AtomicU64::new(0));
+    let bystand = || {
+        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
         let cpu = machine.cpu(CpuId::new(0));
         start.wait();
         let mut cpu = cpu?;
-        let mut held = Vec::with_capacity(BYSTANDER);
-        let mut allocated = 0;
+        let (mut held, mut count) = (Vec::with_capacity(BYSTANDER), 0);
         while done.load(Ordering::Relaxed) < u32::from(workers) {
             let began = Instant::now();
             held.push(cpu.alloc(Order::ZERO)?);
             latencies.saturating_record(began.elapsed().as_nanos() as u64);
-            allocated += 1;
+            count += 1;
             if held.len() == BYSTANDER {
                 held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
                 held.clear();
             }
         }
         held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
-        Ok(allocated)
+        allocated.store(count, Ordering::Relaxed);
+        Ok(Duration::ZERO)
     };
+    let give_up = || _ = done.fetch_add(workers.into(), Ordering::Relaxed);
+    let one = |index| if index == 0 { bystand() } else { work(index) };
     // The sets' allocation is in the meter too, and what the bystander does; each frame is counted once.
     let sets = u64::from(workers) * set as u64;
     meter.part_of(machine, || {
-        let (freed, allocated): (Vec<Result<Duration, Refused>>, Result<u64, Refused>) = thread::scope(|scope| {
-            let workers: Vec<_> = (1..=workers).map(|index| scope.spawn(move || work(index))).collect();
-            let allocated = bystand(latencies);
-            (workers.into_iter().map(joined).collect(), allocated)
-        });
-        first_refusal(freed.iter().filter_map(|freed| freed.as_ref().err()).chain(allocated.as_ref().err()))?;
-        Ok((freed.into_iter().flatten().max().unwrap_or_default(), sets + allocated?))
+        let times = on_cpus(run.cpus, workers + 1, give_up, one)?;
+        let slowest = times.into_iter().max().unwrap_or_default();
+        Ok((slowest, sets + allocated.load(Ordering::Relaxed)))
     })
 }
 

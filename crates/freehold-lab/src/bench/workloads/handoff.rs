@@ -22,10 +22,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::THREADS;
-use crate::bench::catalogue::{
-    About, GROUP_LOCKS_METRIC, Metric, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns,
-};
+use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, counted, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::threads::{Rendezvous, first_refusal, joined};
@@ -46,7 +43,6 @@ const BLOCKS_LEFT_METRIC: Metric = counted(
     "pageblocks that are not wholly free when all but one frame of 64 has been freed and the CPUs are drained",
 );
 
-/// What the first is.
 pub const MANY: About = About {
     name: "many-alloc-few-free",
     what: "Threads on all CPUs but one (two, four) allocate single frames, write a line of each and hand them in batches \
@@ -56,19 +52,15 @@ pub const MANY: About = About {
              and purgers as jemalloc's background purging",
     threads: 16,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame", "a frame, from its allocation to its free by the only purger, over all threads"),
         ns("ns_per_frame_two_purgers", "the same with two purgers; 4 CPUs and more"),
         ns("ns_per_frame_four_purgers", "the same with four purgers; 8 CPUs and more"),
-        BLOCKS_LEFT_METRIC,
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-        THREADS_METRIC,
+        BLOCKS_LEFT_METRIC;
+        THREADS_METRIC
     ],
 };
 
-/// What the second is.
 pub const FEW: About = About {
     name: "few-alloc-many-free",
     what: "One thread allocates single frames, writes a line of each and hands them in batches of 1,024 to the threads \
@@ -76,21 +68,14 @@ pub const FEW: About = About {
     source: "the worst case of ownership as discussed in the pcp-buddy thread (2026): one CPU allocates for everybody",
     threads: 16,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame", "a frame, from its allocation to its free, over all threads"),
-        BLOCKS_LEFT_METRIC,
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
-        THREADS_METRIC,
+        BLOCKS_LEFT_METRIC;
+        THREADS_METRIC
     ],
 };
 
 /// One, two and four purgers.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
@@ -98,10 +83,8 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
         if run.threads < 2 * purgers {
             break;
         }
-        run.cpus.pin(0);
-        machine.drain();
         let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
-        let found = hand_off(machine, run, shape)?;
+        let found = hand_off(run.drained(machine), run, shape)?;
         figures = figures.with(metric, found.ns_per_frame);
         if purgers == 1 {
             figures = found.counts(figures);
@@ -111,10 +94,6 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
 }
 
 /// All others free.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn few_alloc_many_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let shape = Shape { allocators: 1, freers: run.threads - 1, batches: run.scale.batches_handed };
     let found = hand_off(machine, run, shape)?;
@@ -147,9 +126,7 @@ fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape) -> Result<Foun
     let mut meter = Meter::default();
     let frames = shape.batches * BATCH as u64;
     let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
-    run.cpus.pin(0);
-    machine.drain();
-    let blocks_left = machine.free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
+    let blocks_left = run.drained(machine).free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
     let mut cpu = machine.cpu(CpuId::new(0))?;
     staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
     Ok(Found { ns_per_frame: per(time, frames), blocks_left, meter })
@@ -162,7 +139,7 @@ fn on_threads<M: Machine>(
     memory: Memory,
     shape: Shape,
 ) -> Result<(Duration, Vec<Pfn>), Refused> {
-    let start = Rendezvous::new(u32::from(shape.allocators) + u32::from(shape.freers));
+    let start = Rendezvous::new(shape.allocators + shape.freers);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
     let (start, allocators) = (&start, u64::from(shape.allocators));
     let allocate = |index: u16, senders: Vec<SyncSender<Vec<Pfn>>>| {

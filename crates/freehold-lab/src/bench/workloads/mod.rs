@@ -36,9 +36,7 @@ use super::runner::Scale;
 /// What a run of a workload is given.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
-    /// The CPUs of its threads.
     pub cpus: &'a Cpus,
-    /// Threads that it runs.
     pub threads: u16,
     /// How much it does.
     pub scale: &'a Scale,
@@ -60,16 +58,18 @@ impl Run<'_> {
         }
         self.backing.map(Backing::memory).expect("a workload that writes memory is given some")
     }
+
+    /// The machine with nothing in the CPUs' stocks, as each part of a run begins, and this thread on the first CPU.
+    pub fn drained<'m, M: Machine>(&self, machine: &'m M) -> &'m M {
+        self.cpus.pin(0);
+        machine.drain();
+        machine
+    }
 }
 
 /// One run on threads, beginning with nothing in the CPUs' stocks; `None` for what is no workload of this module.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Option<Figures>, Refused> {
-    run.cpus.pin(0);
-    machine.drain();
+    run.drained(machine);
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::measure(machine, run)?,
         Kind::Depth => steady::depth(machine, run)?,
@@ -92,10 +92,6 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Opt
 }
 
 /// What can be counted exactly, on a machine just built; `None` where nothing can.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Refused> {
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::count(machine)?,

@@ -11,7 +11,6 @@
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use freehold::{CpuId, Order, Pfn};
@@ -20,19 +19,14 @@ use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, Metric, counted, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::ring::Ring;
-use crate::bench::threads::{OnPanic, Rendezvous, first_refusal, joined};
+use crate::bench::threads::{Rendezvous, from_first_to_last, on_cpus};
 
-/// Chunks in flight, and the metrics of each depth: nanoseconds, different chunks, uses of the one used most.
-const DEPTHS: [(usize, [&str; 3]); 4] = [
-    (1, ["ns_per_chunk_depth_1", "distinct_chunks_depth_1", "most_reused_depth_1"]),
-    (16, ["ns_per_chunk_depth_16", "distinct_chunks_depth_16", "most_reused_depth_16"]),
-    (256, ["ns_per_chunk_depth_256", "distinct_chunks_depth_256", "most_reused_depth_256"]),
-    (4096, ["ns_per_chunk_depth_4096", "distinct_chunks_depth_4096", "most_reused_depth_4096"]),
-];
+/// Chunks in flight. The metrics are nanoseconds of each depth, then different chunks, then uses of the one used most.
+const DEPTHS: [usize; 4] = [1, 16, 256, 4096];
 
 /// Chunks in a counting pass of each depth.
 const COUNTED: usize = 40_000;
@@ -41,7 +35,6 @@ const fn reused(name: &'static str, what: &'static str) -> Metric {
     counted(name, "uses", what)
 }
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "netperf-like",
     what: "A thread allocates unmovable chunks of 32 KiB (order 3) and writes them, a thread on another CPU reads and \
@@ -51,7 +44,7 @@ pub const ABOUT: About = About {
              the frames used most",
     threads: 2,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_chunk_depth_1", "a chunk, allocated, written, read and freed; 1 in flight"),
         ns("ns_per_chunk_depth_16", "the same with 16 in flight (512 KiB)"),
         ns("ns_per_chunk_depth_256", "the same with 256 in flight (8 MiB)"),
@@ -64,29 +57,18 @@ pub const ABOUT: About = About {
         reused("most_reused_depth_16", "times the chunk used most was handed out, 16 in flight"),
         reused("most_reused_depth_256", "times the chunk used most was handed out, 256 in flight"),
         reused("most_reused_depth_4096", "times the chunk used most was handed out, 4,096 in flight"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
 };
 
 const ORDER: Order = Order::new(3).unwrap();
 
-/// On two threads.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
-    let mut figures = Figures::default();
-    for (depth, [metric, ..]) in DEPTHS {
-        run.cpus.pin(0);
-        machine.drain();
+    let each = DEPTHS.into_iter().map(|depth| {
         let chunks = (run.scale.chunks).max(2 * depth as u64);
-        figures = figures.with(metric, per(stream(machine, run, memory, depth, chunks)?, chunks));
-    }
-    Ok(figures)
+        Ok(per(stream(run.drained(machine), run, memory, depth, chunks)?, chunks))
+    });
+    Ok(Figures::default().with_all(ABOUT.metrics, each.collect::<Result<Vec<_>, Refused>>()?))
 }
 
 fn stream<M: Machine>(
@@ -98,63 +80,53 @@ fn stream<M: Machine>(
 ) -> Result<Duration, Refused> {
     let ring: Ring<1> = Ring::new(depth);
     let start = Rendezvous::new(2);
-    let receive = || {
-        run.cpus.pin(1);
-        let _guard = OnPanic(|| ring.abandon());
-        let cpu = machine.cpu(CpuId::new(1));
-        start.wait();
-        let received = cpu.and_then(|mut cpu| {
-            for n in 0..chunks {
-                // Relaxed: the ring's indexes order it.
-                let pfn = Pfn::new(ring.filled(n)?[0].load(Ordering::Relaxed));
-                black_box(memory.sum(pfn, ORDER));
-                cpu.free(pfn, ORDER)?;
-                ring.consumed(n);
-            }
-            Ok(Instant::now())
-        });
-        received.inspect_err(|_| ring.abandon())
+    let send = |mut cpu: M::Cpu<'_>| {
+        for n in 0..chunks {
+            let slot = &ring.empty(n)?[0];
+            let pfn = cpu.alloc_unmovable(ORDER)?;
+            memory.fill(pfn, n as u8, ORDER.frames() as usize * FRAME);
+            // Relaxed: the ring's indexes order it.
+            slot.store(pfn.get(), Ordering::Relaxed);
+            ring.produced(n);
+        }
+        Ok(())
     };
-    let (sent, received) = thread::scope(|scope| {
-        let receiver = scope.spawn(receive);
-        run.cpus.pin(0);
-        let _guard = OnPanic(|| ring.abandon());
-        let cpu = machine.cpu(CpuId::new(0));
-        start.wait();
-        let began = Instant::now();
-        let sent = cpu.and_then(|mut cpu| {
-            for n in 0..chunks {
-                let slot = &ring.empty(n)?[0];
-                let pfn = cpu.alloc_unmovable(ORDER)?;
-                memory.fill(pfn, n as u8, ORDER.frames() as usize * FRAME);
-                // Relaxed: as above.
-                slot.store(pfn.get(), Ordering::Relaxed);
-                ring.produced(n);
-            }
-            Ok(began)
-        });
-        (sent.inspect_err(|_| ring.abandon()), joined(receiver))
-    });
-    first_refusal(sent.as_ref().err().into_iter().chain(received.as_ref().err()))?;
-    Ok(received?.saturating_duration_since(sent?))
+    let receive = |mut cpu: M::Cpu<'_>| {
+        for n in 0..chunks {
+            // Relaxed: as above.
+            let pfn = Pfn::new(ring.filled(n)?[0].load(Ordering::Relaxed));
+            black_box(memory.sum(pfn, ORDER));
+            cpu.free(pfn, ORDER)?;
+            ring.consumed(n);
+        }
+        Ok(())
+    };
+    let times = on_cpus(
+        run.cpus,
+        2,
+        || ring.abandon(),
+        |index| {
+            let cpu = machine.cpu(CpuId::new(index));
+            start.wait();
+            let began = Instant::now();
+            if index == 0 { send(cpu?).map(|()| began) } else { receive(cpu?).map(|()| Instant::now()) }
+        },
+    )?;
+    Ok(from_first_to_last(&times))
 }
 
-/// In turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
-    let mut figures = Figures::default();
-    let mut meter = Meter::default();
-    for (depth, [_, distinct, most]) in DEPTHS {
+    let (mut distinct, mut most, mut meter) = (Vec::new(), Vec::new(), Meter::default());
+    for depth in DEPTHS {
         machine.drain();
         let handed_out = meter.part(machine, COUNTED as u64 * ORDER.frames(), || {
             let alloc = |cpu: &mut M::Cpu<'_>| cpu.alloc_unmovable(ORDER);
             ring_in_turn(machine, depth, COUNTED, 1, alloc, |cpu, pfn| cpu.free(pfn, ORDER))
         })?;
         let reuse = Reuse::of(handed_out);
-        figures = figures.with(distinct, reuse.distinct as f64).with(most, reuse.most as f64);
+        distinct.push(reuse.distinct as f64);
+        most.push(reuse.most as f64);
     }
+    let figures = Figures::default().with_all(&ABOUT.metrics[DEPTHS.len()..], distinct.into_iter().chain(most));
     Ok(figures.with_zone_lock(&meter))
 }

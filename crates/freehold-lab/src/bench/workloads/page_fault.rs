@@ -8,7 +8,6 @@
 //!   fault:  allocate, zero (or copy a file's page)   x 32,768          unmap:  free 31, free 31, ...
 //! ```
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use freehold::{CpuId, Order, Pfn};
@@ -16,18 +15,15 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{
-    About, GROUP_LOCKS_METRIC, Metric, THREADS, THREADS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns,
-};
+use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
-use crate::bench::threads::{Rendezvous, first_refusal, joined};
+use crate::bench::threads::{Rendezvous, on_cpus};
 
 /// Pages of a mapping: 128 MiB.
 const PAGES: usize = 32_768;
 
-/// What the first is.
 pub const ONE: About = About {
     name: "page-fault1",
     what: "A thread allocates 32,768 single frames (128 MiB) and zeroes each, then frees them in the order of their \
@@ -39,7 +35,6 @@ pub const ONE: About = About {
     metrics: METRICS,
 };
 
-/// What the second is.
 pub const TWO: About = About {
     name: "page-fault2",
     what: "The same with a private mapping of a file: the file's 32,768 pages stay in memory, and each fault copies one \
@@ -50,47 +45,32 @@ pub const TWO: About = About {
     metrics: METRICS,
 };
 
-const METRICS: &[Metric] = &[
+const METRICS: &[Metric] = with_locks![
     ns("ns_per_page", "a page, from its allocation to its free, written; the slowest of all threads at once"),
     ns("ns_per_page_alone", "the same of one thread while the other CPUs rest"),
-    ns("ns_per_page_freed", "of this, a page freed"),
-    ZONE_LOCKS_METRIC,
-    GROUP_LOCKS_METRIC,
-    ZONE_WORK_METRIC,
-    THREADS_METRIC,
+    ns("ns_per_page_freed", "of this, a page freed");
+    THREADS_METRIC
 ];
 
 /// Alone, then on several CPUs.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>, file: bool) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let rounds = run.scale.mappings;
     let (alone, freed) = one(machine, run, memory, file, 0, None)?;
-    let mut figures = Figures::default();
     let mut slowest = alone;
     if run.threads > 1 {
-        run.cpus.pin(0);
-        machine.drain();
-        let start = Rendezvous::new(u32::from(run.threads));
-        let start = &start;
-        let work = move |index| one(machine, run, memory, file, index, Some(start));
-        let times: Vec<Result<(Duration, Duration), Refused>> = thread::scope(|scope| {
-            let others: Vec<_> = (1..run.threads).map(|index| scope.spawn(move || work(index))).collect();
-            std::iter::once(work(0)).chain(others.into_iter().map(joined)).collect()
-        });
-        first_refusal(times.iter().filter_map(|time| time.as_ref().err()))?;
-        slowest = times.into_iter().flatten().map(|(all, _)| all).max().unwrap_or_default();
+        run.drained(machine);
+        let start = Rendezvous::new(run.threads);
+        let work = |index| one(machine, run, memory, file, index, Some(&start));
+        let times = on_cpus(run.cpus, run.threads, || {}, work)?;
+        slowest = times.into_iter().map(|(all, _)| all).max().unwrap_or_default();
     }
     let each = |time| per(time, rounds * PAGES as u64);
-    figures = figures
+    Ok(Figures::default()
         .with("ns_per_page", each(slowest))
         .with("ns_per_page_alone", each(alone))
         .with("ns_per_page_freed", each(freed))
-        .with(THREADS, f64::from(run.threads));
-    Ok(figures)
+        .with(THREADS, f64::from(run.threads)))
 }
 
 /// Of one thread: all of it, by the wall clock where others run too, and the frees.
@@ -155,10 +135,6 @@ fn unmap<C: Calls>(cpu: &mut C, pages: &[Pfn]) -> Result<(), Refused> {
 }
 
 /// Counted on one thread.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M, file: bool) -> Result<Figures, Refused> {
     const ROUNDS: u64 = 4;
     let mut cpu = machine.cpu(CpuId::new(0))?;

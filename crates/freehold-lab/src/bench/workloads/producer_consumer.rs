@@ -13,7 +13,7 @@ use freehold::Order;
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, Metric, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, counted, ns};
+use crate::bench::catalogue::{About, Metric, counted, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
 use crate::bench::threads;
@@ -33,7 +33,6 @@ const fn distinct(name: &'static str, what: &'static str) -> Metric {
     counted(name, "frames", what)
 }
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "producer-consumer",
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
@@ -43,7 +42,7 @@ pub const ABOUT: About = About {
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_frame", "a frame, from its allocation to its free, by single calls; ring of 64 messages included"),
         ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
         ns("ns_per_frame_depth_1", "by single calls with a ring of 1 message: 64 frames in flight"),
@@ -57,23 +56,11 @@ pub const ABOUT: About = About {
         distinct("distinct_frames_depth_256", "different frames handed out, 16,384 in flight"),
         distinct("distinct_frames_depth_1024", "different frames handed out, 65,536 in flight"),
         distinct("distinct_frames_depth_4096", "different frames handed out, 262,144 in flight"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
 };
 
-/// On two threads.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let drained = || {
-        run.cpus.pin(0);
-        machine.drain();
-        machine
-    };
+    let drained = || run.drained(machine);
     let messages = run.scale.messages;
     let mut figures = Figures::default()
         .with("ns_per_frame", threads::producer_consumer(drained(), run.cpus, messages, false)?)
@@ -87,11 +74,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     Ok(figures)
 }
 
-/// In turn.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let mut meter = Meter::default();

@@ -1,26 +1,21 @@
 //! `start-up`: from nothing to the first frame, for as much memory as suits the engine, told for a TiB.
 
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, Metric};
+use crate::bench::catalogue::{About, counted};
 use crate::bench::figures::Figures;
 
 /// Frames of a TiB.
 const TIB: f64 = (1u64 << 28) as f64;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "start-up",
     what: "An allocator is made for 1 TiB, in memory fresh from the system, and a frame is allocated. Engines that \
            write a record of every frame are made for 4 GiB, and the time is multiplied.",
     source: "boot; LLFree's authors (USENIX ATC 2023) tell the time of initialisation",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[Metric { name: "ms_per_tib", unit: "ms", what: "making it and one allocation, for a TiB" }],
+    metrics: &[counted("ms_per_tib", "ms", "making it and one allocation, for a TiB")],
+    ..About::ONE_THREAD
 };
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let (time, frames) = machine.start_up()?;
     Ok(Figures::default().with("ms_per_tib", time.as_secs_f64() * 1e3 * TIB / frames as f64))

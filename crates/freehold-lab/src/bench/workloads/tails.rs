@@ -5,7 +5,6 @@
 //! to every thread of a busy machine: what then holds others up is seen here and nowhere else.
 
 use std::hint::black_box;
-use std::thread;
 use std::time::Instant;
 
 use freehold::{CpuId, Order, Pfn};
@@ -16,7 +15,7 @@ use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::catalogue::{About, ns};
 use crate::bench::figures::Figures;
 use crate::bench::loops::{Random, alloc_all, free_all};
-use crate::bench::threads::{first_refusal, joined};
+use crate::bench::threads::on_cpus;
 
 /// Threads, on two cores.
 pub const THREADS: u16 = 4;
@@ -24,7 +23,6 @@ const CORES: u16 = 2;
 /// Frames that a thread holds.
 const HELD: usize = 1 << 14;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "tails",
     what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces one after the other at \
@@ -60,27 +58,23 @@ fn one<C: Calls>(cpu: &mut C, allocs: u64, seed: u64) -> Result<Histogram<u64>, 
     Ok(latencies)
 }
 
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let start = std::sync::Barrier::new(usize::from(THREADS));
-    let thread = |index: u16| {
-        run.cpus.pin(usize::from(index % CORES));
-        let cpu = machine.cpu(CpuId::new(index));
-        // One that sleeps: four threads that spin on two cores would wait for the scheduler.
-        start.wait();
-        one(&mut cpu?, run.scale.tail_allocs, 0x9e37_79b9 + u64::from(index))
-    };
-    let found: Vec<Result<Histogram<u64>, Refused>> = thread::scope(|scope| {
-        let thread = &thread;
-        let threads: Vec<_> = (0..THREADS).map(|index| scope.spawn(move || thread(index))).collect();
-        threads.into_iter().map(joined).collect()
-    });
-    first_refusal(found.iter().filter_map(|found| found.as_ref().err()))?;
+    let found = on_cpus(
+        run.cpus,
+        THREADS,
+        || {},
+        |index| {
+            run.cpus.pin(usize::from(index % CORES));
+            let cpu = machine.cpu(CpuId::new(index));
+            // One that sleeps: four threads that spin on two cores would wait for the scheduler.
+            start.wait();
+            one(&mut cpu?, run.scale.tail_allocs, 0x9e37_79b9 + u64::from(index))
+        },
+    )?;
     let mut all = histogram();
     // The same bounds everywhere.
-    found.into_iter().flatten().for_each(|latencies| all.add(latencies).unwrap_or_default());
+    found.into_iter().for_each(|latencies| all.add(latencies).unwrap_or_default());
     let at = |quantile| all.value_at_quantile(quantile) as f64;
     let figures = Figures::default()
         .with("alloc_p99_ns", at(0.99))

@@ -13,34 +13,24 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, GROUP_LOCKS_METRIC, ZONE_LOCKS_METRIC, ZONE_WORK_METRIC, ns};
+use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 
-/// What it is.
 pub const ABOUT: About = About {
     name: "trunc",
     what: "One thread reads sparse files into the page cache (allocates single frames and zeroes them, half of the \
            memory: 512 MiB) and truncates them (frees them in file order, 31 a call). Zone locks and work are those of \
            the truncation.",
     source: "mmtests config-io-trunc, the benchmark of patches 2 to 4 of \"Follow-up on high-order PCP caching\" (2022)",
-    threads: 1,
-    fewest_threads: 1,
-    metrics: &[
+    metrics: with_locks![
         ns("ns_per_page_read", "a page, allocated and zeroed"),
         ns("ns_per_page_truncated", "a page, freed"),
-        ZONE_LOCKS_METRIC,
-        GROUP_LOCKS_METRIC,
-        ZONE_WORK_METRIC,
     ],
+    ..About::ONE_THREAD
 };
 
-/// Timed.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut pages = vec![Pfn::default(); run.frames as usize / 2];
@@ -59,11 +49,6 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
         .with("ns_per_page_truncated", per(truncated, count)))
 }
 
-/// Counted.
-///
-/// # Errors
-///
-/// Where the engine refuses.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut pages = vec![Pfn::default(); 1 << 17];
     let mut cpu = machine.cpu(CpuId::new(0))?;

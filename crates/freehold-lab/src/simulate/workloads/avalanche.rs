@@ -2,9 +2,9 @@
 
 use freehold::{Order, Pfn};
 
-use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
+use super::rounds::Rounds;
+use super::{About, Io, MOVABLE, Program, Setting, Step};
 
-/// `exit-avalanche`.
 pub(super) const EXIT_AVALANCHE: About = About {
     name: "exit-avalanche",
     what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free \
@@ -25,12 +25,6 @@ const EVERY: u16 = 8;
 const FEW: usize = 8;
 const BYSTANDER_THINK_NS: f64 = 2000.0;
 
-enum Phase {
-    Fill,
-    Wait,
-    Exit(usize),
-}
-
 /// Frames of a worker: together they have half of memory, or [`MOST`] each.
 pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
     let share = memory / 2 / cpus as u64;
@@ -40,58 +34,6 @@ pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
         LEAST
     } else {
         share
-    }
-}
-
-struct Worker {
-    set: usize,
-    phase: Phase,
-    frames: Vec<(Pfn, Order)>,
-    think_ns: f64,
-}
-
-impl Program for Worker {
-    fn step(&mut self, io: &mut dyn Io) -> Step {
-        match self.phase {
-            Phase::Fill => {
-                let full = match io.alloc(MOVABLE) {
-                    Some(pfn) => {
-                        self.frames.push((pfn, Order::ZERO));
-                        self.frames.len() >= self.set
-                    }
-                    None => true,
-                };
-                io.zero_frame();
-                io.think(self.think_ns);
-                if full {
-                    self.phase = Phase::Wait;
-                }
-                Step::Done
-            }
-            Phase::Wait => {
-                self.phase = Phase::Exit(0);
-                Step::Barrier
-            }
-            Phase::Exit(freed) => {
-                let end = (freed + BATCH).min(self.frames.len());
-                io.free(&self.frames[freed..end]);
-                self.phase = Phase::Exit(end);
-                if end == self.frames.len() {
-                    self.frames.clear();
-                    self.phase = Phase::Fill;
-                }
-                Step::Done
-            }
-        }
-    }
-
-    fn has_barrier(&self) -> bool {
-        true
-    }
-
-    fn live(&self) -> u64 {
-        let freed = if let Phase::Exit(freed) = self.phase { freed } else { 0 };
-        (self.frames.len() - freed) as u64
     }
 }
 
@@ -131,7 +73,6 @@ pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
     if (cpu + 1).is_multiple_of(EVERY) || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
         Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })
     } else {
-        let set = set(setting.cpus, setting.frames) as usize;
-        Box::new(Worker { set, phase: Phase::Fill, frames: Vec::with_capacity(set), think_ns: setting.think_ns })
+        Box::new(Rounds::exit(setting, set(setting.cpus, setting.frames) as usize))
     }
 }

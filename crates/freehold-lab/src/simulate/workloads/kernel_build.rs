@@ -12,7 +12,6 @@ use freehold::{Migratetype, Order, Pfn};
 use super::{About, BATCH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
 use crate::bench::loops::Random;
 
-/// `kernel-build-like`.
 pub(super) const KERNEL_BUILD_LIKE: About = About {
     name: "kernel-build-like",
     what: "Each CPU runs processes of 256 to 8,192 frames: 78 % zeroed anonymous memory, 12 % page tables \
@@ -31,7 +30,6 @@ pub(super) const MOST: usize = 8192;
 const CACHE: usize = 1024;
 const INODES: usize = 256;
 
-/// See the module's documentation.
 pub(super) struct KernelBuild {
     random: Random,
     cpu: u16,
@@ -56,7 +54,6 @@ pub(super) struct KernelBuild {
 
 impl KernelBuild {
     /// A CPU with its first process, of random size.
-    #[must_use]
     pub(super) fn new(setting: &Setting, cpu: u16) -> Self {
         let mut program = Self {
             random: setting.random(cpu),

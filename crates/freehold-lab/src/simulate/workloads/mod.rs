@@ -11,8 +11,6 @@ mod pass;
 mod rounds;
 mod trace;
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
@@ -20,7 +18,7 @@ use serde::Serialize;
 
 use crate::bench::loops::Random;
 use crate::engine::Request;
-use crate::nearest::UnknownName;
+use crate::kinds::kinds;
 
 pub use trace::TraceOps;
 
@@ -36,42 +34,31 @@ pub type Message = Vec<(Pfn, Order)>;
 
 /// A CPU's view of the world.
 pub trait Io {
-    /// Allocates a chunk.
     fn alloc(&mut self, request: Request) -> Option<Pfn>;
-    /// Frees chunks, one call.
     fn free(&mut self, chunks: &[(Pfn, Order)]);
     /// Works for that long on something else.
     fn think(&mut self, ns: f64);
     /// Fills a frame with zeros.
     fn zero_frame(&mut self);
     /// Hands chunks to another CPU; gives them back where too many wait for it already.
-    ///
-    /// # Errors
-    ///
-    /// The message, where there is no room.
     fn send(&mut self, to: u16, message: Message) -> Result<(), Message>;
     /// The oldest message that waits for this CPU.
     fn receive(&mut self) -> Option<Message>;
 }
 
-/// How a step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It did something; go on.
     Done,
-    /// There is no message for it.
     Empty,
     /// The CPU it wants to send to has no room.
     Full(u16),
     /// It waits for all that take part in the barrier.
     Barrier,
-    /// It is at its end.
     Finished,
 }
 
 /// One CPU's program.
 pub trait Program: Send {
-    /// Does the next thing.
     fn step(&mut self, io: &mut dyn Io) -> Step;
 
     /// Its latencies are to be kept apart: a bystander.
@@ -79,7 +66,6 @@ pub trait Program: Send {
         false
     }
 
-    /// Takes part in barriers.
     fn has_barrier(&self) -> bool {
         false
     }
@@ -88,39 +74,24 @@ pub trait Program: Send {
     fn live(&self) -> u64;
 }
 
-/// A workload.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// Allocate, free.
-    Pair,
-    /// Allocate many, free them one by one.
-    Bulk,
-    /// Allocate 128 MiB touching each frame, free in batches.
-    PageFault1,
-    /// Pairs of CPUs: one allocates, the other frees.
-    ProducerConsumer,
-    /// The same with chunks of order 3.
-    NetperfLike,
-    /// Most CPUs allocate, a few free.
-    ManyAllocFewFree,
-    /// One CPU allocates, all others free.
-    FewAllocManyFree,
-    /// All CPUs free at once.
-    ExitAvalanche,
-    /// Short processes that leave some memory behind.
-    KernelBuildLike,
-    /// A recorded trace, a copy for each of its CPUs' worth of CPUs.
-    Trace,
+kinds! {
+    Kind, About, ("workload", "simulate --list"):
+    Pair: pair::PAIR,
+    Bulk: rounds::BULK_ABOUT,
+    PageFault1: rounds::PAGE_FAULT_ABOUT,
+    ProducerConsumer: pass::PRODUCER_CONSUMER,
+    NetperfLike: pass::NETPERF_LIKE,
+    ManyAllocFewFree: pass::MANY_ALLOC_FEW_FREE,
+    FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
+    ExitAvalanche: avalanche::EXIT_AVALANCHE,
+    KernelBuildLike: kernel_build::KERNEL_BUILD_LIKE,
+    Trace: trace::TRACE,
 }
 
-/// What is printed of a workload.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct About {
-    /// What to write on the command line.
     pub name: &'static str,
-    /// What it does.
     pub what: &'static str,
-    /// Where it comes from.
     pub source: &'static str,
     /// The fewest CPUs that it makes sense with.
     pub fewest_cpus: u16,
@@ -131,46 +102,8 @@ pub struct About {
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Pair,
-        Self::Bulk,
-        Self::PageFault1,
-        Self::ProducerConsumer,
-        Self::NetperfLike,
-        Self::ManyAllocFewFree,
-        Self::FewAllocManyFree,
-        Self::ExitAvalanche,
-        Self::KernelBuildLike,
-        Self::Trace,
-    ];
-
-    /// What it is.
-    #[must_use]
-    pub const fn about(self) -> About {
-        match self {
-            Self::Pair => pair::PAIR,
-            Self::Bulk => rounds::BULK_ABOUT,
-            Self::PageFault1 => rounds::PAGE_FAULT_ABOUT,
-            Self::ProducerConsumer => pass::PRODUCER_CONSUMER,
-            Self::NetperfLike => pass::NETPERF_LIKE,
-            Self::ManyAllocFewFree => pass::MANY_ALLOC_FEW_FREE,
-            Self::FewAllocManyFree => pass::FEW_ALLOC_MANY_FREE,
-            Self::ExitAvalanche => avalanche::EXIT_AVALANCHE,
-            Self::KernelBuildLike => kernel_build::KERNEL_BUILD_LIKE,
-            Self::Trace => trace::TRACE,
-        }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.about().name
-    }
-
     /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
     /// memory.
-    #[must_use]
     pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
         let set = avalanche::set(cpus, memory);
         let cpus = cpus as u64;
@@ -190,29 +123,11 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let unknown = || UnknownName::new(("workload", name), Self::ALL.map(Self::name), "simulate");
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
-    }
-}
-
 /// What a program is made for.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The workload.
     pub kind: Kind,
-    /// CPUs there are.
     pub cpus: u16,
-    /// Frames of memory there are.
     pub frames: u64,
     /// The seed; each CPU draws numbers of its own from it.
     pub seed: u64,
@@ -225,7 +140,6 @@ pub struct Setting {
 impl Setting {
     /// A number of frames or chunks of this workload that suits the machine: as it is where each CPU has memory for all
     /// that the workload has at once, less in proportion where it has not, never 0.
-    #[must_use]
     pub fn scaled(&self, natural: usize) -> usize {
         // Watermarks and blocks that are begun: a ninth, and one of the largest chunks.
         let room = self.frames.saturating_sub(Order::LINUX_MAX.frames()) * 8 / 9 / u64::from(self.cpus.max(1));
@@ -247,8 +161,6 @@ impl Setting {
     }
 }
 
-/// The program of each CPU.
-#[must_use]
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
     if setting.kind == Kind::Trace {
@@ -278,21 +190,6 @@ fn request(order: Order, migratetype: Migratetype) -> Request {
     Request { order, migratetype, flags: AllocFlags::empty() }
 }
 
-/// Frames of these chunks.
 fn frames(chunks: &[(Pfn, Order)]) -> u64 {
     chunks.iter().map(|(_, order)| order.frames()).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back_and_mistakes_have_a_near_name() {
-        for kind in Kind::ALL {
-            assert_eq!(kind.name().parse(), Ok(kind));
-        }
-        let error = "kernel-build".parse::<Kind>().unwrap_err().to_string();
-        assert!(error.contains("did you mean 'kernel-build-like'"), "{error}");
-    }
 }

@@ -4,7 +4,6 @@ use freehold::{Order, Pfn};
 
 use super::{About, Io, MOVABLE, Program, Setting, Step};
 
-/// `pair`.
 pub(super) const PAIR: About = About {
     name: "pair",
     what: "Each CPU allocates a frame and frees it, over and over.",
@@ -14,7 +13,6 @@ pub(super) const PAIR: About = About {
     think_ns: 0.0,
 };
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Pair {
     held: Option<Pfn>,
@@ -22,8 +20,6 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// With nothing in hand.
-    #[must_use]
     pub(super) fn new(setting: &Setting) -> Self {
         Self { held: None, think_ns: setting.think_ns }
     }

@@ -14,7 +14,6 @@ use crate::engine::Request;
 /// Frames under way from a sender at most: in messages that wait, in the one being filled and the one being freed.
 const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 
-/// `producer-consumer`.
 pub(super) const PRODUCER_CONSUMER: About = About {
     name: "producer-consumer",
     what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
@@ -25,7 +24,6 @@ pub(super) const PRODUCER_CONSUMER: About = About {
     think_ns: 0.0,
 };
 
-/// `netperf-like`.
 pub(super) const NETPERF_LIKE: About = About {
     name: "netperf-like",
     what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
@@ -35,7 +33,6 @@ pub(super) const NETPERF_LIKE: About = About {
     think_ns: 0.0,
 };
 
-/// `many-alloc-few-free`.
 pub(super) const MANY_ALLOC_FEW_FREE: About = About {
     name: "many-alloc-few-free",
     what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
@@ -46,7 +43,6 @@ pub(super) const MANY_ALLOC_FEW_FREE: About = About {
     think_ns: 250.0,
 };
 
-/// `few-alloc-many-free`.
 pub(super) const FEW_ALLOC_MANY_FREE: About = About {
     name: "few-alloc-many-free",
     what: "One CPU allocates for all others, which free what they are handed, one by one.",

@@ -1,12 +1,12 @@
-//! `bulk` and `page-fault1`: allocate a set of frames, free all of it, again and again.
+//! `bulk`, `page-fault1` and the workers of `exit-avalanche`: allocate a set of frames, free all of it, again and again.
 //!
-//! The first round of each CPU is of random length, so that the CPUs are not in step: real ones are not.
+//! The first round of each CPU is of random length, so that the CPUs are not in step: real ones are not. Workers of an
+//! avalanche are made to be: they wait for one another before they free.
 
 use freehold::{Order, Pfn};
 
 use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
 
-/// `bulk`.
 pub(super) const BULK_ABOUT: About = About {
     name: "bulk",
     what: "Each CPU allocates 16,384 frames (64 MiB) and frees them one by one in the same order.",
@@ -16,7 +16,6 @@ pub(super) const BULK_ABOUT: About = About {
     think_ns: 0.0,
 };
 
-/// `page-fault1`.
 pub(super) const PAGE_FAULT_ABOUT: About = About {
     name: "page-fault1",
     what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
@@ -31,7 +30,6 @@ pub(super) const BULK: usize = 16_384;
 /// Frames of a round of `page-fault1`: 128 MiB.
 pub(super) const PAGE_FAULT: usize = 32_768;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Rounds {
     set: usize,
@@ -43,26 +41,45 @@ pub(super) struct Rounds {
     frames: Vec<(Pfn, Order)>,
     /// How many of them are free already, while freeing.
     freed: Option<usize>,
+    /// Whether all CPUs free at once, and whether this one has still to wait for the others.
+    has_barrier: bool,
+    waits: bool,
 }
 
 impl Rounds {
-    fn new(setting: &Setting, cpu: u16, set: usize, batch: usize, zero: bool) -> Self {
+    fn new(setting: &Setting, set: usize, batch: usize, zero: bool) -> Self {
+        Self {
+            set,
+            wanted: set,
+            batch,
+            zero,
+            think_ns: setting.think_ns,
+            frames: Vec::with_capacity(set),
+            freed: None,
+            has_barrier: false,
+            waits: false,
+        }
+    }
+
+    fn out_of_step(setting: &Setting, cpu: u16, set: usize, batch: usize, zero: bool) -> Self {
         let mut random = setting.random(cpu);
         let set = setting.scaled(set);
         let wanted = if setting.cpus == 1 { set } else { 1 + random.below(set as u64) as usize };
-        Self { set, wanted, batch, zero, think_ns: setting.think_ns, frames: Vec::with_capacity(set), freed: None }
+        Self { wanted, ..Self::new(setting, set, batch, zero) }
     }
 
-    /// Single frees.
-    #[must_use]
     pub(super) fn bulk(setting: &Setting, cpu: u16) -> Self {
-        Self::new(setting, cpu, BULK, 1, false)
+        Self::out_of_step(setting, cpu, BULK, 1, false)
     }
 
     /// Batches, as munmap's.
-    #[must_use]
     pub(super) fn page_fault(setting: &Setting, cpu: u16) -> Self {
-        Self::new(setting, cpu, PAGE_FAULT, BATCH, true)
+        Self::out_of_step(setting, cpu, PAGE_FAULT, BATCH, true)
+    }
+
+    /// Batches, as exit's, of all CPUs at once.
+    pub(super) fn exit(setting: &Setting, set: usize) -> Self {
+        Self { has_barrier: true, ..Self::new(setting, set, BATCH, true) }
     }
 }
 
@@ -80,9 +97,13 @@ impl Program for Rounds {
             io.think(self.think_ns);
             if self.frames.len() >= self.wanted {
                 self.freed = Some(0);
+                self.waits = self.has_barrier;
             }
             return Step::Done;
         };
+        if std::mem::take(&mut self.waits) {
+            return Step::Barrier;
+        }
         let end = (freed + self.batch).min(self.frames.len());
         io.free(&self.frames[freed..end]);
         self.freed = Some(end);
@@ -92,6 +113,10 @@ impl Program for Rounds {
             self.wanted = self.set;
         }
         Step::Done
+    }
+
+    fn has_barrier(&self) -> bool {
+        self.has_barrier
     }
 
     fn live(&self) -> u64 {

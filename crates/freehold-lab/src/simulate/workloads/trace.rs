@@ -13,7 +13,6 @@ use super::{About, Io, Program, Setting, Step};
 use crate::engine::Request;
 use crate::replay::{Mapper, MapperOptions, NoObserver, Op, SourceError, Trace};
 
-/// `trace`.
 pub(super) const TRACE: About = About {
     name: "trace",
     what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays a copy of \
@@ -33,20 +32,15 @@ pub enum TraceOp {
         id: u32,
         /// How many chunks.
         pieces: u32,
-        /// What is asked for.
         request: Request,
     },
     /// Frees number `id`.
-    Free {
-        /// Its number.
-        id: u32,
-    },
+    Free { id: u32 },
 }
 
 /// A trace as calls by CPUs, in its order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceOps {
-    /// What to call it.
     pub name: String,
     /// Who calls what.
     pub ops: Vec<(u16, TraceOp)>,
@@ -56,16 +50,10 @@ pub struct TraceOps {
     pub ids: u32,
     /// Frames live at once, at most.
     pub peak_frames: u64,
-    /// Frames allocated.
     pub frames: u64,
 }
 
 impl TraceOps {
-    /// Reads a trace.
-    ///
-    /// # Errors
-    ///
-    /// Whatever is wrong with it.
     pub fn read(trace: &dyn Trace) -> Result<Self, SourceError> {
         let mut reader = trace.open()?;
         let mut done = Self { name: reader.description().name, ..Self::default() };
@@ -230,7 +218,6 @@ impl Program for Player {
     }
 }
 
-/// The program of each CPU.
 pub(super) fn programs(trace: &TraceOps, setting: &Setting) -> Vec<Box<dyn Program>> {
     let recorded = usize::from(trace.cpus.max(1));
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
