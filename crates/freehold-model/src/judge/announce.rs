@@ -2,8 +2,8 @@
 
 use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, NO_BLOCK, Op, Step, WHOLE_LIST};
 
-use super::shadow::{ABSENT, TAKEN, View, WORDS};
-use super::{Judge, Verdict, Who};
+use super::shadow::{ABSENT, View, WORDS};
+use super::{Judge, Task, Verdict, Who};
 use crate::Kind::*;
 
 /// The class of a block with these free frames: one more than the order of its largest aligned run, 0 for none.
@@ -34,8 +34,15 @@ impl Judge {
         // The tag says already that it is split, or the words; who looks at the class has done his part.
         self.actor(a).tells.retain(|tell| tell.0 != b);
         let (old, new) = (step.old, step.new);
+        self.actor(a).class = Some((b, new));
         match step.op {
-            Op::Load => Ok(None),
+            Op::Load => {
+                // It is looked at by who has the lock, and again by who takes it out of the inbox.
+                if new == queued && self.holds_block(a, b) {
+                    self.begin_view(a, b);
+                }
+                Ok(None)
+            }
             Op::Swap if new == queued => {
                 if old != queued {
                     if self.b(b).inbox.is_some() || self.b(b).marked.is_some() {
@@ -62,7 +69,9 @@ impl Judge {
             }
             Op::Exchange if old != queued && new == 0 => {
                 let state = self.b(b).tag().state;
-                if state != TAKEN && state != ABSENT && !self.holds_block(a, b) && !self.just_freed(a, b) {
+                // Who frees frames of it has looked when it was in use as a whole; it may be split by now.
+                let adds = state == ABSENT && self.actor(a).now().call.task == Task::Add;
+                if !adds && !self.holds_block(a, b) && !self.frees_of(a, b) {
                     return Err("a block is looked at without its holder's lock");
                 }
                 self.begin_view(a, b);
@@ -73,19 +82,10 @@ impl Judge {
         }
     }
 
-    /// Whether the thread frees frames of a block: that was in use as a whole when it looked, and may be split by now.
-    fn just_freed(&mut self, a: Who, b: u32) -> bool {
-        let number = self.b(b).number.unwrap_or_default();
-        let frame = self.actor(a).now();
-        frame.blocks.contains(&number)
-            || frame.carried.iter().any(|one| one.b == b)
-            || frame.wrong.iter().any(|wrong| wrong.0 == b)
-    }
-
     fn begin_view(&mut self, a: Who, b: u32) {
         let actor = self.actor(a);
         let filled = actor.filled == Some(b);
-        actor.view = Some(View { b, words: [None; WORDS], leases: 0, filled });
+        actor.view = Some(View { b, words: [None; WORDS], leases: 0, unnamed: 0, filled });
     }
 
     /// The class is what the lister has read since it began.

@@ -1,6 +1,6 @@
 //! Tags, whole blocks, lists and the bitmap: who may make what of a block.
 
-use freehold::conformance::{IN_BITMAP, NO_BLOCK, NO_LIST, Op, Step, TagView, WHOLE_LIST, type_of_list};
+use freehold::conformance::{CLASS_QUEUED, IN_BITMAP, NO_BLOCK, NO_LIST, Op, Step, TagView, WHOLE_LIST, type_of_list};
 
 use super::shadow::{ABSENT, From, Place, SPLIT, TAKEN, WHOLE, WORDS, each};
 use super::{Judge, Refusal, Task, Verdict, Who};
@@ -93,9 +93,7 @@ impl Judge {
         if actor.again == Some(b) {
             actor.again = None;
         }
-        // Of what was found open once, and is the call's since, a later look does not matter.
-        let open = |carried: &super::shadow::Carried| carried.from == From::Past && carried.tag && carried.lease;
-        for carried in actor.now().carried.iter_mut().filter(|carried| carried.b == b && !open(carried)) {
+        for carried in actor.now().looking().filter(|carried| carried.b == b && !carried.is_open()) {
             carried.tag = tag.state == SPLIT && (carried.from != From::Lease || !tag.isolated);
         }
     }
@@ -149,9 +147,12 @@ impl Judge {
         if block.list != u64::from(NO_LIST) {
             return Err("a listed block becomes whole");
         }
+        if self.actor(a).view.as_ref().is_none_or(|view| view.b != b || view.unnamed != 0xff) {
+            return Err("a block becomes whole whose words may be leased");
+        }
         // A word may be leased by who has come too late and has found it empty: he lets go when he looks at the tag. That nobody
         // has a frame of it in hand is what follows.
-        let number = block.number.unwrap_or_default();
+        let number = self.b(b).number.unwrap_or_default();
         for w in 0..WORDS {
             if self.take_carried(a, b, w, !0, |_| Ok(()))? != !0 {
                 return Err("a block becomes whole of which not all was taken");
@@ -184,8 +185,17 @@ impl Judge {
 
     fn block_is_freed(&mut self, a: Who, b: u32, new: TagView) -> Result<Kind, Refusal> {
         let number = self.b(b).number.unwrap_or_default();
-        if !self.take_block(a, b, number) {
-            return Err("a block is freed by somebody who does not have it");
+        let frame = self.actor(a).now();
+        if let Some(at) = frame.blocks.iter().position(|&block| block == number) {
+            // It was taken just now.
+            frame.blocks.swap_remove(at);
+        } else {
+            let all = self.b(b).used == [!0; WORDS];
+            for w in 0..WORDS {
+                if !all || self.free(a, b, w, !0, &|_| Ok(()))? != !0 {
+                    return Err("a block is freed by somebody who does not have it");
+                }
+            }
         }
         if new.group == TagView::IN_HAND {
             self.put(number, Place::Carried(a))?;
@@ -196,39 +206,20 @@ impl Judge {
         Ok(FreeBlock)
     }
 
-    /// Takes a block in use out of what a thread frees, or out of what another one frees at the same moment, whose free is
-    /// the wrong one then.
-    fn take_block(&mut self, a: Who, b: u32, number: u64) -> bool {
-        let mine = self.actor(a).now();
-        if let Some(at) = mine.blocks.iter().position(|&block| block == number) {
-            mine.blocks.swap_remove(at);
-            return true;
-        }
-        let mut wrong = [0; WORDS];
-        mine.wrong.iter().filter(|wrong| wrong.0 == b).for_each(|&(_, w, bits)| wrong[w] |= bits);
-        let frees = |actor: &mut super::Actor| {
-            let frame = actor.calls.iter_mut().find(|frame| frame.blocks.contains(&number))?;
-            (frame.call.task == Task::Free).then_some(frame).map(|frame| {
-                frame.blocks.retain(|&block| block != number);
-                frame.wrong.extend((0..WORDS).map(|w| (b, w, !0)));
-                frame.wronged = true;
-            })
-        };
-        if wrong == [!0; WORDS] && self.actors.iter_mut().any(|actor| frees(actor).is_some()) {
-            self.actor(a).now().wrong.retain(|wrong| wrong.0 != b);
-            return true;
-        }
-        (0..WORDS).all(|w| self.take_carried(a, b, w, !0, |_| Ok(())) == Ok(!0))
+    /// Whether the thread is to free frames of a block.
+    pub(super) fn frees_of(&mut self, a: Who, b: u32) -> bool {
+        self.actor(a).now().frees.iter().any(|one| one.b == b)
     }
 
     fn taken_splits(&mut self, a: Who, b: u32, old: TagView, new: TagView) -> Result<Kind, Refusal> {
         let number = self.b(b).number.unwrap_or_default();
         let holds = self.holds(a, old.zone, old.group);
-        let frame = self.actor(a).now();
-        let frees = frame.blocks.contains(&number)
-            || frame.carried.iter().any(|carried| carried.b == b)
-            || frame.wrong.iter().any(|wrong| wrong.0 == b);
+        let frees = self.frees_of(a, b);
         let isolates = holds && new.isolated && new.group == 0;
+        let told = [0, u64::from(CLASS_QUEUED)].iter().any(|&class| self.actor(a).class == Some((b, class)));
+        if !isolates && frees && !told {
+            return Err("a block is split whose class may be of another time");
+        }
         let parts = frees && !new.isolated && (new.zone, new.group) == (old.zone, old.group);
         if !isolates && !parts {
             return Err("a block in use becomes a split one by somebody who frees nothing of it");

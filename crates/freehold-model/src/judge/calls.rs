@@ -3,7 +3,7 @@
 use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST};
 
 use super::announce::class_of;
-use super::shadow::{Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
+use super::shadow::{Carried, Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
 use super::{Call, Judge, Refusal, Task, Verdict, Who};
 
 impl Judge {
@@ -30,32 +30,14 @@ impl Judge {
             self.settled(a)?;
         }
         let mut frame = Frame::new(call.clone());
-        let words = if call.task == Task::Free { &call.frames[..] } else { &[] };
-        let given: Vec<_> = words_of(words).collect();
-        self.actor(a).calls.push(frame);
-        for &(n, w, bits) in &given {
-            let b = self.spot(n).and_then(|spot| spot.index);
-            let Some(b) = b else {
-                self.actor(a).now().wronged = true;
+        let given = if call.task == Task::Free { &call.frames[..] } else { &[] };
+        for (n, w, bits) in words_of(given) {
+            let Some(b) = self.spot(n).and_then(|spot| spot.index) else {
+                frame.wronged = true;
                 continue;
             };
-            let right = self.b(b).used[w] & bits;
-            self.b(b).used[w] &= !bits;
-            self.actor(a).carry(b, w, right, From::Freed);
-            if right != bits {
-                self.actor(a).now().wrong.push((b, w, bits & !right));
-                self.actor(a).now().wronged = true;
-            }
-        }
-        // Blocks in use as a whole go as a whole.
-        frame = self.actor(a).calls.pop().ok_or("no call")?;
-        for (n, w, _) in given {
-            let Some(b) = self.spot(n).and_then(|spot| spot.index).filter(|_| w == 0) else { continue };
-            let all = frame.carried.iter().filter(|one| one.b == b && one.bits == !0).count() == WORDS;
-            if all && self.b(b).tag().state == TAKEN {
-                frame.carried.retain(|one| one.b != b);
-                frame.blocks.push(n);
-            }
+            frame.wronged |= bits & !self.b(b).used[w] != 0;
+            frame.frees.push(Carried::new(b, w, bits, From::Freed));
         }
         self.actor(a).calls.push(frame);
         Ok(None)
@@ -82,18 +64,8 @@ impl Judge {
             }
         }
         self.drop_owed(a);
-        let actor = self.actor(a);
         if task == Task::Free {
-            let frame = actor.now();
-            if ok && frame.wrong.iter().any(|wrong| wrong.2 != 0) {
-                return Err("a wrong free is told that it is right");
-            }
-            if !ok && !frame.wronged {
-                return Err("a right free is refused");
-            }
-            if !ok {
-                self.keep(a);
-            }
+            self.freed(a, ok)?;
         }
         self.settled(a)?;
         let actor = self.actor(a);
@@ -118,7 +90,6 @@ impl Judge {
                     From::Past if !one.tag || !one.lease => {
                         Err("frames taken past the leases are handed out without a second look")
                     }
-                    From::Freed => Err("frames are handed out that are being freed"),
                     _ => Ok(()),
                 })?;
                 if found != bits {
@@ -129,7 +100,11 @@ impl Judge {
             if twice & !owed != 0 {
                 return Err("a frame is handed out twice");
             }
-            self.beyond += u64::from((bits & owed).count_ones());
+            let mut calls = self.actors.iter().flat_map(|actor| &actor.calls);
+            let under_way =
+                |frame: &Frame| frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & bits != 0);
+            let freed = if calls.any(under_way) { bits } else { owed };
+            self.beyond += u64::from((bits & freed).count_ones());
             self.b(b).used[w] |= bits;
         }
         Ok(())
@@ -148,17 +123,18 @@ impl Judge {
         self.actor(a).now().carried = carried;
     }
 
-    /// What a free that was refused was given is its caller's still.
-    fn keep(&mut self, a: Who) {
+    /// What a free comes to: all was freed, or it was refused since not all of it was its caller's to free. What is left of it
+    /// then is in use still, if it was.
+    fn freed(&mut self, a: Who, ok: bool) -> Result<(), Refusal> {
+        let frames = self.actor(a).now().call.frames.clone();
+        let exist = words_of(&frames).all(|(n, ..)| self.spot(n).is_some_and(|spot| spot.index.is_some()));
         let frame = self.actor(a).now();
-        let (carried, blocks) = (std::mem::take(&mut frame.carried), std::mem::take(&mut frame.blocks));
-        for one in carried {
-            self.b(one.b).used[one.w] |= one.bits;
-        }
-        for n in blocks {
-            if let Some(b) = self.spot(n).and_then(|spot| spot.index) {
-                self.b(b).used = [!0; WORDS];
-            }
+        match (ok, frame.wronged) {
+            (true, _) if frame.frees.is_empty() && exist => Ok(()),
+            (true, true) => Err("a wrong free is told that it is right"),
+            (true, false) => Err("frames are lost: they were not freed"),
+            (false, true) => Ok(()),
+            (false, false) => Err("a right free is refused"),
         }
     }
 

@@ -25,6 +25,9 @@ impl Judge {
         if cpu.online == 0 && has {
             return Err("an offline CPU has something");
         }
+        if !self.actor(a).named.is_empty() {
+            return Err("a lease names a CPU that has no slot for it");
+        }
         self.actor(a).seen.clear();
         Ok(Some(Leave))
     }

@@ -171,11 +171,11 @@ pub(crate) enum From {
     Lease,
     /// A hand.
     Hand,
-    /// The caller, who frees them: the tag, and the leaseholder's hand.
+    /// Nowhere: they are in use until the step that frees them, before which the tag and the leaseholder's hand are looked at.
     Freed,
 }
 
-/// Frames of a word that a thread carries.
+/// Frames of a word that a thread carries, or is to free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     pub(crate) b: u32,
@@ -189,21 +189,36 @@ pub(crate) struct Carried {
     pub(crate) hand: Option<u16>,
 }
 
+impl Carried {
+    pub(crate) fn new(b: u32, w: usize, bits: u64, from: From) -> Self {
+        Self { b, w, bits, from, tag: false, lease: false, hand: None }
+    }
+    /// Taken past the leases, and found right afterwards: the call's, whatever a later look shows.
+    pub(crate) fn is_open(&self) -> bool {
+        self.from == From::Past && self.tag && self.lease
+    }
+}
+
 /// A call that a thread is in.
 pub(crate) struct Frame {
     pub(crate) call: Call,
     pub(crate) carried: Vec<Carried>,
     /// Blocks in use as a whole that it has, by number.
     pub(crate) blocks: Vec<u64>,
-    /// Frames that it frees and that are not in use.
-    pub(crate) wrong: Vec<(u32, usize, u64)>,
-    /// It may be refused.
+    /// What it was given to free and has not freed yet. Any number of calls may be given the same frames: whose step frees one
+    /// has freed it, whoever began first.
+    pub(crate) frees: Vec<Carried>,
+    /// Not all that it was given was in use all the time until it freed it: it may be refused.
     pub(crate) wronged: bool,
 }
 
 impl Frame {
+    /// All that a look at a cell is about.
+    pub(crate) fn looking(&mut self) -> impl Iterator<Item = &mut Carried> {
+        self.carried.iter_mut().chain(&mut self.frees)
+    }
     pub(crate) fn new(call: Call) -> Self {
-        Self { call, carried: Vec::new(), blocks: Vec::new(), wrong: Vec::new(), wronged: false }
+        Self { call, carried: Vec::new(), blocks: Vec::new(), frees: Vec::new(), wronged: false }
     }
 }
 
@@ -214,6 +229,8 @@ pub(crate) struct View {
     pub(crate) words: [Option<u64>; WORDS],
     /// The words whose lease it has read.
     pub(crate) leases: u8,
+    /// Those of which it saw last, or has seen to it, that nobody is named.
+    pub(crate) unnamed: u8,
     /// It has made all of the block free itself.
     pub(crate) filled: bool,
 }
@@ -229,6 +246,10 @@ pub(crate) struct Actor {
     /// A block whose mark it has taken back: the tag is looked at once more.
     pub(crate) again: Option<u32>,
     pub(crate) view: Option<View>,
+    /// The class that it saw last, and of which block.
+    pub(crate) class: Option<(u32, u64)>,
+    /// Words whose lease names a CPU that it is inside of and that has no slot for them: it ends the lease, or looks again.
+    pub(crate) named: Vec<(u32, usize)>,
     /// All that was in an inbox, by the first of it.
     pub(crate) fetched: u64,
     /// A block that it has taken out of an inbox and has to look at.
@@ -244,10 +265,10 @@ pub(crate) struct Actor {
 impl Default for Actor {
     fn default() -> Self {
         let outside = Frame::new(Call { task: Task::Other, frames: Vec::new() });
-        let (seen, tells, holding) = Default::default();
+        let (seen, tells, holding, class, named) = Default::default();
         let (again, view, popped, filled, marks) = Default::default();
         let fetched = NO_BLOCK.into();
-        Self { calls: vec![outside], seen, tells, again, view, fetched, popped, filled, holding, marks }
+        Self { calls: vec![outside], seen, tells, again, view, class, named, fetched, popped, filled, holding, marks }
     }
 }
 
@@ -260,8 +281,7 @@ impl Actor {
     /// Frames that it has taken.
     pub(crate) fn carry(&mut self, b: u32, w: usize, bits: u64, from: From) {
         if bits != 0 {
-            let carried = Carried { b, w, bits, from, tag: false, lease: false, hand: None };
-            self.now().carried.push(carried);
+            self.now().carried.push(Carried::new(b, w, bits, from));
         }
     }
     /// It owes a look at the class.

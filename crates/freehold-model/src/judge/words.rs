@@ -6,17 +6,16 @@ use super::shadow::{Carried, From, Place, TAKEN, WHOLE, WORDS};
 use super::{Judge, Refusal, Task, Verdict, Who};
 use crate::Kind::*;
 
-/// Nobody takes a look at what is put where it need not be.
+/// What has to have been looked at.
 type Check<'a> = &'a dyn Fn(&Carried) -> Result<(), Refusal>;
 
 impl Judge {
-    /// A block in use that a thread frees as a whole, from now on word by word.
+    /// A block in use that a thread has as a whole, from now on word by word.
     pub(super) fn explode(&mut self, a: Who, b: u32, number: u64) {
         let actor = self.actor(a);
-        let from = if actor.now().call.task == Task::Free { From::Freed } else { From::Hand };
         if let Some(at) = actor.now().blocks.iter().position(|&block| block == number) {
             actor.now().blocks.swap_remove(at);
-            (0..WORDS).for_each(|w| actor.carry(b, w, !0, from));
+            (0..WORDS).for_each(|w| actor.carry(b, w, !0, From::Hand));
         }
     }
 
@@ -32,9 +31,6 @@ impl Judge {
         let number = self.b(b).number.unwrap_or_default();
         if self.actor(a).now().blocks.contains(&number) && self.b(b).tag().state != TAKEN {
             self.explode(a, b, number);
-            // Its tag was looked at: it is no longer in use as a whole.
-            let fresh = self.actor(a).now().carried.iter_mut();
-            fresh.filter(|carried| carried.b == b).for_each(|carried| carried.tag = true);
         }
         let mut found = 0;
         let carried = &mut self.actor(a).now().carried;
@@ -47,41 +43,27 @@ impl Judge {
         Ok(found)
     }
 
-    /// The same with frames that the thread frees wrongly: of two who free the same frames at the same moment the first one is
-    /// right, whoever began first; frames that are free otherwise are owed from now on.
-    fn take_wrong(&mut self, a: Who, b: u32, w: usize, bits: u64) -> u64 {
-        let number = self.b(b).number.unwrap_or_default();
-        let mut taken = 0;
-        for wrong in self.actor(a).now().wrong.iter_mut().filter(|wrong| (wrong.0, wrong.1) == (b, w)) {
-            taken |= wrong.2 & bits;
-            wrong.2 &= !bits;
-        }
-        let mut rest = taken;
-        for actor in self.actors.iter_mut() {
-            for frame in actor.calls.iter_mut().filter(|frame| frame.call.task == Task::Free) {
-                if let Some(at) = frame.blocks.iter().position(|&block| block == number && rest != 0) {
-                    frame.blocks.swap_remove(at);
-                    let carried =
-                        |w| Carried { b, w, bits: !0, from: From::Freed, tag: true, lease: false, hand: None };
-                    frame.carried.extend((0..WORDS).map(carried));
-                }
-                let mut theirs = 0;
-                for one in frame.carried.iter_mut() {
-                    if (one.b, one.w, one.from) == (b, w, From::Freed) {
-                        theirs |= one.bits & rest;
-                        one.bits &= !rest;
-                    }
-                }
-                frame.carried.retain(|one| one.bits != 0);
-                if theirs != 0 {
-                    frame.wrong.push((b, w, theirs));
-                    frame.wronged = true;
-                    rest &= !theirs;
-                }
+    /// A step frees frames of a word: those that its call was given to free. Of several calls that were given the same frame
+    /// the first to make this step frees it, and each of the others may be refused; if it is not, the frame is in two places.
+    pub(super) fn free(&mut self, a: Who, b: u32, w: usize, bits: u64, check: Check<'_>) -> Result<u64, Refusal> {
+        let (mut freed, frees) = (0, &mut self.actor(a).now().frees);
+        for one in frees.iter_mut().filter(|one| (one.b, one.w) == (b, w)) {
+            let part = one.bits & bits & !freed;
+            if part != 0 {
+                check(one)?;
+                freed |= part;
+                one.bits &= !part;
             }
         }
-        self.b(b).owed[w] |= rest;
-        taken
+        frees.retain(|one| one.bits != 0);
+        let block = self.b(b);
+        let right = freed & block.used[w];
+        block.used[w] &= !right;
+        block.owed[w] |= freed & !right;
+        for frame in self.actors.iter_mut().flat_map(|actor| &mut actor.calls) {
+            frame.wronged |= frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & right != 0);
+        }
+        Ok(freed)
     }
 
     /// Frames that a thread has and that are in their word, or hand, as well: one of the two goes, if that is how it is.
@@ -142,6 +124,12 @@ impl Judge {
         let there = if step.op == Op::Or { step.with & step.old } else { 0 };
         if there != 0 {
             self.frames_are_there(a, b, w, there)?;
+            // Whoever frees the first word of a chunk frees all of it, and the host hears of what others have freed meanwhile.
+            if step.with == !0 {
+                let frees = self.actor(a).now().frees.iter_mut();
+                frees.filter(|one| (one.b, one.w) == (b, w)).for_each(|one| one.bits &= !there);
+                self.actor(a).now().frees.retain(|one| one.bits != 0);
+            }
         }
         if step.op != Op::Exchange || lost != 0 {
             self.word_seen(a, b, w, if step.op == Op::Swap { step.old } else { step.new });
@@ -152,13 +140,12 @@ impl Judge {
     /// Frames appear in their word.
     fn frames_come(&mut self, a: Who, b: u32, w: usize, come: u64) -> Result<crate::Kind, Refusal> {
         self.actor(a).owes(b, Some(w));
-        let looked: Check<'_> = &|one| match one.from {
-            From::Freed if !one.tag => Err("frames are freed into a word without a look at the tag"),
-            From::Freed if !one.lease => Err("frames are freed into a word without a look into the leaseholder's hand"),
-            _ => Ok(()),
+        let looked: Check<'_> = &|one| match (one.tag, one.lease) {
+            (true, true) => Ok(()),
+            (false, _) => Err("frames are freed into a word without a look at the tag"),
+            (true, false) => Err("frames are freed into a word without a look into the leaseholder's hand"),
         };
-        let freed = self.actor(a).now().carried.iter().any(|one| (one.b, one.w, one.from) == (b, w, From::Freed));
-        let mut rest = come & !self.take_carried(a, b, w, come, looked)?;
+        let mut rest = come & !self.take_carried(a, b, w, come, |_| Ok(()))?;
         if rest != 0 {
             if let Some(slot) = self.slot_inside(a, b, w) {
                 let back = slot.hand() & rest;
@@ -166,9 +153,8 @@ impl Judge {
                 rest &= !back;
             }
         }
-        if rest != 0 {
-            rest &= !self.take_wrong(a, b, w, rest);
-        }
+        let freed = self.free(a, b, w, rest, looked)?;
+        rest &= !freed;
         if rest != 0 && self.actor(a).now().call.task == Task::Add {
             let number = self.b(b).number.unwrap_or_default();
             let call = self.actor(a).now().call.clone();
@@ -180,7 +166,7 @@ impl Judge {
             rest &= !new;
         }
         match rest {
-            0 => Ok(if freed { FreePut } else { PutBack }),
+            0 => Ok(if freed != 0 { FreePut } else { PutBack }),
             _ => Err("frames are put that nobody there has"),
         }
     }
@@ -195,9 +181,7 @@ impl Judge {
             self.twice(b, w, back)?;
         }
         // A free is told so, and its end judges that.
-        let freed = self.actor(a).now().carried.iter().filter(|one| one.from == From::Freed);
-        let freed = freed.filter(|one| (one.b, one.w) == (b, w)).fold(0, |all, one| all | one.bits);
-        let gone = self.take_carried(a, b, w, rest & !freed, |_| Ok(()))?;
+        let gone = self.take_carried(a, b, w, rest, |_| Ok(()))?;
         self.twice(b, w, gone)
     }
 
@@ -225,6 +209,7 @@ impl Judge {
             this.cpus.get((lease & !empty).wrapping_sub(1) as usize).filter(|cpu| cpu.inside == Some(a)).is_some()
         };
         let hand = self.slot_inside(a, b, w).map_or(0, |slot| slot.hand());
+        self.actor(a).named.retain(|&named| named != (b, w));
         let (old, new) = (step.old, step.new);
         match (old, new) {
             // Taken by a CPU: its own that is empty, anybody's that is empty, nobody's.
@@ -250,24 +235,34 @@ impl Judge {
             }
             _ if leased(old) => Err("a lease is ended by somebody else"),
             (old, 0) if old != 0 && inside(self, old) && self.slot_inside(a, b, w).is_none() => Ok(Some(Unname)),
-            (old, 0) if old != 0 && self.holds_block(a, b) => Ok(Some(RetireLease)),
-            // Its hand was shown as empty, and is closed.
-            (old, 0) if old != 0 && inside(self, old) => Ok(Some(Unname)),
+            (old, 0) if old != 0 && self.holds_block(a, b) => {
+                match self.actor(a).view.as_mut().filter(|view| view.b == b && view.words == [Some(!0); WORDS]) {
+                    Some(view) => view.unnamed |= 1 << w,
+                    None => return Err("a lister ends a lease of a block that it has not seen to be free"),
+                }
+                Ok(Some(RetireLease))
+            }
             _ => Err("a lease does not become that"),
         }
     }
 
     fn lease_seen(&mut self, a: Who, b: u32, w: usize, lease: u64) {
         let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
+        let named = self.cpus.get((lease & !u64::from(EMPTY)).wrapping_sub(1) as usize);
+        let ours = named.is_some_and(|cpu| cpu.inside == Some(a)) && self.slot_inside(a, b, w).is_none();
         let actor = self.actor(a);
+        actor.named.retain(|&named| named != (b, w));
+        if ours {
+            actor.named.push((b, w));
+        }
         if let Some(view) = actor.view.as_mut().filter(|view| view.b == b) {
             view.leases |= 1 << w;
+            view.unnamed = view.unnamed & !(1 << w) | u8::from(lease == 0) << w;
             if leased {
                 view.words[w].get_or_insert(0);
             }
         }
-        let open = |one: &Carried| one.from == From::Past && one.tag && one.lease;
-        for one in actor.now().carried.iter_mut().filter(|one| (one.b, one.w) == (b, w) && !open(one)) {
+        for one in actor.now().looking().filter(|one| (one.b, one.w) == (b, w) && !one.is_open()) {
             one.lease = !leased;
             one.hand = leased.then(|| lease as u16 - 1);
         }
@@ -311,19 +306,19 @@ impl Judge {
 
     /// A look at another CPU's slot, on whose account `clear` says that the frames are not there.
     fn hand_seen(&mut self, a: Who, c: u16, slot: usize, clear: impl Fn(&Carried, &Self) -> bool) {
-        let waiting = |one: &Carried, this: &Self| {
-            let key = this.blocks[one.b as usize].number.map(|n| n * 8 + one.w as u64);
-            one.hand == Some(c) && key.is_some_and(|key| (key % 16) as usize == slot) && clear(one, this)
-        };
-        let carried = std::mem::take(&mut self.actor(a).now().carried);
-        let seen = |one: Carried| Carried { lease: one.lease || waiting(&one, self), ..one };
-        let carried: Vec<Carried> = carried.into_iter().map(seen).collect();
-        self.actor(a).now().carried = carried;
+        let frame = self.actor(a).now();
+        let (mut carried, mut frees) = (std::mem::take(&mut frame.carried), std::mem::take(&mut frame.frees));
+        for one in carried.iter_mut().chain(&mut frees).filter(|one| one.hand == Some(c)) {
+            let key = self.blocks[one.b as usize].number.map(|n| n * 8 + one.w as u64);
+            one.lease |= key.is_some_and(|key| (key % 16) as usize == slot) && clear(one, self);
+        }
+        let frame = self.actor(a).now();
+        (frame.carried, frame.frees) = (carried, frees);
     }
 
     pub(super) fn mask(&mut self, a: Who, c: u16, s: usize, step: &Step) -> Verdict {
         if step.op == Op::Load {
-            if self.actor(a).now().carried.iter().any(|one| one.hand == Some(c)) {
+            if self.actor(a).now().looking().any(|one| one.hand == Some(c)) {
                 self.hand_seen(a, c, s, |one, _| one.bits & step.new == 0);
             }
             return Ok(None);
@@ -358,14 +353,12 @@ impl Judge {
             }
         }
         if come != 0 {
-            let looked: Check<'_> = &|one| match one.from {
-                From::Freed if saw.is_none_or(|word| word & come & one.bits != 0) => {
-                    Err("frames are freed into a hand without a look at their word")
-                }
-                _ => Ok(()),
+            let looked: Check<'_> = &|one| match saw {
+                Some(word) if word & come & one.bits == 0 => Ok(()),
+                _ => Err("frames are freed into a hand without a look at their word"),
             };
-            let rest = come & !self.take_carried(a, b, w, come, looked)?;
-            if rest & !self.take_wrong(a, b, w, rest) != 0 {
+            let rest = come & !self.take_carried(a, b, w, come, |_| Ok(()))?;
+            if rest & !self.free(a, b, w, rest, looked)? != 0 {
                 return Err("frames come into a hand from nowhere");
             }
         }

@@ -64,7 +64,7 @@ impl Court {
         }
     }
 
-    fn hear(&self, what: What) {
+    pub fn hear(&self, what: What) {
         let mut heard = self.heard();
         if heard.refused.is_some() {
             return;

@@ -237,18 +237,29 @@ impl<'a> Worker<'a> {
     }
 
     /// Frees what another thread frees at the same moment, while nobody allocates: one of the two is told that it is free,
-    /// or the host hears of it later.
-    pub fn race(mut self, chunks: &[(u64, u64)]) {
+    /// or the host hears of it later. Each chunk in so many parts, or fewer.
+    pub fn race(mut self, chunks: &[(u64, u64)], parts: u64) {
         let fh = self.world.fh;
         let door = self.door(fh);
-        for &(pfn, frames) in chunks {
-            let order = Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
-            let call = || match order.filter(|_| self.random.below(4) != 0) {
-                Some(order) => through!(&door, it => it.free(Pfn::new(pfn), order)),
-                None => through!(&door, it => it.free_range(range(pfn, frames))),
-            };
-            let _ = self.world.court.call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
+        for &(start, frames) in chunks {
+            let (mut at, end) = (start, start + frames);
+            while at < end {
+                let frames =
+                    if parts > 1 { 1 + self.random.below((end - at).min(2 * frames / parts + 1)) } else { frames };
+                self.free_maybe(&door, at, frames);
+                at += frames;
+            }
         }
+    }
+
+    /// Frees frames of which some may have been freed by others.
+    fn free_maybe(&mut self, door: &Door<'_>, pfn: u64, frames: u64) {
+        let order = Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
+        let call = || match order.filter(|_| self.random.below(4) != 0) {
+            Some(order) => through!(door, it => it.free(Pfn::new(pfn), order)),
+            None => through!(door, it => it.free_range(range(pfn, frames))),
+        };
+        let _ = self.world.court.call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
     }
 
     fn take_range(&mut self) {
