@@ -39,6 +39,14 @@ int fh_anonymous_start(void)
 	return fh_anonymous_wanted() ? -EOPNOTSUPP : 0;
 }
 
+void fh_anonymous_cancel(void)
+{
+}
+
+void fh_anonymous_serve(void)
+{
+}
+
 const struct file_operations fh_anonymous_operations;
 
 #else
@@ -69,7 +77,7 @@ static unsigned long empty_at;
 static struct cgroup *group;
 
 static DEFINE_MUTEX(changing);
-static enum { ENDED, SERVING, ENDING } state;
+static enum { ENDED, HOOKED, SERVING, ENDING } state;
 
 static struct counters total(void)
 {
@@ -201,7 +209,7 @@ static void notrace at_alloc(unsigned long ip, unsigned long parent, struct ftra
 	gfp_t gfp = (__force gfp_t)argument(fregs, 0);
 	struct vm_area_struct *vma = (void *)argument(fregs, 2);
 
-	if ((int)argument(fregs, 1) || !(gfp & __GFP_MOVABLE) || !vma->vm_mm || vma->vm_flags & VM_SHARED)
+	if (READ_ONCE(state) != SERVING || (int)argument(fregs, 1) || !(gfp & __GFP_MOVABLE) || !vma->vm_mm || vma->vm_flags & VM_SHARED)
 		return;
 	if (vma->vm_policy || current->mempolicy || within_module(parent, THIS_MODULE) || !is_of_group())
 		return;
@@ -250,33 +258,47 @@ static struct hook {
 	{ "vma_alloc_folio", { .func = at_alloc, .flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT } },
 };
 #define FREES 2
+/* So many of them, from the first on, are there. */
+static unsigned int hooked;
 
 /*
  * The kernel waits until all who were in the hook, or in what it led to, have slept or left; who sleeps there is in the
  * kernel's allocator, and counted.
  */
-static void unhook(unsigned int number)
+static int unhook_but(unsigned int first)
 {
-	int status = unregister_ftrace_function(&hooks[number].ops);
+	int status;
 
-	if (status)
-		pr_err("BROKEN: %s is still hooked: %d\n", hooks[number].name, status);
+	for (; hooked > first; hooked--) {
+		struct hook *hook = &hooks[hooked - 1];
+
+		status = unregister_ftrace_function(&hook->ops);
+		if (status) {
+			pr_err("BROKEN: %s is still hooked: %d\n", hook->name, status);
+			return status;
+		}
+		ftrace_free_filter(&hook->ops);
+	}
+	return 0;
 }
 
-static int hook(unsigned int number)
+static int hook_next(void)
 {
-	struct hook *hook = &hooks[number];
+	struct hook *hook = &hooks[hooked];
 	int status = ftrace_set_filter(&hook->ops, (unsigned char *)hook->name, strlen(hook->name), 1);
 
 	status = status ?: register_ftrace_function(&hook->ops);
-	if (status)
+	if (status) {
 		pr_err("%s cannot be hooked: %d\n", hook->name, status);
-	return status;
+		ftrace_free_filter(&hook->ops);
+		return status;
+	}
+	hooked++;
+	return 0;
 }
 
 int fh_anonymous_start(void)
 {
-	unsigned int i;
 	int status = 0;
 
 	if (!fh_anonymous_wanted())
@@ -288,17 +310,32 @@ int fh_anonymous_start(void)
 	}
 	empty_at = jiffies - 1;
 	/* Frees first: nothing of ours may be freed past them. */
-	for (i = 0; i < ARRAY_SIZE(hooks) && !status; i++)
-		status = hook(i);
+	while (hooked < ARRAY_SIZE(hooks) && !status)
+		status = hook_next();
 	if (status) {
-		while (--i)
-			unhook(i - 1);
+		unhook_but(0);
 		cgroup_put(group);
 		return status;
 	}
-	__module_get(THIS_MODULE);
-	state = SERVING;
+	state = HOOKED;
 	return 0;
+}
+
+void fh_anonymous_cancel(void)
+{
+	if (state != HOOKED)
+		return;
+	unhook_but(0);
+	cgroup_put(group);
+	state = ENDED;
+}
+
+void fh_anonymous_serve(void)
+{
+	if (state != HOOKED)
+		return;
+	__module_get(THIS_MODULE);
+	WRITE_ONCE(state, SERVING);
 }
 
 static bool in_use(void)
@@ -338,11 +375,13 @@ static void migrate_all(void)
 static int stop(void)
 {
 	unsigned long deadline = jiffies + patience * HZ;
-	unsigned int i;
+	int status;
 
 	if (state == SERVING) {
-		unhook(FREES);
-		state = ENDING;
+		status = unhook_but(FREES);
+		if (status)
+			return status;
+		WRITE_ONCE(state, ENDING);
 	}
 	while (in_use()) {
 		migrate_all();
@@ -352,8 +391,10 @@ static int stop(void)
 			return -EBUSY;
 		schedule_timeout_killable(HZ / 20);
 	}
-	for (i = 0; i < FREES; i++)
-		unhook(i);
+	/* A hook that stays leads into this module, which then stays, too. */
+	status = unhook_but(0);
+	if (status)
+		return status;
 	cgroup_put(group);
 	state = ENDED;
 	module_put(THIS_MODULE);
@@ -376,7 +417,7 @@ static ssize_t anonymous_write(struct file *file, const char __user *buffer, siz
 
 static ssize_t anonymous_read(struct file *file, char __user *buffer, size_t length, loff_t *offset)
 {
-	static const char *const states[] = { "ended", "serving", "ending" };
+	static const char *const states[] = { "ended", "hooked", "serving", "ending" };
 	struct counters sum = total();
 	char text[256];
 	size_t size = scnprintf(text, sizeof(text), "state      %s\nserved     %llu\nreturned   %llu\nin use     %llu\n"

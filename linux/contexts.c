@@ -101,12 +101,17 @@ static int lend(void *unused)
 	return 0;
 }
 
-static int init_context(struct context *context, unsigned int number, unsigned int capacity)
+/* All of them can be stopped afterwards, started or not. */
+static void init_context(struct context *context)
 {
 	timer_setup(&context->timer, in_softirq_context, TIMER_PINNED);
 	fh_hrtimer_setup(&context->hrtimer, in_hardirq_context, HRTIMER_MODE_REL_PINNED_HARD);
 	init_irq_work(&context->irq_work, in_irq_work_context);
 	context->in_timer.atomic = context->in_hrtimer.atomic = context->in_irq_work.atomic = true;
+}
+
+static int init_workers(struct context *context, unsigned int number, unsigned int capacity)
+{
 	return fh_worker_init(&context->in_timer, 1000 + number, capacity) ?:
 	       fh_worker_init(&context->in_hrtimer, 2000 + number, capacity) ?:
 	       fh_worker_init(&context->in_irq_work, 3000 + number, capacity);
@@ -154,8 +159,10 @@ int fh_contexts_start(unsigned int capacity)
 	contexts = kcalloc(nr_cpu_ids, sizeof(*contexts), GFP_KERNEL);
 	if (!contexts)
 		return -ENOMEM;
+	for (cpu = 0; cpu < nr_cpu_ids; cpu++)
+		init_context(&contexts[cpu]);
 	for (cpu = 0; cpu < nr_cpu_ids && !status; cpu++)
-		status = init_context(&contexts[cpu], cpu, capacity);
+		status = init_workers(&contexts[cpu], cpu, capacity);
 	if (!status) {
 		on_each_cpu(start_timers, NULL, 1);
 		hotplugger = kthread_run(hotplug, NULL, "freehold/hotplug");

@@ -78,8 +78,9 @@ static vm_fault_t fault_single(struct vm_fault *vmf, struct mapping *mapping)
 	u64 pfn = atomic64_read(frame), other;
 
 	if (!pfn) {
+		/* As with huge pages of which there are no more: for VM_FAULT_OOM the kernel would try again for ever. */
 		if (fh_alloc(GFP_HIGHUSER_MOVABLE, 0, &pfn))
-			return VM_FAULT_OOM;
+			return VM_FAULT_SIGBUS;
 		clear_frames(pfn, 1);
 		/* Another thread may have been faster with the same page. */
 		other = atomic64_cmpxchg(frame, 0, pfn);
@@ -208,8 +209,12 @@ static const struct vm_operations_struct vm_operations = {
 
 static struct mapping *new_mapping(struct opened *opened, unsigned long pages)
 {
-	struct mapping *mapping = vzalloc(struct_size(mapping, frames, pages));
+	struct mapping *mapping;
 
+	/* More than there is memory could never be touched, and the books alone might take all that the kernel has. */
+	if (pages > fh_end_pfn - fh_first_pfn)
+		return NULL;
+	mapping = vzalloc(struct_size(mapping, frames, pages));
 	if (!mapping)
 		return NULL;
 	mapping->kinds = vzalloc(DIV_ROUND_UP(pages, FH_BLOCK_FRAMES));

@@ -26,7 +26,9 @@ extern atomic64_t fh_late_double_frees, fh_refused;
 u64 fh_interrupted(void);
 
 int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks);
-/* Gives up all CPUs, checks that all frames are free, and ends the allocator. */
+/* At the end, while the blocks are still there: every invariant, and that all frames are free. */
+int fh_platform_check(void);
+/* Gives up all CPUs and ends the allocator. */
 int fh_platform_stop(void);
 
 /*
@@ -49,6 +51,7 @@ void fh_tick(void);
 int fh_memory_start(unsigned int blocks);
 /* Takes no more by itself. */
 void fh_memory_hold(void);
+/* Gives all blocks back but those that somebody has a frame of; before the allocator ends. */
 void fh_memory_stop(void);
 /* Takes up to so many blocks more from the kernel; how many came. */
 unsigned int fh_memory_take(unsigned int blocks);
@@ -77,7 +80,7 @@ static inline bool fh_has(unsigned long pfn)
 
 int fh_shrinker_start(void);
 void fh_shrinker_stop(void);
-extern atomic64_t fh_shrinks, fh_shrunk;
+extern atomic64_t fh_shrinks, fh_shrunk, fh_shrink_asked;
 
 /* statistics.c: debugfs. */
 
@@ -102,5 +105,9 @@ u64 fh_huge_faults(void);
 /* anonymous.c: ordinary anonymous memory of one control group, where the module was asked for it. */
 
 bool fh_anonymous_wanted(void);
+/* Hooks the kernel, and serves nothing yet; takes that back. */
 int fh_anonymous_start(void);
+void fh_anonymous_cancel(void);
+/* From now on the module stays until it is told to stop. */
+void fh_anonymous_serve(void);
 extern const struct file_operations fh_anonymous_operations;

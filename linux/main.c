@@ -10,6 +10,7 @@ static unsigned int blocks = 64;
 module_param(blocks, uint, 0444);
 MODULE_PARM_DESC(blocks, "blocks of 2 MiB to take from the kernel");
 
+/* All memory that the machine has now. */
 static void find_frames(void)
 {
 	int node;
@@ -19,38 +20,67 @@ static void find_frames(void)
 		fh_first_pfn = min(fh_first_pfn, round_down(node_start_pfn(node), FH_BLOCK_FRAMES));
 		fh_end_pfn = max(fh_end_pfn, round_up(node_end_pfn(node), FH_BLOCK_FRAMES));
 	}
+	/* As if all the rest had been plugged in later. */
+	if (fh_planted("late"))
+		fh_end_pfn = fh_first_pfn + FH_BLOCK_FRAMES;
 }
 
-static int __init freehold_start(void)
+/* The allocator, and all its memory. */
+static int start_memory(void)
 {
 	int status;
 
+	if (!blocks)
+		return -EINVAL;
 	find_frames();
 	status = fh_platform_start(fh_first_pfn, fh_end_pfn, blocks);
 	if (status)
 		return status;
-	status = fh_memory_start(blocks) ?: fh_shrinker_start();
+	status = fh_memory_start(blocks);
 	if (status) {
-		fh_memory_hold();
-		fh_platform_stop();
 		fh_memory_stop();
-		return status;
+		fh_platform_stop();
 	}
+	return status;
+}
+
+static int end_memory(void)
+{
+	int status;
+
+	fh_memory_hold();
+	status = fh_platform_check();
+	fh_memory_stop();
+	return fh_platform_stop() ?: status;
+}
+
+/* What is seen from outside comes last: once it is there nothing may fail, since somebody may use it already. */
+static int __init freehold_start(void)
+{
+	int status = start_memory();
+
+	if (status)
+		return status;
+	status = fh_shrinker_start();
+	if (status)
+		goto no_shrinker;
+	status = fh_anonymous_start();
+	if (status)
+		goto no_hooks;
 	status = fh_device_start();
-	if (!status) {
-		status = fh_anonymous_start();
-		if (status)
-			fh_device_stop();
-	}
-	if (status) {
-		fh_shrinker_stop();
-		fh_memory_hold();
-		fh_platform_stop();
-		fh_memory_stop();
-		return status;
-	}
+	if (status)
+		goto no_device;
+	fh_anonymous_serve();
 	fh_statistics_start();
 	return 0;
+
+no_device:
+	fh_anonymous_cancel();
+no_hooks:
+	fh_shrinker_stop();
+no_shrinker:
+	end_memory();
+	return status;
 }
 
 static void __exit freehold_end(void)
@@ -60,9 +90,7 @@ static void __exit freehold_end(void)
 	fh_statistics_stop();
 	fh_device_stop();
 	fh_shrinker_stop();
-	fh_memory_hold();
-	status = fh_platform_stop();
-	fh_memory_stop();
+	status = end_memory();
 	pr_info("%s\n", status ? "FAILED at the end" : "ended, all is well");
 }
 

@@ -5,6 +5,7 @@
 #include <linux/bitmap.h>
 #include <linux/cpumask.h>
 #include <linux/mm.h>
+#include <linux/page_ref.h>
 #include <linux/percpu.h>
 #include <linux/workqueue.h>
 
@@ -22,6 +23,19 @@ unsigned int fh_memory_blocks(void)
 	return atomic_read(&count);
 }
 
+/* The only reference is ours, and goes. */
+static bool unshare(struct page *page)
+{
+	bool watched = fh_planted("watched"), alone;
+
+	if (watched)
+		get_page(page);
+	alone = page_ref_freeze(page, 1);
+	if (watched)
+		put_page(page);
+	return alone;
+}
+
 /*
  * Without a lock: while the kernel looks for memory our own shrinker may be called. At first the kernel may make room for
  * us; what pressure took comes back only where there is room.
@@ -36,8 +50,14 @@ static bool take_one(void)
 	if (!page)
 		return false;
 	pfn = page_to_pfn(page);
-	/* Like the pages behind it: nobody has it but us. */
-	set_page_count(page, 0);
+	/*
+	 * Memory that the machine got after us is in none of our books. Nor may somebody who walks all pages have a reference
+	 * just now: like the pages behind it the first one is to have none, so that nobody gets one.
+	 */
+	if (fh_block_number(pfn) >= FH_BLOCK_NUMBERS || !unshare(page)) {
+		__free_pages(page, FH_BLOCK_ORDER);
+		return false;
+	}
 	/* Before anybody gets a frame of it, who might free it at once. */
 	set_bit(fh_block_number(pfn), fh_block_map);
 	if (FH_ALONE(freehold_add_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, &error))) {
@@ -138,7 +158,6 @@ int fh_memory_start(unsigned int wanted)
 	return 0;
 }
 
-/* Before the allocator ends. */
 void fh_memory_hold(void)
 {
 	unsigned int cpu;
@@ -150,14 +169,18 @@ void fh_memory_hold(void)
 		cancel_work_sync(per_cpu_ptr(&ticks, cpu));
 }
 
-/* After it has ended. */
+/* What somebody still has must not become another's: such a block is nobody's from now on, until the machine boots again. */
 void fh_memory_stop(void)
 {
-	unsigned long number;
+	unsigned long number, pfn;
 
-	if (fh_block_map)
-		for_each_set_bit(number, fh_block_map, FH_BLOCK_NUMBERS)
-			back_to_kernel(fh_first_pfn + (number << FH_BLOCK_ORDER));
+	for_each_set_bit(number, fh_block_map, fh_block_map ? FH_BLOCK_NUMBERS : 0) {
+		pfn = fh_first_pfn + (number << FH_BLOCK_ORDER);
+		if (!FH_ALONE(freehold_remove_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL)))
+			back_to_kernel(pfn);
+	}
+	if (fh_memory_blocks())
+		pr_err("LEAK: %u blocks stay taken: frames of them are in use\n", fh_memory_blocks());
 	bitmap_free(fh_block_map);
 	pr_info("%lld blocks taken, %lld given back\n", atomic64_read(&fh_taken), atomic64_read(&fh_given));
 }

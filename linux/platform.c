@@ -273,17 +273,24 @@ refused:
 	return -EINVAL;
 }
 
-int fh_platform_stop(void)
+int fh_platform_check(void)
 {
 	u64 free = 0, managed = 0;
-	freehold_error error;
 	int status = fh_validate();
 
-	cpuhp_remove_state(hotplug_state);
 	if (fh_frames(&free, &managed) || free != managed) {
 		pr_err("LEAK: %llu of %llu frames are free at the end\n", free, managed);
 		status = -EIO;
 	}
+	return status;
+}
+
+int fh_platform_stop(void)
+{
+	freehold_error error;
+	int status = 0;
+
+	cpuhp_remove_state(hotplug_state);
 	if (freehold_destroy(fh, &error)) {
 		pr_err("%s\n", error.message);
 		status = -EIO;

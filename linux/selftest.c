@@ -26,7 +26,8 @@
 #define BULK 16
 
 static char *plant = "";
-module_param(plant, charp, 0644);
+/* Not to be written later: whoever reads it takes no lock. */
+module_param(plant, charp, 0444);
 MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by page faults and anonymous memory");
 
 static DEFINE_MUTEX(running);
@@ -194,7 +195,7 @@ void fh_worker_step(struct fh_worker *worker)
 
 int fh_worker_init(struct fh_worker *worker, unsigned int number, unsigned int capacity)
 {
-	worker->slots = vmalloc(capacity * sizeof(u64));
+	worker->slots = fh_planted("starved") ? NULL : vmalloc(capacity * sizeof(u64));
 	worker->capacity = capacity;
 	worker->random = 0x9e3779b97f4a7c15 * (number + 1);
 	return worker->slots ? 0 : -ENOMEM;

@@ -84,6 +84,7 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "blocks taken          %lld\n", atomic64_read(&fh_taken));
 	seq_printf(file, "blocks given back     %lld\n", atomic64_read(&fh_given));
 	seq_printf(file, "shrinker calls        %lld\n", atomic64_read(&fh_shrinks));
+	seq_printf(file, "shrinker asked        %lld\n", atomic64_read(&fh_shrink_asked));
 	seq_printf(file, "shrinker blocks       %lld\n", atomic64_read(&fh_shrunk));
 	return 0;
 }

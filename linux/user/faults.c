@@ -24,6 +24,7 @@
 /* What a thread maps at a time; all of them together fit a machine of 256 MiB. */
 #define REGION (2 * BLOCK)
 #define ROUNDS 9
+#define STATISTICS "/sys/kernel/debug/freehold/statistics"
 
 static const char *const devices[] = { "/dev/freehold", "/dev/freehold-huge" };
 static long wanted;
@@ -54,6 +55,7 @@ static char *map(const char *device, size_t size)
 static void *touch(void *argument)
 {
 	uint64_t self = (uintptr_t)argument, round, page;
+	size_t size;
 
 	for (round = 0; done < wanted && !wrong; round++) {
 		const char *device = devices[(self + round) % 8 == 0];
@@ -72,12 +74,13 @@ static void *touch(void *argument)
 			if (words[0] != (self << 48 | round << 16 | page) || words[PAGE / 8 - 1] != words[0])
 				fail("somebody else wrote to a page");
 		}
-		/* In two parts now and then, and not all at once. */
-		if (round % 3 == 0)
-			munmap(memory + REGION / 2 + PAGE, REGION / 2 - PAGE);
-		if (round % 3 == 0 && *(uint64_t *)memory != (self << 48 | round << 16))
+		/* In two parts now and then. What is unmapped may be another thread's at once. */
+		size = round % 3 == 0 ? REGION / 2 + PAGE : REGION;
+		if (size != REGION)
+			munmap(memory + size, REGION - size);
+		if (*(uint64_t *)memory != (self << 48 | round << 16))
 			fail("the rest of a mapping was lost");
-		munmap(memory, REGION);
+		munmap(memory, size);
 		done += REGION / PAGE;
 	}
 	return NULL;
@@ -142,6 +145,33 @@ static void end_in_the_middle(const char *device, int kill_after_us)
 	waitpid(child, NULL, 0);
 }
 
+/* More than there is: who touches it ends, as with huge pages of which there are no more, and does not hang. */
+static void touch_too_much(const char *device, size_t all)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		char *memory = map(device, all + 2 * BLOCK);
+
+		alarm(120);
+		memset(memory, 1, all + 2 * BLOCK);
+		_exit(0);
+	}
+	if (waitpid(child, &status, 0) != child || !WIFSIGNALED(status) || WTERMSIG(status) != SIGBUS)
+		fail("memory that is not there does not end who touches it");
+}
+
+/* The books alone would take all memory. */
+static void map_too_much(const char *device)
+{
+	int file = open(device, O_RDWR);
+
+	if (mmap(NULL, 1ul << 40, PROT_READ, MAP_SHARED, file, 0) != MAP_FAILED || errno != ENOMEM)
+		fail("a mapping of 1 TiB is not refused");
+	close(file);
+}
+
 /*
  * The first touch of each page, or of each 2 MiB, of 64 MiB; and the way back. That is more than the kernel's per-CPU lists
  * hold, so that its zone lock has a part in it.
@@ -185,6 +215,8 @@ int main(int argc, char **argv)
 		end_in_the_middle(devices[i], 0);
 		end_in_the_middle(devices[i], 20000);
 		end_in_the_middle(devices[i], 50000);
+		touch_too_much(devices[i], number_of(STATISTICS, "frames") * PAGE);
+		map_too_much(devices[i]);
 	}
 	printf("faults: %s: %ld pages touched by %d threads, %ld wrong\n", wrong ? "FAILED" : "passed", (long)done, THREADS,
 	       (long)wrong);
