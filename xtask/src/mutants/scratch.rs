@@ -95,6 +95,14 @@ impl Scratch {
         for part in ["Cargo.toml", "src", "tests"] {
             copy(&model.join(part), &folder.join("freehold-model").join(part), &|_, bytes| Ok(bytes))?;
         }
+        // The model names it, and is built without it.
+        for part in ["Cargo.toml", "src"] {
+            copy(
+                &root.join("crates/freehold-trace").join(part),
+                &folder.join("freehold-trace").join(part),
+                &|_, bytes| Ok(bytes),
+            )?;
+        }
         Ok(Self { folder })
     }
 

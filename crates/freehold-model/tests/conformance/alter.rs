@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use freehold::conformance::{Cell, Op, Shape, Step};
+use freehold::conformance::{Cell, Op, Shape, Step, TagView};
 use freehold_model::judge::{Event, What, Who};
 
 use crate::court::{judged, shown};
@@ -171,6 +171,41 @@ fn told(what: &str, tried: &Tried) -> (u32, u32) {
         println!("  {kind:?}: {refused} of {n}");
     }
     all
+}
+
+/// In a history of one thread: whoever else might reset a class, or end a lease that is marked empty, frees nothing of the block
+/// and has seen nothing of it, even if it has the lock that a lister needs.
+#[test]
+fn what_only_some_may_do_is_refused_of_others() {
+    let (shape, history) = crate::recorded(1, 3000, 1);
+    judged(&shape, &history, false).unwrap();
+    let by = |what| Event { who: 9, what };
+    let (mut classes, mut leases) = (0, 0);
+    let mut tags = BTreeMap::new();
+    for (at, event) in history.iter().enumerate() {
+        let What::Step(step) = event.what else { continue };
+        let with = |new: Vec<Event>| {
+            let mut other = history.clone();
+            other.splice(at..=at, new);
+            judged(&shape, &other, false).unwrap_err().0
+        };
+        match step.cell {
+            Cell::Tag(b) => drop(tags.insert(b, TagView::of(step.new))),
+            Cell::Class(_) if step.op == Op::Exchange && step.new == 0 && step.old != 0 && classes < 20 => {
+                with(vec![by(event.what.clone())]);
+                classes += 1;
+            }
+            Cell::Lease(b, _) if step.op == Op::Exchange && step.new == 0 && leases < 20 => {
+                let cell = Cell::Lock(tags[&b].zone, tags[&b].group);
+                let lock = |op, old, new| by(What::Step(Step { cell, op, with: new, old, new }));
+                let new = vec![lock(Op::Exchange, 0, 1), by(event.what.clone()), lock(Op::Store, 1, 0)];
+                // Where the lock is not free the lock itself is refused.
+                leases += u32::from(with(new) != at);
+            }
+            _ => {}
+        }
+    }
+    assert!(classes > 10 && leases > 3, "{classes} classes, {leases} leases");
 }
 
 /// Every single alteration of what changes anything is refused; without a look at the values most are.

@@ -4,6 +4,8 @@
 
 mod alter;
 mod court;
+#[cfg(feature = "recordings")]
+mod recordings;
 mod work;
 
 use std::sync::Mutex;
