@@ -121,7 +121,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         config.check()?;
         let mut carver = Carver::measure();
         cut(config, &mut carver);
-        Ok(carver.used() + ALIGN)
+        // No region is larger than that. On 64 bits no configuration comes near it.
+        match carver.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
+            Some(size) => Ok(size),
+            None => Err(ConfigError::TooLarge { sections: config.slots() }),
+        }
     }
 
     /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration free.

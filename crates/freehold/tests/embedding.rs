@@ -177,6 +177,21 @@ fn an_address_space_of_holes_takes_no_time() {
     fh.validate().unwrap();
 }
 
+/// On 32 bits the size went around, and was one that a region may have.
+#[test]
+fn metadata_that_cannot_be_addressed_is_refused() {
+    let memory = [range(0, 1 << 34)];
+    let zones = [ZoneConfig::new(&memory)];
+    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &zones));
+    match size {
+        Ok(size) => assert!(size_of::<usize>() == 8 && size as u64 > 112 << 25),
+        Err(error) => {
+            assert!(size_of::<usize>() == 4 && error == ConfigError::TooLarge { sections: 1 << 19 });
+            assert!(error.to_string().contains("more than this target can address"));
+        }
+    }
+}
+
 #[test]
 fn memory_at_the_end_of_the_number_space_is_refused() {
     let memory = [FrameRange { start: Pfn::new(u64::MAX - 5), end: Pfn::new(u64::MAX) }];

@@ -102,7 +102,8 @@ pub enum ConfigError {
     },
     /// Watermarks must rise from min to high.
     Watermarks,
-    /// More than 2^29 pageblocks of metadata, spare sections included: 1 PiB of memory in frames of 4 KiB.
+    /// More than 2^29 pageblocks of metadata, spare sections included: 1 PiB of memory in frames of 4 KiB. On 32-bit targets,
+    /// more metadata than can be addressed.
     TooLarge {
         /// Sections of 64 pageblocks.
         sections: u64,
@@ -121,6 +122,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "{needed} bytes of metadata are needed, {given} were given; ask Freehold::metadata_size")
             }
             Self::Watermarks => f.write_str("watermarks must rise: min <= low <= high"),
+            Self::TooLarge { sections: sections @ ..=MAX_SECTIONS } => {
+                write!(f, "the metadata of {sections} sections of 64 pageblocks is more than this target can address")
+            }
             Self::TooLarge { sections } => {
                 write!(
                     f,
