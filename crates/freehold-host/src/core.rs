@@ -121,6 +121,7 @@ impl Core {
     pub(crate) fn close(&self) {
         // Release, with the load below: a thread that sees it does so after the arena's last call.
         self.closed.store(true, Ordering::Release);
+        self.key.leave();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -142,6 +143,15 @@ impl Core {
         // SAFETY: only the lifetime of the borrow of `engine` is made longer, which stays where it is (behind an `Arc`)
         // until `Core` is dropped; the caller promises that the handle is gone by then.
         Ok(unsafe { std::mem::transmute::<Owned<'_, 'static, Host>, OwnedCpu>(owned) })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // An arena that was not built after all.
+        if !self.is_closed() {
+            self.key.leave();
+        }
     }
 }
 

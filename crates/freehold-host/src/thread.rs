@@ -1,13 +1,13 @@
 //! From a thread to its CPU: two loads and a comparison where all is as usual.
 //!
 //! ```text
-//! FAST     4 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no initialisation, no flag
+//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no initialisation, no flag
 //! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
 //! ```
 //!
-//! `FAST` is a cache of `ENTRIES` with one place for each arena number modulo 4. It holds the arena's number as the
-//! arena's [stamp](crate::stamp) shows it, so a hit means at once: this thread has a slot of its own there, and this is
-//! not a forked child.
+//! `FAST` is a cache of `ENTRIES` in which each arena has one place, the same on every thread, which it shares with no other
+//! while there are no more arenas than places. It holds the arena's number as the arena's [stamp](crate::stamp) shows it, so a
+//! hit means at once: this thread has a slot of its own there, and this is not a forked child.
 //!
 //! A thread whose thread-local storage is gone already (a destructor that drops frames) works as a guest of a shared
 //! CPU for that one call.
@@ -15,7 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use freehold::CpuId;
 
@@ -23,7 +23,9 @@ use crate::Error;
 use crate::core::{Core, Cpu, OwnedCpu};
 use crate::stamp::Stamp;
 
-const WAYS: usize = 4;
+const WAYS: usize = 8;
+/// How many arenas have each of the places.
+static ARENAS: [AtomicU32; WAYS] = [const { AtomicU32::new(0) }; WAYS];
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
 
@@ -48,8 +50,23 @@ unsafe impl Send for Key {}
 unsafe impl Sync for Key {}
 
 impl Key {
+    /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
     pub(crate) fn of(stamp: &Stamp) -> Self {
-        Self { stamp: NonNull::from(stamp.word()), offset: stamp.id() as usize % WAYS * size_of::<Fast>() }
+        // Relaxed, both: two arenas made at the same moment may get one place. That costs time and nothing else, and a lock
+        // could stay locked in a forked child.
+        let way = (0..WAYS).min_by_key(|&way| ARENAS[way].load(Ordering::Relaxed)).unwrap_or(0);
+        ARENAS[way].fetch_add(1, Ordering::Relaxed);
+        Self { stamp: NonNull::from(stamp.word()), offset: way * size_of::<Fast>() }
+    }
+
+    fn way(self) -> usize {
+        self.offset / size_of::<Fast>()
+    }
+
+    /// Others may have the place. Once for each arena.
+    pub(crate) fn leave(self) {
+        // Relaxed: as above.
+        ARENAS[self.way()].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -99,7 +116,7 @@ impl Entry {
     fn cache(&self) {
         let Place::Exclusive(_, owned) = &self.place else { return };
         FAST.with(|fast| {
-            let fast = &fast[self.id as usize % WAYS];
+            let fast = &fast[self.core.key().way()];
             fast.cpu.set(NonNull::from(&**owned));
             fast.id.set(self.id);
         });
@@ -109,7 +126,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         FAST.with(|fast| {
-            let fast = &fast[self.id as usize % WAYS];
+            let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
                 fast.cpu.set(NonNull::dangling());
@@ -141,7 +158,7 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
     // SAFETY: the core lives: the caller has the arena, or the core itself. Relaxed: it never changes in this process.
     let id = unsafe { key.stamp.as_ref() }.load(Ordering::Relaxed);
     FAST.with(|fast| {
-        // SAFETY: by the arena's number modulo the number of places, and nothing else makes a key.
+        // SAFETY: `Key::of` takes one of the places, and nothing else makes a key.
         let fast = unsafe { &*fast.as_ptr().byte_add(key.offset) };
         if fast.id.get() != id {
             return None;
@@ -263,4 +280,26 @@ pub(crate) fn forget(core: &Core) {
         Some(entries.swap_remove(at))
     });
     drop(gone);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Arena;
+
+    /// Also where others came and went in between. Tests beside this one have arenas too, so this is tried until they have few.
+    #[test]
+    fn arenas_that_one_thread_uses_in_turn_do_not_take_each_others_place() {
+        let alone = (0..200).any(|_| {
+            let first = Arena::with_size(2 << 20).unwrap();
+            let mut others: Vec<_> = (0..3).map(|_| Arena::with_size(2 << 20).unwrap()).collect();
+            others.drain(..2);
+            others.push(Arena::with_size(2 << 20).unwrap());
+            others.push(first);
+            let mut ways: Vec<_> = others.iter().map(|arena| arena.core().key().way()).collect();
+            ways.sort_unstable();
+            ways.dedup();
+            ways.len() == others.len()
+        });
+        assert!(alone, "two of three arenas always have the same place");
+    }
 }

@@ -101,7 +101,7 @@ impl HostVm {
             allowed: "within the address space",
         })?;
         // Frames by number: the pages have memory of their own, so that the arena's is never touched.
-        let arena = Arena::with_size(pages * FRAME_SIZE)?;
+        let arena = Arena::with_size(pages.saturating_mul(FRAME_SIZE))?;
         let mmu = HostMmu::new(1, range)?;
         let frames = Owned::new(pages as usize, Frame::new)?;
         let mappings = Owned::new(pages as usize, Mapping::new)?;

@@ -203,6 +203,25 @@ fn a_full_arena_is_an_error_and_every_frame_of_it_can_be_had() {
     all_free(&arena);
 }
 
+/// A cache that is full hears so for each page that it takes in: the allocator's look at everything is had once.
+#[test]
+fn an_allocation_that_fails_looks_once() {
+    let arena = Arena::with_size(8 << 20).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| arena.frames(1).ok()).collect();
+    assert_eq!(all.len() as u64, arena.stats().frames);
+    let looks = |attempt: &dyn Fn() -> bool| {
+        let before = arena.totals().cpus.failed;
+        assert!(attempt(), "something is free");
+        arena.totals().cpus.failed - before
+    };
+    for order in [0, 1, 4, 6, 9].map(|order| Order::new(order).unwrap()) {
+        assert_eq!(looks(&|| arena.frames(order.frames()).is_err()), 1, "{order}, a handle");
+        assert_eq!(looks(&|| arena.zeroed(order.frames()).is_err()), 1, "{order}, zeroed");
+        assert_eq!(looks(&|| arena.alloc(order, Migratetype::Movable).is_err()), 1, "{order}, by number");
+    }
+    assert_eq!(looks(&|| arena.frames(3).is_err()), 1, "no chunk");
+}
+
 #[test]
 fn more_than_the_largest_order_in_one_piece() {
     // 3 GiB and a bit of address space; nothing of it is touched.

@@ -10,7 +10,7 @@ use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError, Vma, Vpn, VpnRange,
 };
-use freehold_host::{Arena, Backing, Error, Frames, HostMmu, Lock};
+use freehold_host::{Arena, Backing, Error, Frames, HostAreas, HostMmu, HostVm, Lock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: u64 = 1 << 20;
@@ -148,6 +148,18 @@ fn a_machine_without_memory_is_an_error() {
         ok
     });
     assert_eq!(status, 0);
+}
+
+/// More than can be addressed, or than can be counted.
+#[test]
+fn sizes_that_no_machine_has_are_errors() {
+    for bytes in [u64::MAX, u64::MAX - 4096, 1 << 63, 1 << 47] {
+        assert!(matches!(HostVm::new(bytes).err(), Some(Error::Knob { .. })), "{bytes} bytes");
+    }
+    let arena = Arc::new(Arena::builder(2 << 20).backing(Backing::Memfd).build().unwrap());
+    for pages in [u64::MAX, (1 << 52) - 1, (1 << 52) - 511, 1 << 51] {
+        assert!(HostAreas::new(Arc::clone(&arena), pages).is_err(), "{pages} pages");
+    }
 }
 
 /// Neither descriptors nor threads nor mappings are left behind by machines that are gone.

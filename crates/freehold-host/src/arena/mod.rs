@@ -134,6 +134,11 @@ impl Arena {
         release::pass(&self.inner, Which::Decayed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     pub(crate) fn pointer_unchecked(&self, pfn: Pfn) -> *mut u8 {
         self.inner.memory.pointer(pfn)
     }

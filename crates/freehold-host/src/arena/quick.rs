@@ -102,6 +102,11 @@ fn give_long(arena: &Arena, range: FrameRange) {
 }
 
 impl Arena {
+    /// The order of so many frames, where [`Self::quick`] looks for them.
+    pub(crate) fn quick_order(count: u64) -> Option<Order> {
+        Order::fitting(count).filter(|&order| order <= Order::PAGEBLOCK && order.frames() == count)
+    }
+
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {

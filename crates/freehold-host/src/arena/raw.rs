@@ -28,50 +28,50 @@ impl Arena {
     /// As [`Self::alloc`].
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
+        let mut failed = None;
         if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
-            if let Ok(pfn) = cpu.alloc(request.request()) {
-                if self.inner.notes.is_news(pfn, request.order().frames()) {
-                    self.note(pfn, request.order());
+            match cpu.alloc(request.request()) {
+                Ok(pfn) => {
+                    if self.inner.notes.is_news(pfn, request.order().frames()) {
+                        self.note(pfn, request.order());
+                    }
+                    return Ok(pfn);
                 }
-                return Ok(pfn);
+                Err(error) => failed = Some(error),
             }
         }
-        let pfn = self.request_slow(request)?;
+        let pfn = self.request_slow(request, failed)?;
         self.note(pfn, request.order());
         Ok(pfn)
     }
 
-    /// So many neighbouring frames, any number, the long way; returns the first.
+    /// So many neighbouring frames, any number, the long way, after [`quick`](Self::quick) had none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
-        self.take_range(count, |_| {}).map(|range| range.start)
+        let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
+        let range = self.find_range(count, order.map(|order| AllocError::NoMemory { order }))?;
+        self.inner.notes.handed_out(range, |_| {});
+        Ok(range.start)
     }
 
-    /// The same for a caller that looks at the notes itself.
-    pub(crate) fn request_unnoted(&self, request: FrameRequest) -> Result<Pfn, Error> {
-        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
-            if let Ok(pfn) = cpu.alloc(request.request()) {
-                return Ok(pfn);
-            }
-        }
-        self.request_slow(request)
-    }
-
+    /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own CPU has said already: that
+    /// it has nothing takes it a look at everything, which is not to be had twice.
     #[cold]
     #[inline(never)]
-    fn request_slow(&self, request: FrameRequest) -> Result<Pfn, Error> {
+    fn request_slow(&self, request: FrameRequest, failed: Option<AllocError>) -> Result<Pfn, Error> {
         if request.is_large() && request.may_wait() && !self.core.stamp.is_forked() {
             // What was freed into such runs, whole or part by part: it waits for somebody to collect it, and until then the
             // allocator takes a run that was never touched.
             self.core.owe(request.blocks());
             self.core.collect_owed();
         }
-        self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??))
+        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??);
+        self.retried(failed.map(Error::Alloc), attempt)
     }
 
     /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for lack of them tries again.
-    fn retried<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-        let mut result = attempt();
+    fn retried<T>(&self, failed: Option<Error>, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let mut result = failed.map_or_else(&mut attempt, Err);
         while result.as_ref().is_err_and(Error::is_out_of_memory) && self.more_memory() {
             result = attempt();
         }
@@ -111,7 +111,7 @@ impl Arena {
 
     /// Any number of neighbouring frames; calls `dirty` with those that may be other than zero.
     pub(crate) fn take_range(&self, count: u64, mut dirty: impl FnMut(FrameRange)) -> Result<FrameRange, Error> {
-        let range = self.find_range(count)?;
+        let range = self.find_range(count, None)?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(range)
     }
@@ -126,7 +126,7 @@ impl Arena {
         Ok(())
     }
 
-    fn find_range(&self, count: u64) -> Result<FrameRange, Error> {
+    fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
         let whole = count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
         let Some(order) = whole.filter(|order| order.frames() >= count) else {
             if count == 0 {
@@ -134,7 +134,7 @@ impl Arena {
             }
             return self.find_contiguous(count);
         };
-        let start = match self.request_unnoted(FrameRequest::new(order)) {
+        let start = match self.request_slow(FrameRequest::new(order), failed) {
             Ok(start) => start,
             // There may be a run that is long enough, if not a whole chunk of that order.
             Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => return self.find_contiguous(count),
@@ -223,7 +223,7 @@ impl Arena {
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
-        let mut got = self.retried(|| Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        let mut got = self.retried(None, || Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
         while got < out.len() && self.more_memory() {
             got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
         }

@@ -102,17 +102,20 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Reserve`] where not so much was reserved, [`Error::Os`] where it cannot be populated, [`Error::Forked`];
-    /// nothing has changed then.
+    /// [`Error::Reserve`] where not so much was reserved, [`Error::Knob`] for no bytes, [`Error::Os`] where it cannot be populated,
+    /// [`Error::Forked`]; nothing has changed then.
     pub fn grow(&self, bytes: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
+        if bytes == 0 {
+            return Err(Error::Knob { knob: "grow", value: 0, allowed: "1 byte or more" });
+        }
         let _one = self.inner.extent.change();
         let memory = &self.inner.memory;
         let (old, end) = (memory.range().end, memory.reserved().end);
         let left = (end.get() - old.get()) * FRAME_SIZE;
         let more = bytes.div_ceil(BLOCK).saturating_mul(PAGEBLOCK_FRAMES);
         let added = FrameRange { start: old, end: Pfn::new(old.get().saturating_add(more)) };
-        if added.end > end || added.is_empty() {
+        if added.end > end {
             return Err(Error::Reserve { bytes: left });
         }
         if self.inner.extent.populate {

@@ -65,6 +65,24 @@ pub(crate) fn each(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
+/// The position of the highest set bit.
+pub(crate) const fn last(word: u64) -> Option<u32> {
+    word.checked_ilog2()
+}
+
+/// The first bit from `at` on that is `set`; where there is none, the number of bits.
+pub(crate) fn next(words: &[u64], at: usize, set: bool) -> usize {
+    let mut behind = !0 << (at % 64);
+    for (w, &word) in words.iter().enumerate().skip(at / 64) {
+        let found = if set { word } else { !word } & behind;
+        if found != 0 {
+            return w * 64 + found.trailing_zeros() as usize;
+        }
+        behind = !0;
+    }
+    words.len() * 64
+}
+
 /// The order of the largest aligned run of set bits in `word`; `None` where no bit is set.
 #[inline]
 pub(crate) const fn largest_run(word: u64) -> Option<u32> {

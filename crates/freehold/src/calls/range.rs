@@ -39,6 +39,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         inside: Option<&Inside<'_, 'm, P>>,
         range: FrameRange,
     ) -> Result<(), FreeError> {
+        if let Some((key, frames)) = word_of(range) {
+            // A word's frames are freed all or none. Most ranges that are no chunk are a few frames of one.
+            let in_hand =
+                !cfg!(feature = "debug-poison") && inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
+            return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
+        }
         self.check_range(inside, range)?;
         self.commit_range(inside, range)
     }
@@ -136,6 +142,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         Ok(())
     }
+}
+
+/// The word and the bits of a range that lies in one word, and is less than it.
+fn word_of(range: FrameRange) -> Option<(u64, u64)> {
+    let len = range.end.get().checked_sub(range.start.get()).filter(|len| (1..64).contains(len))?;
+    let offset = range.start.get() % 64;
+    (offset + len <= 64).then(|| (key_of(range.start.get()), bits::mask(offset as u32, len as u32)))
 }
 
 /// The part of a range in each block: (first frame of the block, offset in it, length).

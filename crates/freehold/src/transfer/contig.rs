@@ -1,7 +1,7 @@
 //! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
 
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
-use crate::block::{FRAMES, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
@@ -180,7 +180,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 match self.obstacle(range, moving) {
                     Some(behind) => {
                         // Nothing that contains the obstacle can work, nor anything in a hole behind it.
-                        let Some(there) = self.map.next_present(behind + 1) else { break };
+                        let Some(there) = self.map.next_present(behind) else { break };
                         start = there.next_multiple_of(step);
                         continue;
                     }
@@ -197,16 +197,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Err(AllocError::NoMemory { order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX) })
     }
 
-    /// The last frame that keeps a range from being allocated, by a glance without locks: one that does not exist or is
-    /// isolated; one in use, or where `moving` one in use in a block whose frames cannot be moved.
+    /// Where the next range could start after one that cannot be allocated, by a glance without locks: behind the last of its
+    /// frames that do not exist or are isolated, are in use, or where `moving` are in use in a block whose frames cannot be moved.
     fn obstacle(&self, range: FrameRange, moving: bool) -> Option<u64> {
         let mut number = (range.end.get() - 1) >> 9;
         loop {
             let base = number << 9;
             let start = range.start.get().max(base);
             let end = range.end.get().min(base + FRAMES as u64);
-            if let Some(last) = self.obstacle_in(number, start, end, moving) {
-                return Some(last);
+            if let Some(next) = self.obstacle_in(number, start, end, moving, range.len()) {
+                return Some(next);
             }
             if base <= range.start.get() {
                 return None;
@@ -215,31 +215,73 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same for the part `start..end` of one block.
-    fn obstacle_in(&self, number: u64, start: u64, end: u64, moving: bool) -> Option<u64> {
+    /// The same for the part `start..end` of one block. What is known of the block's other frames is put to use: up to its end
+    /// no range of `count` frames starts before the one that is returned.
+    fn obstacle_in(&self, number: u64, start: u64, end: u64, moving: bool, count: u64) -> Option<u64> {
         let base = number << 9;
         let there = self.map.locate_block(number).filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
         let Some(index) = there else {
             // Never used: there if the ranges say so.
-            return (start..end).rev().find(|&pfn| !self.map.is_present(pfn));
+            return (start..end).rev().find(|&pfn| !self.map.is_present(pfn)).map(|last| last + 1);
         };
         let tag = self.map.head(index).tag.get();
         if tag.has(ISOLATED) {
-            return Some(end - 1);
+            return Some(end);
         }
         let movable = tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
         if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
             return None;
         }
         let present = self.map.present(index);
-        let mut blocked = None;
-        for (w, m) in bits::spans((start - base) as usize, (end - start) as usize) {
+        let bad = |w: usize| {
             let free = self.map.line(index).word(w) | self.leased_frames(index, w);
-            let bad = m & if moving && movable { !present[w] } else { !free | !present[w] };
-            if bad != 0 {
-                blocked = Some(base + w as u64 * 64 + 63 - u64::from(bad.leading_zeros()));
+            if moving && movable { !present[w] } else { !free | !present[w] }
+        };
+        let here = bits::spans((start - base) as usize, (end - start) as usize);
+        let last = here.filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize)).last()?;
+        Some(base + next_start(&core::array::from_fn(bad), last, count) as u64)
+    }
+}
+
+/// The first frame behind the one at `last` of a block from which there are `count` frames that are not `bad`, or all up to the
+/// block's end.
+fn next_start(bad: &[u64; WORDS], last: usize, count: u64) -> usize {
+    let mut obstacle = last;
+    if count >= FRAMES as u64 {
+        // None lies between obstacles of one block.
+        let words = bad.iter().enumerate().rev();
+        let mut lasts = words.filter_map(|(w, &word)| bits::last(word).map(|bit| w * 64 + bit as usize));
+        obstacle = lasts.next().map_or(last, |of_block| of_block.max(last));
+    }
+    loop {
+        let start = bits::next(bad, obstacle, false);
+        obstacle = bits::next(bad, start, true);
+        if obstacle == FRAMES || (obstacle - start) as u64 >= count {
+            return start;
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_start_is_passed_over_and_none_that_is_too_short_is_returned() {
+        let mut word = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..300 {
+            let bad: [u64; WORDS] = core::array::from_fn(|_| {
+                word = word.rotate_left(7).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                // Dense, thin, and none or all of a word.
+                [word, word & word << 9 & word >> 3, 0, !0][word as usize % 4]
+            });
+            let is_bad = |frame: usize| bad[frame / 64] >> (frame % 64) & 1 != 0;
+            let (last, count) = (round * 7 % FRAMES, [1 + round as u64 % 130, 511, 512, 600][round % 4]);
+            let fits = |&start: &usize| (start..FRAMES.min(start + count as usize)).all(|frame| !is_bad(frame));
+            let expected = (last + 1..=FRAMES).find(fits).unwrap();
+            if is_bad(last) {
+                assert_eq!(next_start(&bad, last, count), expected, "{bad:x?} from {last} for {count}");
             }
         }
-        blocked
     }
 }
