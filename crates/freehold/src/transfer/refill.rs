@@ -103,9 +103,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(own) = own {
             // It stays listed: one that nobody holds and that is fuller goes before it.
             let count = u64::from(self.fh.map.links(own).count.get());
-            // Where memory is plenty, also before one that has a larger run than is wanted; with little memory for each of many
-            // groups that costs whole blocks.
-            let spared = count > MOSTLY_FREE || zone.spread.get() && self.breaks_a_run(own, want);
+            // Where memory is plenty but in use, also before one that has a larger run than is wanted; with little memory for each of
+            // many groups that costs whole blocks, and while most of the zone is whole, looks in vain.
+            let plenty = zone.spread.get() && !zone.roomy.get();
+            let spared = count > MOSTLY_FREE || plenty && self.breaks_a_run(own, want);
             let fuller = if spared { self.adopt_partial(zone, ZONE_GROUP, mine, want, count) } else { None };
             return Some(fuller.map_or((own, RefillPhase::Recover), |index| (index, RefillPhase::Fragment)));
         }
