@@ -41,9 +41,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
         let roomy = self.fh.zones[z].roomy.get();
-        tag.holder() == holder
-            && tag.migratetype() == want.migratetype
-            && (roomy || head.class() <= SMALL_CLASS.max(want.order as u8 + 1))
+        tag.holder() == holder && tag.migratetype() == want.migratetype && (roomy || !self.breaks_a_run(index, want))
+    }
+
+    /// Whether the lists know a larger run of that block than such a request takes.
+    pub(crate) fn breaks_a_run(&self, index: Index, want: Want) -> bool {
+        self.fh.map.head(index).class() > SMALL_CLASS.max(want.order as u8 + 1)
     }
 
     /// From the blocks listed behind one that has nothing left; the one that has is in use from now on.

@@ -2,7 +2,7 @@
 //!
 //! | | where | when |
 //! |---|---|---|
-//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | at most half of it is free, or nobody's is fuller |
+//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | it is to be used up, or nobody's is fuller |
 //! | fragment | one that no group holds, fuller than that; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
 //! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
 //! | claim | one that another group keeps | nobody has anything else of the type |
@@ -105,8 +105,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(own) = own {
             // It stays listed: one that nobody holds and that is fuller goes before it.
             let count = u64::from(self.fh.map.links(own).count.get());
-            let fuller =
-                if count <= MOSTLY_FREE { None } else { self.adopt_partial(zone, ZONE_GROUP, mine, want, count) };
+            // Where memory is plenty but in use, also before one that has a larger run than is wanted; with little memory for each of
+            // many groups that costs whole blocks, and while most of the zone is whole, looks in vain.
+            let plenty = zone.spread.get() && !zone.roomy.get();
+            let spared = count > MOSTLY_FREE || plenty && self.breaks_a_run(own, want);
+            let fuller = if spared { self.adopt_partial(zone, ZONE_GROUP, mine, want, count) } else { None };
             return Some(fuller.map_or((own, RefillPhase::Recover), |index| (index, RefillPhase::Fragment)));
         }
         // Blocks that nobody has begun are spared, most of all where they are few and by requests that stay where they are.
