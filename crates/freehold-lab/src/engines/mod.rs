@@ -19,8 +19,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::engine::Engine;
-use crate::engine::Simulated;
+use crate::engine::{Engine, Simulated};
 use crate::nearest::{did_you_mean, nearest};
 
 /// The engines that a replay compares unless told otherwise. The first is the baseline.

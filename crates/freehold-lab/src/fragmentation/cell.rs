@@ -6,8 +6,7 @@ use serde::Serialize;
 use super::books::Books;
 use super::output::Figure;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
-use crate::engine::Memory;
-use crate::engine::Simulated;
+use crate::engine::{Memory, Simulated};
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 use crate::kinds::kinds;
 

@@ -30,8 +30,7 @@ use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
 use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::shuffle;
 use crate::bench::yardstick::{Line, rmw_ns};
-use crate::engine::Request;
-use crate::engine::{Family, Marks};
+use crate::engine::{Family, Marks, Request};
 use crate::engines::EngineSpec;
 
 /// Memory of the engines: 8 GiB.

@@ -12,8 +12,7 @@ use super::lock::Lock;
 use super::model::Model;
 pub use super::tally::Tally;
 use super::time::Time;
-use crate::engine::{CmaBook, Request};
-use crate::engine::{Family, Marks, Simulated};
+use crate::engine::{CmaBook, Family, Marks, Request, Simulated};
 use crate::engines::MachineConfig;
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.

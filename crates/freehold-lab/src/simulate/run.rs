@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use freehold::{FRAME_SIZE, Order, Pfn};
+use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::machine::Machine;
 use super::model::Model;
@@ -21,8 +21,7 @@ pub use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use crate::engine::Simulated;
-use crate::engine::{CmaBook, Request};
+use crate::engine::{CmaBook, Request, Simulated};
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 use crate::replay::sizing;
 
@@ -193,7 +192,7 @@ fn row(
     let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
     let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
     let busiest = |held: &[Time]| share(held.iter().copied().max().unwrap_or(Time::ZERO), time);
-    let used_blocks = (memory.managed_frames / freehold::PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
+    let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
         workload: if workload == Kind::Trace {
@@ -241,11 +240,7 @@ fn row(
         free_frames: memory.free_frames,
         free_blocks: memory.free_blocks,
         mixed_blocks: memory.mixed_blocks,
-        used_block_density: if used_blocks == 0 {
-            1.0
-        } else {
-            live as f64 / (used_blocks * freehold::PAGEBLOCK_FRAMES) as f64
-        },
+        used_block_density: if used_blocks == 0 { 1.0 } else { live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64 },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
     };
