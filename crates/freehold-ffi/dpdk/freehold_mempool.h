@@ -23,7 +23,8 @@ extern "C" {
 
 /* A pool of packet buffers each of which is 2^n neighbouring slots of `parent`: the smallest 2^n that give `data_room` bytes in one
  * segment (at most UINT16_MAX), headroom included. The memory is the parent's: what no jumbo buffer takes up is there for ordinary
- * ones, and the other way round.
+ * ones, and the other way round. Device drivers see its memory in pieces and flags, as the parent's (rte_mempool_mem_iter()), but
+ * are sent no event that it is there (rte_mempool_event_callback_register()).
  *
  * `parent` is a pool of this driver made by rte_pktmbuf_pool_create*(), with nothing in its objects that rte_pktmbuf_init() does
  * not put there. The jumbo pool goes by rte_mempool_free(), before its parent. Null with rte_errno set: -ENOTSUP where the parent's
@@ -35,7 +36,8 @@ struct rte_mempool *freehold_mempool_jumbo_create(struct rte_mempool *parent, co
  * has; how many bytes that was. The objects in it are taken out of the pool until freehold_mempool_take_back().
  *
  * Only where no device has the pages mapped: refused with -ENOTSUP where IO addresses are physical ones or VFIO is in use, since a
- * page that comes back is another one. Memory that DPDK did not allocate is left alone. Objects that lie in lcores' caches are in
+ * page that comes back is another one. Drivers that register memory with the kernel by themselves (mlx5, mlx4, mana) are not seen:
+ * not beside one of them. Memory that DPDK did not allocate is left alone. Objects that lie in lcores' caches are in
  * use. */
 int64_t freehold_mempool_give_back(struct rte_mempool *pool, uint64_t bytes);
 

@@ -23,6 +23,12 @@ static int jumbo_alloc(struct rte_mempool *mp)
 	return -ENOTSUP;
 }
 
+/* Whether the parent is of this process. Another one sees this pool's books, which are in shared memory, and could only damage them. */
+static inline bool is_here(const struct jumbo *jumbo)
+{
+	return pool_of(jumbo->parent->mp) == jumbo->parent;
+}
+
 /* The packet buffer becomes the parent's again, slot by slot. */
 static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const freehold_owned_cpu *cpu, void *object)
 {
@@ -49,6 +55,8 @@ static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const free
 static int jumbo_enqueue(struct rte_mempool *mp, void *const *objects, unsigned int n)
 {
 	const struct jumbo *jumbo = mp->pool_data;
+	if (unlikely(!is_here(jumbo)))
+		return pool_not_here(mp);
 	const freehold_owned_cpu *cpu = here(jumbo->parent)->cpu;
 	int rc = 0;
 	for (unsigned int i = 0; i < n; i++)
@@ -61,6 +69,8 @@ static int jumbo_dequeue(struct rte_mempool *mp, void **objects, unsigned int n)
 {
 	const struct jumbo *jumbo = mp->pool_data;
 	struct pool *pool = jumbo->parent;
+	if (unlikely(!is_here(jumbo)))
+		return pool_not_here(mp);
 	const freehold_owned_cpu *cpu = here(pool)->cpu;
 	const freehold_request request = {.order = jumbo->order};
 	for (unsigned int i = 0; i < n; i++) {
@@ -92,7 +102,7 @@ static unsigned int jumbo_count(const struct rte_mempool *mp)
 	const struct jumbo *jumbo = mp->pool_data;
 	const struct pool *pool = jumbo->parent;
 	uint64_t free = 0;
-	for (unsigned int zone = 0; zone < pool->zones; zone++) {
+	for (unsigned int zone = 0; is_here(jumbo) && zone < pool->zones; zone++) {
 		freehold_zone_stats stats;
 		if (freehold_read_zone_stats(pool->engine, zone, &stats, NULL) != FREEHOLD_STATUS_OK)
 			continue;
@@ -112,6 +122,26 @@ static const struct rte_mempool_ops jumbo_ops = {
 };
 
 RTE_MEMPOOL_REGISTER_OPS(jumbo_ops)
+
+/* Device drivers that register a pool's memory themselves ask for its pieces, and whether packets go through it at all: both are the
+ * parent's. DPDK frees what describes the pieces with the pool, and the pieces, for which nothing says how, not. */
+static int share_memory(struct rte_mempool *mp, const struct rte_mempool *parent)
+{
+	const struct rte_mempool_memhdr *piece;
+	STAILQ_FOREACH(piece, &parent->mem_list, next) {
+		struct rte_mempool_memhdr *same = rte_zmalloc("freehold", sizeof *same, 0);
+		if (same == NULL)
+			return -ENOMEM;
+		same->mp = mp;
+		same->addr = piece->addr;
+		same->iova = piece->iova;
+		same->len = piece->len;
+		STAILQ_INSERT_TAIL(&mp->mem_list, same, next);
+		mp->nb_mem_chunks++;
+	}
+	mp->flags = (mp->flags & ~RTE_MEMPOOL_F_NON_IO) | (parent->flags & RTE_MEMPOOL_F_NON_IO);
+	return 0;
+}
 
 struct rte_mempool *freehold_mempool_jumbo_create(struct rte_mempool *parent, const char *name, uint16_t data_room,
     unsigned int cache_size)
@@ -134,7 +164,7 @@ struct rte_mempool *freehold_mempool_jumbo_create(struct rte_mempool *parent, co
 	struct rte_mempool *mp = rte_mempool_create_empty(name, RTE_MAX(parent->size >> order, 1u), element, cache_size,
 	    sizeof(struct rte_pktmbuf_pool_private), parent->socket_id, 0);
 	if (jumbo == NULL || mp == NULL || mp->header_size != parent->header_size
-	    || rte_mempool_set_ops_byname(mp, jumbo_ops.name, NULL) < 0) {
+	    || share_memory(mp, parent) < 0 || rte_mempool_set_ops_byname(mp, jumbo_ops.name, NULL) < 0) {
 		rte_free(jumbo);
 		rte_mempool_free(mp);
 		return NULL;

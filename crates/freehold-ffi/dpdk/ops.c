@@ -10,12 +10,6 @@ enum { BATCH = 2 * RTE_MEMPOOL_CACHE_MAX_SIZE };
 
 static const freehold_request one_frame;
 
-static __rte_cold __rte_noinline int not_here(const struct rte_mempool *mp)
-{
-	POOL_LOG(ERR, "%s: belongs to another process\n", mp->name);
-	return -ENOTSUP;
-}
-
 /* All of it, or the frames before the first that is refused, as `error` says. */
 static inline int free_frames(struct pool *pool, const freehold_owned_cpu *cpu, const uint64_t *frames, size_t n, freehold_error *error)
 {
@@ -106,7 +100,7 @@ static int enqueue(struct rte_mempool *mp, void *const *objects, unsigned int n)
 {
 	struct pool *pool = pool_of(mp);
 	if (unlikely(pool == NULL))
-		return not_here(mp);
+		return pool_not_here(mp);
 	struct lcore *lcore = here(pool);
 	if (n == 1 && likely(enqueue_one(pool, lcore, objects[0])))
 		return 0;
@@ -207,7 +201,7 @@ static int dequeue(struct rte_mempool *mp, void **objects, unsigned int n)
 {
 	struct pool *pool = pool_of(mp);
 	if (unlikely(pool == NULL))
-		return not_here(mp);
+		return pool_not_here(mp);
 	struct lcore *lcore = here(pool);
 	if (n == 1 && likely(dequeue_one(pool, lcore, objects)))
 		return 0;
@@ -223,7 +217,7 @@ static int populate(struct rte_mempool *mp, unsigned int max_objects, void *memo
 {
 	struct pool *pool = pool_of(mp);
 	if (pool == NULL)
-		return not_here(mp);
+		return pool_not_here(mp);
 	uint64_t count = RTE_MIN(bytes / pool->slot, (uint64_t)max_objects);
 	if (count == 0)
 		return 0;

@@ -93,6 +93,12 @@ int pool_is_ours(const struct rte_mempool *mp)
 	    && pool_of(mp)->mp == mp;
 }
 
+int pool_not_here(const struct rte_mempool *mp)
+{
+	POOL_LOG(ERR, "%s: belongs to another process\n", mp->name);
+	return -ENOTSUP;
+}
+
 static uint16_t current_cpu(void *user)
 {
 	RTE_SET_USED(user);

@@ -89,6 +89,8 @@ void pool_each(void (*f)(struct pool *pool, void *arg), void *arg);
 /* The pool of that name, or null; then `f` with none of the pools going meanwhile. */
 int pool_named(const char *name, int (*f)(struct pool *pool, void *arg), void *arg);
 int pool_is_ours(const struct rte_mempool *mp);
+/* Says that the pool is another process's. */
+__rte_cold int pool_not_here(const struct rte_mempool *mp);
 
 /* What the caller has in the pool. */
 static inline struct lcore *here(struct pool *pool)

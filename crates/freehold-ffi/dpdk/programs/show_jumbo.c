@@ -58,6 +58,38 @@ static unsigned int receive(uint16_t port, struct rte_mempool *pool, struct rte_
 	return segments / FRAMES;
 }
 
+static void count_bytes(struct rte_mempool *pool, void *sum, struct rte_mempool_memhdr *piece, unsigned int index)
+{
+	RTE_SET_USED(pool);
+	RTE_SET_USED(index);
+	*(size_t *)sum += piece->len;
+}
+
+/* What device drivers that register memory by pool have to know is said of the jumbo pool as of its parent. */
+static void check_for_drivers(struct rte_mempool *jumbo, struct rte_mempool *small)
+{
+	size_t of_jumbo = 0, of_small = 0;
+	CHECK(rte_mempool_mem_iter(jumbo, count_bytes, &of_jumbo) == rte_mempool_mem_iter(small, count_bytes, &of_small));
+	CHECK(of_jumbo == of_small && of_small != 0);
+	CHECK((jumbo->flags & RTE_MEMPOOL_F_NON_IO) == (small->flags & RTE_MEMPOOL_F_NON_IO));
+}
+
+/* As another process sees it, for whom the number of the parent is that of no pool: refused, and nothing of it is touched. */
+static void check_elsewhere(struct rte_mempool *jumbo, struct rte_mempool *small)
+{
+	uint64_t id = small->pool_id;
+	struct rte_mbuf *m = rte_pktmbuf_alloc(jumbo);
+	void *none = NULL;
+	CHECK(m != NULL);
+	small->pool_id = 1023;
+	CHECK(rte_mempool_get(jumbo, &none) == -ENOTSUP && rte_mempool_avail_count(jumbo) == 0);
+	rte_pktmbuf_free(m);
+	small->pool_id = id;
+	CHECK(rte_mempool_avail_count(small) + 4 == BUFFERS);
+	rte_pktmbuf_free(m);
+	CHECK(rte_mempool_avail_count(small) == BUFFERS);
+}
+
 int main(int argc, char **argv)
 {
 	char path[64], devices[256];
@@ -71,6 +103,8 @@ int main(int argc, char **argv)
 	struct rte_mempool *jumbo = freehold_mempool_jumbo_create(small, "jumbo", ROOM, 0);
 	CHECK(jumbo != NULL && rte_pktmbuf_data_room_size(jumbo) == ROOM);
 
+	check_for_drivers(jumbo, small);
+	check_elsewhere(jumbo, small);
 	unsigned int chained = receive(0, small, small);
 	printf("frames of %d bytes in buffers of %d: %u segments each\n", FRAME_BYTES, RTE_MBUF_DEFAULT_BUF_SIZE, chained);
 	CHECK(chained > 1);
