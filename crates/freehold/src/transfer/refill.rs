@@ -171,9 +171,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A partly free block of group `from` with fewer than `below` free frames becomes one of group `mine`.
     fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want, below: u64) -> Option<Index> {
-        // A glance first: most have none.
+        // A glance first: most have none, or none that is fuller.
         let stock = zone.stock(from);
-        if stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty() {
+        let (map, class) = (&self.fh.map, want.order as u8 + 1);
+        let best =
+            || stock.lists.best(map, want.migratetype, class).map(|index| u64::from(map.links(index).count.get()));
+        let nothing = stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty();
+        if nothing || below != u64::MAX && best().is_none_or(|count| count >= below) {
             return None;
         }
         let mut taken = [None; PARTLY_FREE];
