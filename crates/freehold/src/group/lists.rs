@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A request takes a block whose largest run is the smallest that will do, and of those the fullest: large runs stay, and
-//! what is nearly free becomes whole. (After long aging on 16 CPUs with 1 GiB, 70 % used, that leaves 89 % of free memory
+//! what is nearly free becomes whole. (After long aging on 16 CPUs with 1 GiB, 70 % used, that leaves 87 % of free memory
 //! in whole blocks; the fullest first whatever its runs 59 %, the kernel's free lists 82 %.) Circular lists through the
 //! blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every operation takes constant
 //! time. Under the holder's lock.
