@@ -68,8 +68,8 @@ fn counts(world: &World, tally: &Tally) {
         ));
     }
     let frees = totals.cpus.local_frees + totals.cpus.remote_frees + totals.unattributed_frees;
-    if frees != tally.frees + tally.trims {
-        world.books.tell(format!("{} frees and {} trims were made, {frees} counted", tally.frees, tally.trims));
+    if !(tally.frees..=tally.frees + tally.trims).contains(&frees) {
+        world.books.tell(format!("{} frees and {} trims at most were made, {frees} counted", tally.frees, tally.trims));
     }
 }
 

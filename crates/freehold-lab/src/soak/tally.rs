@@ -47,6 +47,7 @@ pub(super) struct Tally {
     pub(super) frees: u64,
     /// Allocations that it may not have counted, or that count as a free of their own.
     pub(super) unseen: u64,
+    /// Aligned allocations that may have freed what a larger chunk had too much.
     pub(super) trims: u64,
 }
 
