@@ -599,6 +599,7 @@ fn holes_are_no_frames_to_any_owner() {
 /// What doors of other languages try first is the same as what a call does: the same frames, no more than are in hand, and
 /// nothing where the call would have refused.
 #[test]
+#[cfg_attr(feature = "debug-poison", ignore = "frees that poison frames take the whole way")]
 fn the_first_half_of_a_call_is_what_the_call_would_have_done() {
     for barrier in [true, false] {
         let host = Host { barrier, late: AtomicU64::new(0) };
