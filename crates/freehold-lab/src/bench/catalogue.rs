@@ -106,7 +106,7 @@ pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {
     Metric { name, unit: "ns", what }
 }
 
-pub(super) const fn counted(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
+pub(super) const fn metric(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
     Metric { name, unit, what }
 }
 
@@ -118,14 +118,14 @@ pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
 pub(super) const ZONE_LOCKS_METRIC: Metric =
-    counted(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them");
-pub(super) const GROUP_LOCKS_METRIC: Metric = counted(
+    metric(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them");
+pub(super) const GROUP_LOCKS_METRIC: Metric = metric(
     GROUP_LOCKS,
     "acquisitions",
     "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
 );
 pub(super) const ZONE_WORK_METRIC: Metric =
-    counted(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
+    metric(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
 
 /// Metrics, those of locks behind them, and after `;` more that stand behind those.
 macro_rules! with_locks {

@@ -80,7 +80,7 @@ pub struct Row {
     pub values: Vec<f64>,
     /// How many runs; 1 of what is counted once because each run would count the same.
     pub runs: usize,
-    /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
+    /// Whether it was metric on one thread, so that every run would say the same; what threads do at the same time is
     /// counted, too, and is not.
     pub exact: bool,
     pub better: Better,

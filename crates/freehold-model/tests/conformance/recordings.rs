@@ -47,8 +47,8 @@ impl Recording {
                 let thread = event.cpu.index() as u16 % THREADS;
                 match event.kind {
                     EventKind::Alloc { pfn: Some(pfn), order, migratetype, .. } => {
-                        let kinds = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
-                        let kind = kinds.get(usize::from(migratetype)).copied().unwrap_or(Migratetype::Movable);
+                        let kind = Migratetype::PCP.get(usize::from(migratetype)).copied();
+                        let kind = kind.unwrap_or(Migratetype::Movable);
                         // That it was freed before was not recorded.
                         if let Some((at, order)) = live.insert(pfn, (this.calls.len(), order)) {
                             live.insert(pfn, (this.calls.len() + 1, order));

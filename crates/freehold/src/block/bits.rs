@@ -39,6 +39,18 @@ pub(crate) const fn mask(start: u32, len: u32) -> u64 {
     if len >= 64 { !0 } else { ((1 << len) - 1) << start }
 }
 
+/// The bits of a chunk of order 0 to 5 in its word; none for larger ones, and where it is not aligned: it has frames of another
+/// word then, or bits beyond the end of this one.
+#[inline(always)]
+pub(crate) const fn of_chunk(pfn: u64, order: u32) -> u64 {
+    let at = (pfn % 64) as u32;
+    match order {
+        0 => 1 << at,
+        1..6 if at % (1 << order) == 0 => mask(at, 1 << order),
+        _ => 0,
+    }
+}
+
 /// The part of the bits `start..start + len` of a bitmap that lies in each word: (index of the word, mask).
 #[inline]
 pub(crate) fn spans(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {

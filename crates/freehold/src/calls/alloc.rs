@@ -273,7 +273,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             Stage::Mix => self.mix(z, want(own)),
             Stage::LastResort => {
-                let held = self.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
+                let held = self.fh.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
                 held.take_high_atomic(want(own))
             }
         };

@@ -135,7 +135,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
             if let Some(inside) = inside {
-                if !cfg!(feature = "debug-poison") && inside.cpu.free_in_hand(key, mask) {
+                if inside.cpu.free_in_hand(key, mask) {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);
                     at += run;
                     continue;

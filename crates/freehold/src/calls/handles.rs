@@ -11,6 +11,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
+use crate::block::bits;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
@@ -81,13 +82,8 @@ macro_rules! calls {
             let short = request.plain & Request::OR_CMA == 0 || !self.fh.cma_matters(state, request.flags);
             let way = request.plain & !Request::OR_CMA;
             // From the hand first, and out at once: each branch that is saved here is a fifteenth of the call.
-            if short && way == Request::PLAIN_FRAME {
-                if let Some(pfn) = state.frame_in_hand(kind) {
-                    return Ok(self.left_with(state, pfn, request.order));
-                }
-            }
-            if short && way == Request::PLAIN_RUN && order < 6 {
-                if let Some(pfn) = state.run_in_hand(kind, order) {
+            if short && order < 6 {
+                if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
                     return Ok(self.left_with(state, pfn, request.order));
                 }
             }
@@ -138,20 +134,14 @@ macro_rules! calls {
             if !Inside::<P>::try_get_in(state, owner) {
                 return free_unseen(self.fh, pfn, order);
             }
-            let frames = match order.get() {
-                0 => 1 << (pfn.get() % 64),
-                order @ 1..6 => crate::block::bits::mask((pfn.get() % 64) as u32, 1 << order),
-                _ => 0,
-            };
-            // A chunk that is not aligned has frames of another word, or beyond the end of this one: the long way says so.
-            let aligned = frames != 0 && (order == Order::ZERO || pfn.is_aligned(order));
-            if aligned && !cfg!(feature = "debug-poison") && state.free_in_hand(pfn.get() / 64, frames) {
+            let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
+            if frames != 0 && state.free_in_hand(pfn.get() / 64, frames) {
                 self.get_out(state);
                 return Ok(());
             }
             let done = match order.get() {
                 0 => self.fh.frame_to_word(state, pfn.get()),
-                order @ 1..6 if aligned => self.fh.run_to_word(state, pfn.get(), u32::from(order), frames),
+                order @ 1..6 if frames != 0 => self.fh.run_to_word(state, pfn.get(), u32::from(order), frames),
                 order @ 6..9 => self.fh.run_of_words_to_block(state, pfn.get(), u32::from(order)),
                 9 => self.fh.block_to_hand(state, pfn.get()),
                 _ => false,
@@ -361,13 +351,8 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
-        let (state, key, at) = (self.state, pfn.get() / 64, (pfn.get() % 64) as u32);
-        let frames = match order.get() {
-            0 => 1 << at,
-            order @ 1..6 if at % (1 << order) == 0 => crate::block::bits::mask(at, 1 << order),
-            _ => return false,
-        };
-        if cfg!(feature = "debug-poison") {
+        let (state, key, frames) = (self.state, pfn.get() / 64, bits::of_chunk(pfn.get(), u32::from(order.get())));
+        if frames == 0 {
             return false;
         }
         if state.door.try_enter_owner() {

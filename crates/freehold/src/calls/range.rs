@@ -41,8 +41,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), FreeError> {
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames of one.
-            let in_hand =
-                !cfg!(feature = "debug-poison") && inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
+            let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
             return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
         }
         self.check_range(inside, range)?;

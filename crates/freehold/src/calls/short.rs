@@ -80,9 +80,12 @@ impl CpuState<'_> {
         }
     }
 
-    /// Frees frames of a word that this CPU has leased.
+    /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the whole way does that.
     #[inline(always)]
     pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> bool {
+        if cfg!(feature = "debug-poison") {
+            return false;
+        }
         let lease = self.leases.slot(Leases::slot_of(key));
         if lease.key() != key {
             return false;

@@ -46,6 +46,11 @@ impl Stock {
         self.free.iter().fold(0, |sum, free| sum.wrapping_add(free.get()))
     }
 
+    /// A glance: whether a partly free block of that type is listed, or any block was announced.
+    pub(crate) fn may_have(&self, migratetype: usize) -> bool {
+        self.free_of(migratetype) != 0 || !self.inbox.is_empty()
+    }
+
     /// Counts frames of a block that is being listed, or unlisted with a number that wraps.
     pub(crate) fn note(&self, migratetype: usize, frames: u64) {
         self.free[migratetype].set(self.free[migratetype].get().wrapping_add(frames));

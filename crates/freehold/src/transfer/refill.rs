@@ -75,15 +75,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(index)
     }
 
-    /// Takes a lock, or only tries to.
-    pub(crate) fn hold_for(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
-        self.fh.hold_for(zone, group, flags)
-    }
-
-    /// The same after everything that was announced has been looked at, a few blocks a hold.
+    /// Takes a lock, or only tries to, after everything that was announced has been looked at, a few blocks a hold.
     pub(crate) fn hold_collected(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
         loop {
-            let held = self.hold_for(zone, group, flags)?;
+            let held = self.fh.hold_for(zone, group, flags)?;
             if !held.collect(COLLECT) || flags.contains(AllocFlags::NO_LOCK) {
                 return Some(held);
             }
@@ -94,9 +89,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mine = zone.group_of(self.id.index());
         // A glance first: a zone that is full or has no memory is asked by each request that goes on to the next one.
         let stock = zone.stock(mine);
-        let any = stock.free_of(want.migratetype) != 0 || stock.lists.wholes() != 0 || !stock.inbox.is_empty();
+        let any = stock.may_have(want.migratetype) || stock.lists.wholes() != 0;
         let (own, whole_in_group) = if any {
-            let held = self.hold_for(zone, mine, want.flags)?;
+            let held = self.fh.hold_for(zone, mine, want.flags)?;
             held.collect(COLLECT);
             (held.pick(want.migratetype, want.order, false), held.stock().lists.wholes() != 0)
         } else {
@@ -146,13 +141,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if zone.stock(from).lists.wholes() == 0 {
                 return None;
             }
-            let held = self.hold_for(zone, from, want.flags)?;
+            let held = self.fh.hold_for(zone, from, want.flags)?;
             let index = held.take_kept_whole()?;
             // On its way it is in this CPU's hand, as in `split_whole`.
             held.hand_over(index, IN_HAND);
             Some(index)
         })?;
-        match self.hold_for(zone, mine, want.flags) {
+        match self.fh.hold_for(zone, mine, want.flags) {
             Some(held) => held.split(index, want.migratetype),
             None => self.split_unlisted(index, want.migratetype, mine),
         }
@@ -176,13 +171,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (map, class) = (&self.fh.map, want.order as u8 + 1);
         let best =
             || stock.lists.best(map, want.migratetype, class).map(|index| u64::from(map.links(index).count.get()));
-        let nothing = stock.free_of(want.migratetype) == 0 && stock.inbox.is_empty();
-        if nothing || below != u64::MAX && best().is_none_or(|count| count >= below) {
+        if !stock.may_have(want.migratetype) || below != u64::MAX && best().is_none_or(|count| count >= below) {
             return None;
         }
         let mut taken = [None; PARTLY_FREE];
         {
-            let held = self.hold_for(zone, from, want.flags)?;
+            let held = self.fh.hold_for(zone, from, want.flags)?;
             held.collect(COLLECT / 2);
             // One of another group; of the zone's own, which nobody uses, several in one hold.
             let most = if from == ZONE_GROUP { PARTLY_FREE } else { 1 };
@@ -212,7 +206,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return None;
             }
             self.fh.prepare_whole(zone, want.flags);
-            let held = self.hold_for(zone, ZONE_GROUP, want.flags)?;
+            let held = self.fh.hold_for(zone, ZONE_GROUP, want.flags)?;
             held.collect(COLLECT);
             // Near the min mark the zone keeps its blocks and serves one request at a time, whatever marks that one has.
             if zone.allows(FRAMES as u64, want.flags & AllocFlags::NO_WATERMARKS, false) {
@@ -230,7 +224,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
         }
-        let Some(held) = self.hold_for(zone, mine, want.flags) else {
+        let Some(held) = self.fh.hold_for(zone, mine, want.flags) else {
             more.into_iter().flatten().for_each(|index| self.send(index, mine));
             return index.inspect(|&index| self.split_unlisted(index, want.migratetype, mine));
         };
@@ -252,7 +246,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         blocks: impl IntoIterator<Item = Option<Index>>,
         flags: AllocFlags,
     ) {
-        let held = self.hold_for(zone, mine, flags);
+        let held = self.fh.hold_for(zone, mine, flags);
         blocks.into_iter().flatten().for_each(|index| match &held {
             Some(held) => held.file_if_ours(index),
             None => self.fh.announce(index),
@@ -283,7 +277,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let smallest = if want.migratetype == Migratetype::Movable as usize { want.order.max(4) } else { want.order };
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
             for from in zone.holders(mine) {
-                let Some(held) = self.hold_for(zone, from, want.flags) else { continue };
+                let Some(held) = self.fh.hold_for(zone, from, want.flags) else { continue };
                 let Some(index) = held.pick(fallback as usize, smallest, true) else { continue };
                 let count = u64::from(self.fh.map.links(index).count.get());
                 let enough = count >= FRAMES as u64 / 2;

@@ -1,7 +1,7 @@
 //! What is printed of these benchmarks.
 
 use super::{variants, vmalloc_tests};
-use crate::bench::catalogue::{About, Metric, counted, ns};
+use crate::bench::catalogue::{About, Metric, metric, ns};
 
 pub(in crate::bench) const VMALLOC: About = About {
     name: "vmalloc",
@@ -45,8 +45,8 @@ macro_rules! given_back {
     ($suffix:literal, $block:literal, $ratio:literal) => {
         [
             ns(concat!("ns_per_block", $suffix), $block),
-            counted(concat!("ratio_to_one_madvise", $suffix), "times", $ratio),
-            counted(concat!("syscalls_per_block", $suffix), "calls", "system calls for a block"),
+            metric(concat!("ratio_to_one_madvise", $suffix), "times", $ratio),
+            metric(concat!("syscalls_per_block", $suffix), "calls", "system calls for a block"),
         ]
     };
 }
@@ -80,18 +80,18 @@ pub(in crate::bench) const ARENA: About = About {
         ns("ns_per_pair_4k", "an allocation of 4 KiB and its free, nothing written"),
         ns("ns_per_pair_64k", "of 64 KiB"),
         ns("ns_per_pair_2m", "of 2 MiB"),
-        counted("mib_after_purge_4k", "MiB", "in memory, 1 page of 1,000 of a GiB kept"),
-        counted("ms_purge_4k", "ms", "CPU time of that purge"),
-        counted("mib_after_purge_64k", "MiB", "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB"),
-        counted("ms_purge_64k", "ms", "CPU time of that purge"),
-        counted("kib_empty_1t", "KiB", "in memory for an empty arena of 1 TiB of address space"),
-        counted("ms_empty_1t", "ms", "until it is made"),
-        counted("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
-        counted("ms_empty_16t", "ms", "until it is made"),
-        counted("mib_peak_doubled", "MiB", "the most in memory while a buffer is doubled to 512 MiB"),
-        counted("ms_doubled", "ms", "CPU time of that, page faults of 4 KiB pages included"),
-        counted("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
-        counted("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),
+        metric("mib_after_purge_4k", "MiB", "in memory, 1 page of 1,000 of a GiB kept"),
+        metric("ms_purge_4k", "ms", "CPU time of that purge"),
+        metric("mib_after_purge_64k", "MiB", "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB"),
+        metric("ms_purge_64k", "ms", "CPU time of that purge"),
+        metric("kib_empty_1t", "KiB", "in memory for an empty arena of 1 TiB of address space"),
+        metric("ms_empty_1t", "ms", "until it is made"),
+        metric("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
+        metric("ms_empty_16t", "ms", "until it is made"),
+        metric("mib_peak_doubled", "MiB", "the most in memory while a buffer is doubled to 512 MiB"),
+        metric("ms_doubled", "ms", "CPU time of that, page faults of 4 KiB pages included"),
+        metric("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
+        metric("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),
     ],
     ..About::ONE_THREAD
 };

@@ -1,6 +1,6 @@
 //! What is different in each variant of the lazyfree benchmark.
 
-use crate::bench::catalogue::{Metric, counted, ns};
+use crate::bench::catalogue::{Metric, metric, ns};
 
 /// A variant of what is reclaimed, and beside what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,16 +34,16 @@ macro_rules! variants {
                 "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
             ),
             ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
-            counted(concat!("batched_speedup", $suffix), "times", "the first by the third, in each run"),
-            counted(concat!("batched_speedup_over_deferred", $suffix), "times", "the second by the third, in each run"),
-            counted(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
-            counted(concat!("deferred_splits_page_by_page_deferred", $suffix), "folios", QUEUED),
-            counted(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
-            counted(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
-            counted(concat!("flushes_page_by_page_deferred", $suffix), "calls", FLUSHES),
-            counted(concat!("flushes_batched", $suffix), "calls", FLUSHES),
-            counted(concat!("syscalls_per_folio_page_by_page_deferred", $suffix), "calls", SYSCALLS),
-            counted(concat!("syscalls_per_folio_batched", $suffix), "calls", SYSCALLS),
+            metric(concat!("batched_speedup", $suffix), "times", "the first by the third, in each run"),
+            metric(concat!("batched_speedup_over_deferred", $suffix), "times", "the second by the third, in each run"),
+            metric(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
+            metric(concat!("deferred_splits_page_by_page_deferred", $suffix), "folios", QUEUED),
+            metric(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
+            metric(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
+            metric(concat!("flushes_page_by_page_deferred", $suffix), "calls", FLUSHES),
+            metric(concat!("flushes_batched", $suffix), "calls", FLUSHES),
+            metric(concat!("syscalls_per_folio_page_by_page_deferred", $suffix), "calls", SYSCALLS),
+            metric(concat!("syscalls_per_folio_batched", $suffix), "calls", SYSCALLS),
         ]),*];
     };
 }

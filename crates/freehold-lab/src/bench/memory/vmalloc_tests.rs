@@ -2,7 +2,7 @@
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
-use crate::bench::catalogue::{Metric, counted};
+use crate::bench::catalogue::{Metric, metric};
 
 /// What a loop of a test does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,32 +48,32 @@ macro_rules! tests {
 
         /// What is measured of each: its time as three kernels, and the table's columns.
         pub(in crate::bench) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
                 "us",
                 "the table's loops; single frames, freed one by one",
             ),
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
                 "us",
                 "the same; the largest chunks, freed page by page",
             ),
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_us"),
                 "us",
                 "the same; the largest chunks, freed as runs",
             ),
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
                 "times",
                 "time as v6.18 by time as v6.19-rc1",
             ),
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
                 "times",
                 "time as v6.18 by time with contiguous freeing",
             ),
-            counted(
+            metric(
                 concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
                 "times",
                 "time as v6.19-rc1 by time with contiguous freeing",

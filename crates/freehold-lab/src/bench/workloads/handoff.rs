@@ -22,7 +22,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, counted, ns, with_locks};
+use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::threads::{Rendezvous, first_refusal, joined};
@@ -37,7 +37,7 @@ const STAYS: usize = 64;
 const LINE: usize = 64;
 
 const BLOCKS_LEFT: &str = "blocks_not_whole";
-const BLOCKS_LEFT_METRIC: Metric = counted(
+const BLOCKS_LEFT_METRIC: Metric = metric(
     BLOCKS_LEFT,
     "blocks",
     "pageblocks that are not wholly free when all but one frame of 64 has been freed and the CPUs are drained",

@@ -19,7 +19,7 @@ use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, counted, ns, with_locks};
+use crate::bench::catalogue::{About, Metric, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::ring::Ring;
@@ -32,7 +32,7 @@ const DEPTHS: [usize; 4] = [1, 16, 256, 4096];
 const COUNTED: usize = 40_000;
 
 const fn reused(name: &'static str, what: &'static str) -> Metric {
-    counted(name, "uses", what)
+    metric(name, "uses", what)
 }
 
 pub const ABOUT: About = About {
@@ -49,10 +49,10 @@ pub const ABOUT: About = About {
         ns("ns_per_chunk_depth_16", "the same with 16 in flight (512 KiB)"),
         ns("ns_per_chunk_depth_256", "the same with 256 in flight (8 MiB)"),
         ns("ns_per_chunk_depth_4096", "the same with 4,096 in flight (128 MiB)"),
-        counted("distinct_chunks_depth_1", "chunks", "different chunks handed out, 1 in flight"),
-        counted("distinct_chunks_depth_16", "chunks", "different chunks handed out, 16 in flight"),
-        counted("distinct_chunks_depth_256", "chunks", "different chunks handed out, 256 in flight"),
-        counted("distinct_chunks_depth_4096", "chunks", "different chunks handed out, 4,096 in flight"),
+        metric("distinct_chunks_depth_1", "chunks", "different chunks handed out, 1 in flight"),
+        metric("distinct_chunks_depth_16", "chunks", "different chunks handed out, 16 in flight"),
+        metric("distinct_chunks_depth_256", "chunks", "different chunks handed out, 256 in flight"),
+        metric("distinct_chunks_depth_4096", "chunks", "different chunks handed out, 4,096 in flight"),
         reused("most_reused_depth_1", "times the chunk used most was handed out, 1 in flight"),
         reused("most_reused_depth_16", "times the chunk used most was handed out, 16 in flight"),
         reused("most_reused_depth_256", "times the chunk used most was handed out, 256 in flight"),

@@ -13,7 +13,7 @@ use freehold::Order;
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, counted, ns, with_locks};
+use crate::bench::catalogue::{About, Metric, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
 use crate::bench::threads;
@@ -30,7 +30,7 @@ const DEPTHS: [(usize, Option<&str>, &str); 6] = [
 ];
 
 const fn distinct(name: &'static str, what: &'static str) -> Metric {
-    counted(name, "frames", what)
+    metric(name, "frames", what)
 }
 
 pub const ABOUT: About = About {
@@ -38,7 +38,7 @@ pub const ABOUT: About = About {
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
            ring of 1 to 4,096 messages with one producer and one consumer. The different frames handed out, and work \
            under zone locks, are counted on one thread that plays both CPUs with the ring always full.",
-    source: "network receive paths and the affinity violations of the recorded traces; reuse of frames as counted in \
+    source: "network receive paths and the affinity violations of the recorded traces; reuse of frames as metric in \
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,

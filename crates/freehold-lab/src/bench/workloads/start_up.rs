@@ -1,7 +1,7 @@
 //! `start-up`: from nothing to the first frame, for as much memory as suits the engine, told for a TiB.
 
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, counted};
+use crate::bench::catalogue::{About, metric};
 use crate::bench::figures::Figures;
 
 /// Frames of a TiB.
@@ -12,7 +12,7 @@ pub const ABOUT: About = About {
     what: "An allocator is made for 1 TiB, in memory fresh from the system, and a frame is allocated. Engines that \
            write a record of every frame are made for 4 GiB, and the time is multiplied.",
     source: "boot; LLFree's authors (USENIX ATC 2023) tell the time of initialisation",
-    metrics: &[counted("ms_per_tib", "ms", "making it and one allocation, for a TiB")],
+    metrics: &[metric("ms_per_tib", "ms", "making it and one allocation, for a TiB")],
     ..About::ONE_THREAD
 };
 

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, Metric, counted, ns};
+use crate::bench::catalogue::{About, Metric, metric, ns};
 use crate::bench::figures::Figures;
 use crate::bench::loops;
 use crate::bench::steady::{self, Freed};
@@ -55,8 +55,8 @@ pub const MIXED: About = About {
     metrics: &[
         ns("ns_per_step_50", "a step, at most half of memory in use; drawing numbers included"),
         ns("ns_per_step_90", "the same with at most 90 % in use"),
-        counted("failures_per_1000_50", "failures", "allocations of 1,000 that failed, at most half of memory in use"),
-        counted("failures_per_1000_90", "failures", "the same with at most 90 % in use"),
+        metric("failures_per_1000_50", "failures", "allocations of 1,000 that failed, at most half of memory in use"),
+        metric("failures_per_1000_90", "failures", "the same with at most 90 % in use"),
     ],
     ..About::ONE_THREAD
 };
