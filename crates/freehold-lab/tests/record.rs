@@ -106,6 +106,36 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
 }
 
 #[test]
+fn a_recording_that_is_ended_by_a_signal_is_written_and_leaves_nothing_behind() {
+    if !can_record("a_recording_that_is_ended_by_a_signal_is_written_and_leaves_nothing_behind") {
+        return;
+    }
+    for signal in ["TERM", "HUP", "INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("cut.parquet");
+        let mut recorder = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .args(["record", "-d", "60s", "-b", "1M", "--allow-lost", "-o"])
+            .arg(&trace)
+            .stderr(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let instance = format!("/sys/kernel/tracing/instances/freehold-{}", recorder.id());
+        // What is copied once recording has begun.
+        while !folder.path().join("cut.zoneinfo.before.txt").exists() {
+            assert!(recorder.try_wait().unwrap().is_none(), "the recorder ended before its time");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(Path::new(&instance).exists());
+        let kill = std::process::Command::new("kill").args(["-s", signal, &recorder.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+        assert_eq!(recorder.wait().unwrap().code(), Some(130), "SIG{signal}");
+        assert!(!Path::new(&instance).exists(), "SIG{signal}: {instance} was left behind");
+        assert!(trace.exists(), "SIG{signal}");
+    }
+}
+
+#[test]
 fn a_trace_with_holes_is_not_written_unless_asked_for() {
     if !can_record("a_trace_with_holes_is_not_written_unless_asked_for") {
         return;

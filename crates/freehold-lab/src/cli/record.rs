@@ -30,7 +30,7 @@ Examples:
   freehold record --drain -o make.parquet -- make -j2  from empty lists, so that a replay need not guess them
   freehold replay make.parquet && freehold replay --against-kernel make.parquet
 
-Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, what there was is written.";
+Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, what there was is written.";
 
 /// Record a trace of the running kernel (root).
 #[derive(Args, Debug)]
@@ -89,10 +89,16 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it"));
     }
     let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(told)?;
+    for instance in tracefs.left_behind() {
+        let path = instance.display();
+        output::complain(&format!(
+            "warning: {path} was left behind by a recorder that was killed, with its events on; rmdir {path} removes it"
+        ));
+    }
+    // Before there is anything to leave behind.
+    let stop = stop_on_signals();
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(told)?;
     announce(args, &instance)?;
-
-    let stop = stop_on_ctrl_c();
     if args.drain {
         drain()?;
     }
@@ -205,6 +211,7 @@ fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
     loop {
         // Relaxed: a flag that says nothing about other memory.
         if stop.load(Ordering::Relaxed) {
+            say_if_running(&mut child, args);
             return Ok(Ended::Stopped);
         }
         if let Some(child) = &mut child {
@@ -219,21 +226,27 @@ fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
             }
         }
         if args.duration.is_some_and(|time| begun.elapsed() >= time) {
-            if child.is_some() {
-                output::complain(&format!("'{}' is still running; it goes on, unrecorded", args.command[0]));
-            }
+            say_if_running(&mut child, args);
             return Ok(Ended::Itself);
         }
         std::thread::sleep(TURN);
     }
 }
 
-fn stop_on_ctrl_c() -> Arc<AtomicBool> {
+/// Ctrl-C reaches the command as well; a signal to the recorder alone does not.
+fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
+    if child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+        output::complain(&format!("'{}' is still running; it goes on, unrecorded", args.command[0]));
+    }
+}
+
+/// A flag that is set by Ctrl-C, SIGTERM and SIGHUP: whoever ends a recording, it ends in order.
+fn stop_on_signals() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
-    // Where there can be no handler, Ctrl-C ends the process, and the kernel's instance stays until it is removed.
+    // Where there can be no handler, a signal ends the process, and the kernel's instance stays until it is removed.
     if let Err(error) = ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed)) {
-        output::complain(&format!("warning: Ctrl-C will not stop cleanly: {error}"));
+        output::complain(&format!("warning: Ctrl-C and SIGTERM will not stop cleanly: {error}"));
     }
     stop
 }

@@ -11,6 +11,9 @@ use crate::{TraceError, ticks};
 /// Where tracefs is usually mounted.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// An instance's name begins with this; the number of its process follows.
+const INSTANCE: &str = "freehold-";
+
 /// Why nothing was recorded, or what was recorded was not kept.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -131,6 +134,20 @@ impl Tracefs {
         Err(denied.unwrap_or(RecordError::NoTracefs { places }))
     }
 
+    /// The instances of recorders that are gone: one that was killed (SIGKILL) cannot remove its own, and its events stay
+    /// switched on. By the number in the name, which says nothing of a process in another PID namespace: so they are told,
+    /// not removed.
+    #[must_use]
+    pub fn left_behind(&self) -> Vec<PathBuf> {
+        let instances = fs::read_dir(self.root.join("instances")).into_iter().flatten().flatten();
+        let gone = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let pid = name.and_then(|name| name.strip_prefix(INSTANCE)).and_then(|pid| pid.parse::<u32>().ok());
+            pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        };
+        instances.map(|instance| instance.path()).filter(gone).collect()
+    }
+
     /// Makes an instance, switched off, with that many KiB of buffer for each CPU. It records none of this process's own
     /// allocations, where the kernel can be told so.
     ///
@@ -138,7 +155,7 @@ impl Tracefs {
     ///
     /// [`RecordError::Kernel`]; nothing is left behind then.
     pub fn instance(&self, buffer_kib: u64) -> Result<Instance, RecordError> {
-        let path = self.root.join("instances").join(format!("freehold-{}", std::process::id()));
+        let path = self.root.join("instances").join(format!("{INSTANCE}{}", std::process::id()));
         fs::create_dir(&path).map_err(|source| RecordError::Kernel { path: path.clone(), source })?;
         // From here on dropping it removes it.
         let instance = Instance { path };
@@ -251,6 +268,18 @@ pub(super) fn kernel() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instances_of_processes_that_are_gone_are_told_from_others() {
+        let root = tempfile::tempdir().unwrap();
+        let instances = root.path().join("instances");
+        // 4,194,304 is the largest PID there can be.
+        let names = ["freehold-4194305", "freehold-probe-1", "someone-4194305", "freehold-"];
+        names.into_iter().for_each(|name| fs::create_dir_all(instances.join(name)).unwrap());
+        fs::create_dir(instances.join(format!("freehold-{}", std::process::id()))).unwrap();
+        let tracefs = Tracefs { root: root.path().to_owned() };
+        assert_eq!(tracefs.left_behind(), [instances.join("freehold-4194305")]);
+    }
 
     #[test]
     fn statistics_are_read_by_name() {
