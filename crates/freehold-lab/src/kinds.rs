@@ -1,9 +1,9 @@
 //! Kinds of work that a command can do: listed, described, and known by name on the command line.
 
-/// An enum of kinds from a table of them, in the order in which they are listed and run: what each is, and names back and
-/// forth. `$what` is what a reader calls one, `$command` what lists them.
-macro_rules! kinds {
-    ($(#[$meta:meta])* $Kind:ident, $About:ty, ($what:literal, $command:literal): $($kind:ident: $about:expr,)*) => {
+/// An enum of kinds from a table of their names, in the order in which they are listed and run, and names back and forth.
+/// `$what` is what a reader calls one, `$command` what lists them.
+macro_rules! names {
+    ($(#[$meta:meta])* $Kind:ident, ($what:literal, $command:literal): $($kind:ident: $name:expr,)*) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum $Kind {
@@ -14,14 +14,10 @@ macro_rules! kinds {
             /// All of them, in their order.
             pub const ALL: [Self; [$(Self::$kind),*].len()] = [$(Self::$kind),*];
 
-            pub const fn about(self) -> &'static $About {
-                match self {
-                    $(Self::$kind => &$about,)*
-                }
-            }
-
             pub const fn name(self) -> &'static str {
-                self.about().name
+                match self {
+                    $(Self::$kind => $name,)*
+                }
             }
         }
 
@@ -42,4 +38,19 @@ macro_rules! kinds {
     };
 }
 
-pub(crate) use kinds;
+/// The same from a table of what each is; its name is among that.
+macro_rules! kinds {
+    ($(#[$meta:meta])* $Kind:ident, $About:ty, $known:tt: $($kind:ident: $about:expr,)*) => {
+        $crate::kinds::names! { $(#[$meta])* $Kind, $known: $($kind: $about.name,)* }
+
+        impl $Kind {
+            pub const fn about(self) -> &'static $About {
+                match self {
+                    $(Self::$kind => &$about,)*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {kinds, names};

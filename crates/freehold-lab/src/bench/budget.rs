@@ -12,7 +12,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::Kind;
+use super::kind::Kind;
 
 /// What all benchmarks together may take.
 pub const MINUTE: Duration = Duration::from_secs(60);

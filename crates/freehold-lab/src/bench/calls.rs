@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
-use super::Kind;
+use super::kind::Kind;
 use crate::engine::Marks;
 use crate::engines::free_chunks;
 

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::calls::{Machine, ZoneLock};
-use super::catalogue::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
+use super::metric::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]

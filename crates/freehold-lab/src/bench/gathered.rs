@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use hdrhistogram::Histogram;
 
-use super::Kind;
 use super::figures::Figures;
+use super::kind::Kind;
 use super::result::{Report, Row, Spread};
 
 /// Of one benchmark.

@@ -2,20 +2,37 @@
 
 use std::fmt::Write as _;
 
-use super::catalogue::About;
+use serde::Serialize;
+
 use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
+use super::kind::Kind;
+use super::metric::About;
 use crate::report::table::Style;
 
+/// A benchmark as `--list --json` has it.
+#[derive(Serialize)]
+pub struct Entry {
+    name: &'static str,
+    #[serde(flatten)]
+    about: &'static About,
+}
+
+/// What can be measured, as data.
+pub fn entries(kinds: &[Kind]) -> Vec<Entry> {
+    kinds.iter().map(|kind| Entry { name: kind.name(), about: kind.about() }).collect()
+}
+
 /// What can be measured.
-pub fn catalogue(all: &[&About], style: Style) -> String {
+pub fn catalogue(kinds: &[Kind], style: Style) -> String {
     let mut text = String::new();
-    for about in all {
+    for kind in kinds {
+        let about = kind.about();
         let threads = match (about.threads, about.fewest_threads) {
             (1, _) => "1 thread".to_owned(),
             (most, fewest) if fewest < most => format!("{most} threads, or as many as there are CPUs"),
             (most, _) => format!("{most} threads"),
         };
-        let _ = writeln!(text, "{} ({threads})", about.name.to_uppercase());
+        let _ = writeln!(text, "{} ({threads})", kind.name().to_uppercase());
         let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
         for metric in about.metrics {

@@ -1,8 +1,9 @@
 //! What an allocation and a free cost: several engines side by side, in one run.
 //!
 //! ```text
-//!  catalogue   what can be measured          calls     what a loop asks of an engine (static dispatch)
-//!  runner      in what order; scale: how much  engines/  the engines behind those calls
+//!  kind        what can be measured          calls     what a loop asks of an engine (static dispatch)
+//!  catalogue   what each is; metric: a figure  engines/  the engines behind those calls
+//!  plan        which of them; scale: how much  runner    in what order
 //!  budget      for how long, with --quick
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
@@ -35,14 +36,17 @@
 pub mod backing;
 pub mod budget;
 pub mod calls;
-pub mod catalogue;
+mod catalogue;
 pub mod clock;
 pub mod engines;
 pub mod figures;
 mod gathered;
+mod kind;
 pub mod listing;
 pub mod loops;
 pub mod memory;
+pub mod metric;
+mod plan;
 pub mod result;
 pub(crate) mod ring;
 pub mod runner;
@@ -56,7 +60,9 @@ pub mod workloads;
 pub mod yardstick;
 
 pub use budget::Budget;
-pub use catalogue::Kind;
 pub use engines::BenchEngine;
+pub use kind::Kind;
+pub use plan::{BenchError, Plan};
 pub use result::{Report, Row, Spread};
-pub use runner::{BenchError, Plan, Scale, run};
+pub use runner::run;
+pub use scale::Scale;

@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::Kind;
-use super::catalogue::{Better, Metric};
+use super::kind::Kind;
+use super::metric::{Better, Metric};
 use super::significance;
 use crate::report::json::one_line;
 

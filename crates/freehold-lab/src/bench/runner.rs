@@ -11,38 +11,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::backing::Backing;
-use super::budget::{Budget, Turns};
+use super::budget::Turns;
 use super::calls::{Machine, Refused};
-use super::catalogue::{GROUP_LOCKS, THREADS, ZONE_LOCKS, ZONE_WORK};
 use super::clock::Cpus;
 use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
 use super::figures::{Figures, Meter};
 use super::gathered::Gathered;
+use super::kind::Kind;
+use super::metric::{GROUP_LOCKS, THREADS, ZONE_LOCKS, ZONE_WORK};
+use super::plan::{BenchError, Plan};
 use super::result::{Report, Unsuited};
-pub use super::scale::Scale;
+use super::scale::Scale;
 use super::workloads::{self, Run};
-use super::{Kind, loops, memory, threads, yardstick};
+use super::{loops, memory, threads, yardstick};
 use crate::engines::FreeholdOptions;
-
-/// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
-pub(super) const FRAMES: u64 = 1 << 20;
 
 /// Frames that each of two churning threads holds: 256 MiB.
 const CHURNED: u64 = 1 << 16;
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
-    /// Benchmarks, in this order.
-    pub benchmarks: Vec<Kind>,
-    /// Engines, in this order.
-    pub engines: Vec<BenchEngine>,
-    /// Runs of each, or the most of them where there is a budget.
-    pub runs: usize,
-    pub budget: Option<Budget>,
-    pub scale: Scale,
-}
 
 impl Plan {
     /// How many times [`run`] will tell of progress if it is not stopped and time does not run out.
@@ -52,29 +39,6 @@ impl Plan {
             false => self.engines.len() * (self.runs + 1),
         };
         self.benchmarks.iter().map(steps).sum()
-    }
-}
-
-/// Why there are no figures.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BenchError {
-    #[error("engine '{engine}' cannot be built: {reason}")]
-    Unbuildable { engine: String, reason: String },
-    /// An engine refused what it must do, did what it must not, or is not whole afterwards.
-    #[error("{benchmark}: engine '{engine}': {reason}")]
-    Engine { benchmark: Kind, engine: String, reason: String },
-    /// There is no memory for a benchmark that writes some.
-    #[error(
-        "{benchmark} needs {} MiB of memory: {reason}; name the benchmarks that are to run without it",
-        .frames >> 8
-    )]
-    NoMemory { benchmark: Kind, frames: u64, reason: String },
-}
-
-impl BenchError {
-    pub(super) fn engine(benchmark: Kind, engine: &str, reason: impl ToString) -> Self {
-        Self::Engine { benchmark, engine: engine.to_owned(), reason: reason.to_string() }
     }
 }
 

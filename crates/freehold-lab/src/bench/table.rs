@@ -14,12 +14,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 
-use super::catalogue::Better;
+use super::kind::Kind;
 use super::listing::wrap;
+use super::memory;
+use super::metric::Better;
 use super::result::{Report, Row};
 use super::significance;
 use super::targets::verdicts;
-use super::{Kind, memory};
 use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::unique;
@@ -61,13 +62,13 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn new(report: &'a Report, kinds: &[Kind], engines: Vec<&'a str>, rmw: Option<f64>) -> Self {
         let mut lines = Vec::new();
-        for about in kinds.iter().map(|kind| kind.about()) {
-            if !report.rows.iter().any(|row| row.benchmark == about.name) {
+        for kind in kinds {
+            if !report.rows.iter().any(|row| row.benchmark == kind.name()) {
                 continue;
             }
-            lines.push(Line { label: about.name.to_uppercase(), rows: Vec::new() });
-            for metric in about.metrics {
-                let row = |engine: &&str| report.row(about.name, metric.name, engine);
+            lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
+            for metric in kind.about().metrics {
+                let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
                 let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
                 // Not every machine has the threads for every metric.
                 if rows.iter().any(Option::is_some) {

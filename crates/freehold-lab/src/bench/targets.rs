@@ -1,7 +1,7 @@
 //! What Freehold is to reach, and whether it did in this run.
 
-use super::catalogue::THREADS;
 use super::engines::{BUDDY_SYSTEM, FREEHOLD};
+use super::metric::THREADS;
 use super::result::{Report, Row};
 
 /// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
@@ -212,8 +212,8 @@ fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::Kind;
-    use crate::bench::catalogue::Better;
+    use crate::bench::kind::Kind;
+    use crate::bench::metric::Better;
 
     fn row(engine: &str, benchmark: &'static str, metric: &'static str, median: f64) -> Row {
         Row {

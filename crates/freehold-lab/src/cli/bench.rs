@@ -13,8 +13,8 @@ use indicatif::ProgressBar;
 use super::error::CliError;
 use super::fragmentation::FragmentationArgs;
 use super::{Outcome, given, output, progress};
-use crate::bench::catalogue::THREADS;
 use crate::bench::engines::Peer;
+use crate::bench::metric::THREADS;
 use crate::bench::{self, BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
 use crate::engines::EngineError;
 
@@ -227,8 +227,8 @@ fn notes(report: &Report, plan: &Plan) {
 
 /// Whether a benchmark ran fewer threads than it is meant to.
 fn lacks_cpus(row: &Row) -> bool {
-    let about = Kind::ALL.iter().map(|kind| kind.about()).find(|about| about.name == row.benchmark);
-    about.is_some_and(|about| row.median < f64::from(about.threads))
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == row.benchmark);
+    kind.is_some_and(|kind| row.median < f64::from(kind.about().threads))
 }
 
 /// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line each, as above.
@@ -238,11 +238,10 @@ fn long_help() -> String {
 }
 
 fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
-    let all: Vec<_> = benchmarks.iter().map(|kind| kind.about()).collect();
     if json {
-        output::print_json(&all)?;
+        output::print_json(&listing::entries(benchmarks))?;
     } else {
-        output::print(&listing::catalogue(&all, output::style()))?;
+        output::print(&listing::catalogue(benchmarks, output::style()))?;
     }
     Ok(Outcome::Fine)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::figures::{Figure, Place, Spread};
-use crate::bench::catalogue::Better;
+use crate::bench::metric::Better;
 use crate::bench::significance::{self, LEVEL};
 
 /// What became of a figure.

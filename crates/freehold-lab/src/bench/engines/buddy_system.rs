@@ -6,9 +6,9 @@ use std::time::Duration;
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::Kind;
 use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START};
 use crate::bench::clock::timed;
+use crate::bench::kind::Kind;
 
 /// Frames of a TiB.
 const TIB: u64 = 1 << 28;

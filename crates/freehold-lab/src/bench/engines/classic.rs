@@ -6,9 +6,9 @@ use std::time::Duration;
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, ZoneConfig};
 
-use crate::bench::Kind;
 use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
+use crate::bench::kind::Kind;
 use crate::engine::Marks;
 use crate::engines::classic_marks;
 

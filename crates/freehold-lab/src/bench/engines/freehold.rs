@@ -9,9 +9,9 @@ use freehold::{
     ZoneConfig,
 };
 
-use crate::bench::Kind;
 use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock, accounted};
 use crate::bench::clock::timed;
+use crate::bench::kind::Kind;
 use crate::bench::loops;
 use crate::engine::Marks;
 use crate::engines::{FreeholdOptions, freehold_marks};

@@ -9,9 +9,9 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use freehold::{CpuId, Order, Pfn};
 
-use crate::bench::Kind;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
+use crate::bench::kind::Kind;
 
 /// A malloc family.
 #[derive(Clone, Copy, Debug, Default)]

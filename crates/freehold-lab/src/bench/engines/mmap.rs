@@ -9,9 +9,9 @@ use std::ptr::null_mut;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::bench::Kind;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
+use crate::bench::kind::Kind;
 
 /// The system.
 #[derive(Clone, Copy, Debug, Default)]

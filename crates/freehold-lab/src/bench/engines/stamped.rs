@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
-use crate::bench::Kind;
 use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
+use crate::bench::kind::Kind;
 
 pub struct Stamped<'m, M> {
     machine: &'m M,

@@ -14,7 +14,8 @@ use super::{FREEHOLD, LINUX, MALLOC, Run, rss};
 use crate::bench::clock::thread_time;
 use crate::bench::engines::{BenchEngine, Peer};
 use crate::bench::loops::per;
-use crate::bench::runner::{Plan, Scale};
+use crate::bench::plan::Plan;
+use crate::bench::scale::Scale;
 
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = 4096;

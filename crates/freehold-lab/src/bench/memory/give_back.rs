@@ -10,7 +10,7 @@ use super::{FREEHOLD, LINUX, Run};
 use crate::bench::clock::thread_time;
 use crate::bench::engines::BenchEngine;
 use crate::bench::gathered::Gathered;
-use crate::bench::runner::Plan;
+use crate::bench::plan::Plan;
 
 const BYTES: u64 = 1 << 30;
 const BLOCK: u64 = 2 << 20;

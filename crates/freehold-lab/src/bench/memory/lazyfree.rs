@@ -7,7 +7,7 @@ use super::variants::{KERNEL, KERNEL_METRICS, METRICS, VARIANTS, Variant};
 use super::{FREEHOLD, LINUX, Run, kernel};
 use crate::bench::engines::BenchEngine;
 use crate::bench::gathered::Gathered;
-use crate::bench::runner::Plan;
+use crate::bench::plan::Plan;
 
 fn is_wanted(plan: &Plan) -> bool {
     plan.engines.contains(&BenchEngine::Freehold)

@@ -58,13 +58,13 @@ mod vmalloc;
 pub(super) mod about;
 
 use super::budget::Turns;
-use super::catalogue::Kind;
 use super::clock::Cpus;
 use super::engines::{BenchEngine, HostThreads, Peer};
 #[cfg(target_os = "linux")]
 use super::gathered::Gathered as Figures;
+use super::kind::Kind;
+use super::plan::{BenchError, Plan};
 use super::result::{Report, Unsuited};
-use super::runner::{BenchError, Plan};
 
 /// Reclaim and giving back by this project's own code, on the memory of this process; vmalloc on page work alone.
 pub const FREEHOLD: &str = "freehold";

@@ -1,6 +1,6 @@
 //! What is different in each variant of the lazyfree benchmark.
 
-use crate::bench::catalogue::{Metric, metric, ns};
+use crate::bench::metric::{Metric, metric, ns};
 
 /// A variant of what is reclaimed, and beside what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,7 @@ use super::{FREEHOLD, MMAP, ON_MEMORY, Run};
 use crate::bench::clock::Cpus;
 use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine};
 use crate::bench::gathered::Gathered;
-use crate::bench::runner::Plan;
+use crate::bench::plan::Plan;
 
 /// CPUs of every engine's machine: one allocates, another frees where a test has one that does.
 const CPUS: u16 = 2;

@@ -2,7 +2,7 @@
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
-use crate::bench::catalogue::{Metric, metric};
+use crate::bench::metric::{Metric, metric};
 
 /// What a loop of a test does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

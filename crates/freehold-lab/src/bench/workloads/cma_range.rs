@@ -15,10 +15,10 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
+use crate::bench::metric::{About, ns, with_locks};
 
 /// CPUs that hold frames.
 pub const CPUS: u16 = 16;
@@ -30,7 +30,6 @@ const RANGE: u64 = 1 << 14;
 const COUNTED: u64 = 4;
 
 pub const ABOUT: About = About {
-    name: "cma-range",
     what: "A range of 16,384 frames (64 MiB) is allocated by its numbers and released by the call for ranges, while \
            sixteen CPUs, played by one thread, hold free frames of it on their lists. buddy_system_allocator, which \
            cannot be asked for given frames, gives any 16,384 in a row.",

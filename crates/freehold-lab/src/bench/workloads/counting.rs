@@ -2,9 +2,9 @@
 
 use freehold::{CpuId, Pfn};
 
-use crate::bench::Kind;
 use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::{Figures, Meter};
+use crate::bench::kind::Kind;
 use crate::bench::loops;
 
 /// How often frames were handed out.

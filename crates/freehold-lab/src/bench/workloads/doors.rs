@@ -2,11 +2,10 @@
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, ns};
 use crate::bench::figures::Figures;
+use crate::bench::metric::{About, ns};
 
 pub const ABOUT: About = About {
-    name: "doors",
     what: "One thread allocates a frame and frees it, over and over: on a CPU that it owns, on one that it owns on a \
            platform without a heavy barrier, and by calls that name the CPU and anybody may make.",
     source: "hosts that own no CPUs, and kernels without membarrier(2) or the like; engines with several ways in",

@@ -18,9 +18,9 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
+use crate::bench::metric::{About, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::threads::{Rendezvous, on_cpus};
 
 /// The metric whose samples the JSON has.
@@ -31,7 +31,6 @@ const BYSTANDER: usize = 1024;
 const SET: u64 = 1 << 17;
 
 pub const ABOUT: About = About {
-    name: "exit-avalanche",
     what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the memory at most in all) and \
            free them at the same moment, 31 a call, while a bystander on the CPU left allocates and frees. Each of the \
            bystander's allocations is timed, two looks at the clock included (some 50 ns).",
@@ -132,10 +131,10 @@ fn avalanche<M: Machine>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::catalogue::ZONE_LOCKS;
     use crate::bench::clock::Cpus;
     use crate::bench::engines::ClassicMachine;
-    use crate::bench::runner::Scale;
+    use crate::bench::metric::ZONE_LOCKS;
+    use crate::bench::scale::Scale;
 
     #[test]
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {

@@ -22,9 +22,9 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::Memory;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
+use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
 use crate::bench::threads::{Rendezvous, first_refusal, joined};
 
 /// Frames of a batch.
@@ -44,7 +44,6 @@ const BLOCKS_LEFT_METRIC: Metric = metric(
 );
 
 pub const MANY: About = About {
-    name: "many-alloc-few-free",
     what: "Threads on all CPUs but one (two, four) allocate single frames, write a line of each and hand them in batches \
            of 1,024 to one purger (two, four), which frees them, 31 a call. One frame of 64 stays to the end. Each \
            number of purgers is measured where it leaves at least as many allocating threads.",
@@ -62,7 +61,6 @@ pub const MANY: About = About {
 };
 
 pub const FEW: About = About {
-    name: "few-alloc-many-free",
     what: "One thread allocates single frames, writes a line of each and hands them in batches of 1,024 to the threads \
            on all other CPUs in turn, which free them, 31 a call. One frame of 64 stays to the end.",
     source: "the worst case of ownership as discussed in the pcp-buddy thread (2026): one CPU allocates for everybody",

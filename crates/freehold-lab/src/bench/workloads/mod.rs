@@ -26,12 +26,12 @@ pub mod steady;
 pub mod tails;
 pub mod trunc;
 
-use super::Kind;
 use super::backing::{Backing, Memory};
 use super::calls::{Machine, Refused};
 use super::clock::Cpus;
 use super::figures::Figures;
-use super::runner::Scale;
+use super::kind::Kind;
+use super::scale::Scale;
 
 /// What a run of a workload is given.
 #[derive(Clone, Copy)]

@@ -19,9 +19,9 @@ use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
+use crate::bench::metric::{About, Metric, metric, ns, with_locks};
 use crate::bench::ring::Ring;
 use crate::bench::threads::{Rendezvous, from_first_to_last, on_cpus};
 
@@ -36,7 +36,6 @@ const fn reused(name: &'static str, what: &'static str) -> Metric {
 }
 
 pub const ABOUT: About = About {
-    name: "netperf-like",
     what: "A thread allocates unmovable chunks of 32 KiB (order 3) and writes them, a thread on another CPU reads and \
            frees them; 1 to 4,096 in flight. The different chunks handed out are counted over 40,000 allocations on \
            one thread that plays both CPUs with the ring always full, and how often the chunk used most was.",

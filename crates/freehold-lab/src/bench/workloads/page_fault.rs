@@ -15,17 +15,16 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::{FRAME, Memory};
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::{alloc_all, per};
+use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::threads::{Rendezvous, on_cpus};
 
 /// Pages of a mapping: 128 MiB.
 const PAGES: usize = 32_768;
 
 pub const ONE: About = About {
-    name: "page-fault1",
     what: "A thread allocates 32,768 single frames (128 MiB) and zeroes each, then frees them in the order of their \
            allocation, 31 a call; over and over, alone and on up to four CPUs at once.",
     source: "will-it-scale page_fault1 (anonymous memory: map, touch, unmap), quoted in \"Follow-up on high-order PCP \
@@ -36,7 +35,6 @@ pub const ONE: About = About {
 };
 
 pub const TWO: About = About {
-    name: "page-fault2",
     what: "The same with a private mapping of a file: the file's 32,768 pages stay in memory, and each fault copies one \
            of them to a new frame.",
     source: "will-it-scale page_fault2 (private mapping of a file: map, write, unmap)",

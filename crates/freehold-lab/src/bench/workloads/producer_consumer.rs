@@ -13,9 +13,9 @@ use freehold::Order;
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, Metric, metric, ns, with_locks};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
+use crate::bench::metric::{About, Metric, metric, ns, with_locks};
 use crate::bench::threads;
 
 /// Depths of the ring, in messages, and the metrics of each: nanoseconds a frame (that of 64 is `ns_per_frame`), and
@@ -34,7 +34,6 @@ const fn distinct(name: &'static str, what: &'static str) -> Metric {
 }
 
 pub const ABOUT: About = About {
-    name: "producer-consumer",
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
            ring of 1 to 4,096 messages with one producer and one consumer. The different frames handed out, and work \
            under zone locks, are counted on one thread that plays both CPUs with the ring always full.",

@@ -1,14 +1,13 @@
 //! `start-up`: from nothing to the first frame, for as much memory as suits the engine, told for a TiB.
 
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, metric};
 use crate::bench::figures::Figures;
+use crate::bench::metric::{About, metric};
 
 /// Frames of a TiB.
 const TIB: f64 = (1u64 << 28) as f64;
 
 pub const ABOUT: About = About {
-    name: "start-up",
     what: "An allocator is made for 1 TiB, in memory fresh from the system, and a frame is allocated. Engines that \
            write a record of every frame are made for 4 GiB, and the time is multiplied.",
     source: "boot; LLFree's authors (USENIX ATC 2023) tell the time of initialisation",

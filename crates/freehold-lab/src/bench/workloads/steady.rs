@@ -2,9 +2,9 @@
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
-use crate::bench::catalogue::{About, Metric, metric, ns};
 use crate::bench::figures::Figures;
 use crate::bench::loops;
+use crate::bench::metric::{About, Metric, metric, ns};
 use crate::bench::steady::{self, Freed};
 
 /// Frames of the machine of `churn` and `mixed`: 1 GiB.
@@ -17,7 +17,6 @@ const DEPTHS: [u16; 3] = [8, 64, 512];
 const FREED: [Freed; 3] = [Freed::Lifo, Freed::Fifo, Freed::Random];
 
 pub const DEPTH: About = About {
-    name: "depth",
     what: "One thread allocates 8, 64 or 512 single frames and frees them: the last first, the first first, or at \
            random; over and over.",
     source: "buffer pools and page tables, which hold a few at a time; the tests of DPDK's mempool caches",
@@ -36,7 +35,6 @@ pub const DEPTH: About = About {
 };
 
 pub const CHURN: About = About {
-    name: "churn",
     what: "One thread holds 50 or 90 % of 1 GiB in single frames; a step frees one of them at random and allocates \
            another.",
     source: "caches of pages in steady state; the aging of LLFree's authors (USENIX ATC 2023)",
@@ -48,7 +46,6 @@ pub const CHURN: About = About {
 };
 
 pub const MIXED: About = About {
-    name: "mixed",
     what: "The same with chunks of orders 0 to 9, each order half as likely as the one below it: a step allocates one \
            after freeing as many at random as make room for it, one on average. Failures are counted.",
     source: "the shbench-like tests of malloc families, by pages; kernels that allocate stacks, tables and huge pages",
@@ -75,7 +72,6 @@ const ORDER_METRICS: [Metric; 10] = [
 ];
 
 pub const ORDERS: About = About {
-    name: "orders",
     what: "One thread allocates a chunk of one order and frees it, over and over; each order from 0 to 9.",
     source: "the pair test for what is neither a frame nor a huge page: stacks, socket buffers, large folios",
     metrics: &ORDER_METRICS,

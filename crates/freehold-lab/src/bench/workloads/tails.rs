@@ -12,9 +12,9 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::catalogue::{About, ns};
 use crate::bench::figures::Figures;
 use crate::bench::loops::{Random, alloc_all, free_all};
+use crate::bench::metric::{About, ns};
 use crate::bench::threads::on_cpus;
 
 /// Threads, on two cores.
@@ -24,7 +24,6 @@ const CORES: u16 = 2;
 const HELD: usize = 1 << 14;
 
 pub const ABOUT: About = About {
-    name: "tails",
     what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces one after the other at \
            random; every allocation is timed by itself.",
     source: "the tail latencies of the pcp-buddy thread's reviews; a lock's holder that loses its core",

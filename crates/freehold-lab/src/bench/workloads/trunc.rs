@@ -13,13 +13,12 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::catalogue::{About, ns, with_locks};
 use crate::bench::clock::timed;
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
+use crate::bench::metric::{About, ns, with_locks};
 
 pub const ABOUT: About = About {
-    name: "trunc",
     what: "One thread reads sparse files into the page cache (allocates single frames and zeroes them, half of the \
            memory: 512 MiB) and truncates them (frees them in file order, 31 a call). Zone locks and work are those of \
            the truncation.",
