@@ -91,8 +91,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == migratetype && tag.is_plain_split();
         let mut done = 0;
         for w in (0..WORDS).filter(|_| fits) {
+            if out.len() - done < 64 {
+                break;
+            }
             let word = line.word(w);
-            let wanted = word != 0 && out.len() - done >= 64 && !head.is_leased(w);
+            let wanted = word != 0 && !head.is_leased(w);
             if wanted && line.take_bits(w, word) && self.fh.still_open(index, w, word) {
                 done += write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
             }

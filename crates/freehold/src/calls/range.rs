@@ -44,8 +44,35 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
             return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
         }
+        if let Some(freed) = self.free_as_block(inside, range) {
+            return freed;
+        }
         self.check_range(inside, range)?;
         self.commit_range(inside, range)
+    }
+
+    /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to be checked before. `None`
+    /// for any other.
+    #[inline]
+    fn free_as_block(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Option<Result<(), FreeError>> {
+        if range.len() != FRAMES as u64 || !range.start.is_aligned(Order::PAGEBLOCK) {
+            return None;
+        }
+        let index = self.map.locate(range.start.get())?;
+        let tag = self.map.head(index).tag.get();
+        if tag.state() != TAKEN {
+            return None;
+        }
+        self.poisoned(range.start, FRAMES as u64);
+        Some(self.free_block(inside, index, tag).map(|()| self.count_range(inside, tag)))
+    }
+
+    /// Counts a range that was freed, by the holder of its first block.
+    fn count_range(&self, inside: Option<&Inside<'_, 'm, P>>, tag: Tag) {
+        match inside {
+            Some(inside) => self.count_frees(inside.cpu, tag, 1),
+            None => self.unattributed_frees.add_shared(1),
+        }
     }
 
     fn check_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
@@ -96,10 +123,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             freed?;
             if !counted {
                 counted = true;
-                match inside {
-                    Some(inside) => self.count_frees(inside.cpu, tag, 1),
-                    None => self.unattributed_frees.add_shared(1),
-                }
+                self.count_range(inside, tag);
             }
         }
         freed

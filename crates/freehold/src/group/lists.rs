@@ -11,6 +11,7 @@
 //! blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every operation takes constant
 //! time. Under the holder's lock.
 
+use crate::block::bits;
 use crate::block::layout::Index;
 use crate::block::map::FrameMap;
 use crate::block::tag::TYPES;
@@ -125,6 +126,18 @@ impl Lists {
         buckets.set(if filled { buckets.get() | 1 << bucket } else { buckets.get() & !(1 << bucket) });
         let bit = u16::from(buckets.get() != 0) << class;
         classes.set(classes.get() & !(1 << class) | bit);
+    }
+
+    /// The lists that have a partly free block when it is their turn: the others, of some hundreds most, are not looked at.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = u16> + '_ {
+        let of_class = |migratetype: usize, class: usize| {
+            bits::each(u64::from(self.filled[migratetype][class].get()))
+                .map(move |bucket| list_of(migratetype, class, bucket as usize))
+        };
+        (0..TYPES).flat_map(move |migratetype| {
+            bits::each(u64::from(self.classes[migratetype].get()))
+                .flat_map(move |class| of_class(migratetype, class as usize))
+        })
     }
 
     /// The head of a list.

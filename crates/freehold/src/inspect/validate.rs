@@ -206,8 +206,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let stock: &Stock = zone.stock(group);
         let start = zone.span.start.get();
         let mut free = [0u64; TYPES];
+        let mut filled = stock.lists.filled().peekable();
         for list in 0..=WHOLE_LIST {
-            let Some(first) = stock.lists.first(list).and_then(|raw| self.map.index(raw)) else { continue };
+            let noted = filled.next_if_eq(&list).is_some();
+            let Some(first) = stock.lists.first(list).and_then(|raw| self.map.index(raw)) else {
+                expect(start, "an empty list that is noted as filled", u64::from(noted), 0)?;
+                continue;
+            };
+            expect(start, "a list that is not noted as filled", u64::from(noted), u64::from(list != WHOLE_LIST))?;
             let (mut at, mut wholes) = (first, 0u64);
             loop {
                 let (links, tag) = (self.map.links(at), self.map.head(at).tag.get());

@@ -375,9 +375,10 @@ impl<P: Platform> Held<'_, '_, P> {
         }
     }
 
-    /// Counts the frames that were freed into listed blocks since they were listed.
+    /// Counts the frames that were freed into listed blocks since they were listed. Each failing request comes here a few
+    /// times: lists without a block, as most are then, cost nothing.
     pub(crate) fn recount(&self) {
-        for list in 0..crate::group::lists::WHOLE_LIST {
+        for list in self.stock().lists.filled() {
             let Some(first) = self.stock().lists.first(list).and_then(|raw| self.fh.map.index(raw)) else { continue };
             let (mut start, mut at) = (first, first);
             loop {
