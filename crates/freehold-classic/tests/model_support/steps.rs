@@ -379,8 +379,7 @@ impl Model {
             Err(FreeError::ZeroLength)
         } else {
             self.zone_of(start).and_then(|zone| {
-                let beside = self.zones[zone..].windows(2).take_while(|two| two[0].range.end == two[1].range.start);
-                let end = self.zones[zone + beside.count()].range.end;
+                let end = self.memory_end(zone);
                 if range.end > end {
                     return Err(FreeError::PastEnd { pfn: end });
                 }
