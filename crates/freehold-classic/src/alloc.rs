@@ -85,13 +85,13 @@ impl Classic {
                 return Some(pfn);
             }
         }
-        self.unreserve_high_atomic(request.migratetype, false);
+        self.unreserve_high_atomic(cpu, request.migratetype, false);
         self.drain_all();
         if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
             return Some(pfn);
         }
         // Before anybody is failed, the last reserve has to go too.
-        if self.unreserve_high_atomic(request.migratetype, true) {
+        if self.unreserve_high_atomic(cpu, request.migratetype, true) {
             return self.alloc_above(cpu, request, Mark::Min);
         }
         None
@@ -116,10 +116,11 @@ impl Classic {
         })
     }
 
-    fn unreserve_high_atomic(&self, migratetype: Migratetype, force: bool) -> bool {
+    /// Gives a reserved block back, of the first zone in the order in which the CPU's requests try them that has one.
+    fn unreserve_high_atomic(&self, cpu: CpuId, migratetype: Migratetype, force: bool) -> bool {
         // A block without free frames is of no use, so zones without free reserved frames need no lock.
-        let zones = self.zones.iter().rev().filter(|zone| zone.free_frames().high_atomic > 0);
-        zones.into_iter().any(|zone| zone.lock().unreserve_high_atomic(migratetype, force))
+        let mut zones = self.zonelist(cpu).filter(|(_, zone)| zone.free_frames().high_atomic > 0);
+        zones.any(|(_, zone)| zone.lock().unreserve_high_atomic(migratetype, force))
     }
 
     /// Tries every zone whose free memory stays above `mark`.

@@ -35,6 +35,11 @@ impl Locked<'_> {
         if blocks >= zone.most_high_atomic_blocks() || !zone.type_of(frame).is_mergeable() {
             return;
         }
+        // A block that reaches beyond the zone keeps its type: its other frames belong to another lock.
+        let within = Self::block_frames(zone.block_of(frame));
+        if within.start < zone.start || within.end > zone.end {
+            return;
+        }
         if order >= PAGEBLOCK_ORDER {
             self.set_types(frame, order, Migratetype::HighAtomic);
             zone.high_atomic_blocks.store(blocks + (1 << (order - PAGEBLOCK_ORDER)), Relaxed);

@@ -16,6 +16,7 @@ use crate::Classic;
 use crate::free::{Context, Loose};
 use crate::page::{Kind, Put, State};
 use crate::switches::Switch;
+use crate::zone::Zone;
 
 impl Classic {
     /// Turns the allocated chunk of order `from` at `pfn` into chunks of order `to`, each with one reference.
@@ -100,7 +101,8 @@ impl Classic {
     /// Drops one reference of every frame of `range`, which must be single frames (allocated with order 0, or split),
     /// and frees those that have none left. Returns how many were kept because of further references.
     ///
-    /// With switch `contig-free`, runs of freed frames go back in the largest aligned chunks; without it, one by one.
+    /// With switch `contig-free`, runs of freed frames go back in the largest aligned chunks; without it, one by one. The
+    /// range may lie in several zones, if they lie side by side: each frame goes back to its own.
     ///
     /// # Errors
     ///
@@ -110,16 +112,23 @@ impl Classic {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        let (zone, first) = self.find(range.start)?;
-        let end = self.zones[zone].end;
-        if range.len() > u64::from(end - first) {
-            return Err(FreeError::PastEnd { pfn: self.zones[zone].frames.pfn(end) });
+        let (zone, _) = self.find(range.start)?;
+        let end = self.memory_end(zone);
+        if range.end > end {
+            return Err(FreeError::PastEnd { pfn: end });
         }
         let frames = range.start.get()..range.end.get();
         let dropped = self.drop_references(frames.map(|pfn| (Pfn::new(pfn), Order::ZERO)))?;
         let kept = dropped.iter().filter(|(put, _)| *put == Put::Kept).count() as u64;
         self.free_runs(cpu, dropped);
         Ok(kept)
+    }
+
+    /// Where the memory that `zone` begins ends: zones side by side are one piece.
+    fn memory_end(&self, zone: usize) -> Pfn {
+        let ends = |zone: &Zone| (zone.frames.pfn(zone.start), zone.frames.pfn(zone.end));
+        let (_, end) = ends(&self.zones[zone]);
+        self.zones[zone + 1..].iter().map(ends).fold(end, |end, (start, next)| if start == end { next } else { end })
     }
 
     /// Drops one reference of each of the single frames of `pfns`, in whatever order they are, and frees those that

@@ -2,7 +2,7 @@
 
 mod support;
 
-use freehold::CpuId;
+use freehold::{AllocFlags, CpuId};
 use freehold_classic::{Classic, Config, Tuning, Watermarks, ZoneConfig};
 use support::*;
 
@@ -41,6 +41,32 @@ fn a_request_goes_to_its_own_node_and_then_to_the_next_ones_and_round() {
             classic.validate().unwrap();
             assert_eq!(classic.memory_map().free, 3 * 2048, "{engine}");
         }
+    }
+}
+
+#[test]
+fn who_is_about_to_fail_gets_the_reserve_of_its_own_node_first() {
+    for (cpu, node) in [(0, 0), (2, 1), (4, 2)] {
+        let classic = nodes("6.18", |config| {
+            for (zone, start) in config.zones.iter_mut().zip([0, 1, 2]) {
+                zone.range = range(start * 128 * 512, 128 * 512);
+                zone.watermarks = Some(Watermarks { min: 0, low: 1 << 20, high: 1 << 20 });
+            }
+        });
+        // A block of each node is reserved, by a request of the node's own CPU that may not wait.
+        let high_atomic = request(4, Unmovable).with(AllocFlags::HIGH_ATOMIC);
+        let mut held: Vec<_> = [0, 2, 4].map(|cpu| classic.alloc(CpuId::new(cpu), high_atomic).unwrap()).into();
+        assert_eq!(classic.types(HighAtomic), 3);
+        let reserves: Vec<_> = held.iter().map(|pfn| pfn.pageblock()).collect();
+        let served = loop {
+            let pfn = classic.take(CpuId::new(cpu), 4, Movable);
+            if reserves.contains(&pfn.pageblock()) {
+                break pfn;
+            }
+            held.push(pfn);
+        };
+        assert_eq!(offset(served) / (128 * 512), node, "CPU {cpu}");
+        classic.put_all(CpuId::new(cpu), &held, 4);
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod support;
 
-use freehold::{FrameRange, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
-use freehold_classic::{Classic, Stats, Tuning};
+use freehold::{AllocFlags, FrameRange, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_classic::{Classic, Config, Stats, Tuning, Watermarks, ZoneConfig};
 use support::*;
 
 /// The first four pageblocks in use as single frames, nothing on the PCPs, which keep whatever they are given.
@@ -99,7 +99,7 @@ fn a_poisoned_frame_interrupts_a_run_and_is_never_seen_again() {
     // 0..4 | 4 | (5) | 6 7
     assert_eq!((chunks(&stats), stats.poisoned), ((3, 0), 1));
     classic.drain_all();
-    let rest = classic.exhaust(0, Movable, freehold::AllocFlags::empty());
+    let rest = classic.exhaust(0, Movable, AllocFlags::empty());
     assert!(!rest.contains(&at(5)));
     assert_eq!(rest.len() as u64, 4 * PAGEBLOCK_FRAMES + 7);
 }
@@ -164,13 +164,35 @@ fn a_split_gives_every_part_a_reference_of_its_own() {
 }
 
 #[test]
+fn a_range_over_the_edge_between_two_zones_goes_back_to_both() {
+    // As in the kernel, which frees frame by frame. The edge lies inside a pageblock; there is a hole behind the second.
+    let zone = |name: &str, start, len| ZoneConfig {
+        watermarks: Some(Watermarks::default()),
+        ..ZoneConfig::new(name, at(start), len)
+    };
+    for engine in ["5.18", "6.18", "7.2", "pcp-buddy"] {
+        let zones = vec![zone("DMA32", 100, 1300), zone("Normal", 1400, 1300), zone("Movable", 4096, 512)];
+        let classic = Classic::new(Config { zones, ..config(engine, 1) }).unwrap();
+        assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len(), 2600 + 512);
+        let past = FreeError::PastEnd { pfn: at(2700) };
+        assert_eq!(classic.free_contig_range(CPU0, range(1390, 1311)), Err(past), "{engine}");
+        assert_eq!(classic.free_contig_range(CPU0, range(1390, 20)), Ok(0), "{engine}");
+        assert_eq!(classic.free_contig_range(CPU0, range(100, 1290)), Ok(0), "{engine}");
+        assert_eq!(classic.free_contig_range(CPU0, range(1410, 1290)), Ok(0), "{engine}");
+        classic.drain_all();
+        classic.validate().unwrap();
+        assert_eq!(classic.memory_map().free, 2600, "{engine}");
+    }
+}
+
+#[test]
 fn a_range_over_an_isolated_block_goes_to_its_isolated_lists() {
     let classic = singles("7.2");
     classic.isolate(block(1)).unwrap();
     let stats = classic.counted(|| _ = classic.free_contig_range(CPU0, range(0, 1024)).unwrap());
     assert_eq!(stats.pcp.frees, 0);
     // Half of it is free for everybody, half for nobody.
-    assert_eq!(classic.exhaust(9, Movable, freehold::AllocFlags::empty()).len(), 4 + 1);
+    assert_eq!(classic.exhaust(9, Movable, AllocFlags::empty()).len(), 4 + 1);
 }
 
 #[test]

@@ -88,6 +88,25 @@ fn highatomic_reserves_grow_to_one_percent_rounded_up_to_blocks_and_not_in_small
 }
 
 #[test]
+fn a_block_that_reaches_beyond_its_zone_is_not_reserved() {
+    // Its other frames belong to another zone and that one's lock: the kernel does not move its free pages.
+    let mut config = config("6.18", 128);
+    config.zones[0].range = range(256, 128 * PAGEBLOCK_FRAMES);
+    // Always short, and without a high mark that fallbacks could raise.
+    config.zones[0].watermarks = Some(Watermarks { min: 0, low: 1 << 20, high: 0 });
+    let classic = zone_only_of(config);
+    let all = classic.exhaust(4, Unmovable, AllocFlags::empty());
+    for (block, reserved) in [(0, 0), (128, 0), (64, 1)] {
+        // The one free chunk of that block is what the request gets.
+        let chunk = all.iter().find(|pfn| offset(**pfn) / PAGEBLOCK_FRAMES == block).unwrap();
+        classic.put(CPU0, *chunk, 4);
+        assert_eq!(classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC), Some(*chunk));
+        assert_eq!(classic.types(HighAtomic), reserved, "block {block}");
+    }
+    classic.validate().unwrap();
+}
+
+#[test]
 fn nothing_is_reserved_for_single_frames_or_while_memory_is_plentiful() {
     let classic = short("7.2", 128);
     assert!(classic.try_with(0, Unmovable, AllocFlags::HIGH_ATOMIC).is_some());

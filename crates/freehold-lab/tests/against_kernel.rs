@@ -39,6 +39,11 @@ fn close(count: &Value, bound: f64) -> bool {
     close
 }
 
+/// That nothing is said of being within where nothing is asked for.
+fn not_judged(count: &Value) {
+    assert!(count["kernel"].is_u64() && count.get("within").is_none(), "{count}");
+}
+
 /// Whether both totals are within 15 %.
 fn totals(engine: &Value) -> bool {
     close(&engine["refilled_frames"], 0.15) & close(&engine["drained_frames"], 0.15)
@@ -52,8 +57,11 @@ fn within(engine: &Value) -> bool {
     };
     let orders = engine["lists"].as_array().unwrap().iter().filter(|list| list["migratetype"].is_null()).all(|list| {
         [("refilled", "refilled_frames"), ("drained", "drained_frames")].into_iter().all(|(what, total)| {
-            let near = close(&list[what], 0.25);
-            near || !carries(&list[what], &engine[total])
+            let carries = carries(&list[what], &engine[total]);
+            if !carries {
+                not_judged(&list[what]);
+            }
+            !carries || close(&list[what], 0.25)
         })
     });
     let within = totals(engine) && orders;
@@ -92,7 +100,9 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
             assert!(off.abs() <= bound, "{name}: {total} {off:+.1} %");
         }
         // A half is a part of the whole, of the kernel's account and of the model's.
+        not_judged(&with_rows["fallbacks"]);
         for (late, all) in [("late_refilled_frames", "refilled_frames"), ("late_drained_frames", "drained_frames")] {
+            not_judged(&with_rows[late]);
             let of = |what: &str, who: &str| with_rows[what][who].as_u64().unwrap();
             assert!(["kernel", "engine"].iter().all(|who| of(late, who) <= of(all, who)), "{name}: {late}");
             assert!(of(all, "kernel") == 0 || of(late, "kernel") > 0 && of(late, "engine") > 0, "{name}: {late}");
@@ -138,4 +148,20 @@ fn other_kernels_are_told_apart() {
     let table = table.args(["replay", "--power", "--starting-lists", "trace"]).args(&churn).assert().success();
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
     assert!(text.contains("as it") && text.contains("told apart on") && text.contains("-auto-high"), "{text}");
+}
+
+/// A row that the verdict does not rest on has nothing in the column of bounds: what is said there is what is judged.
+#[test]
+fn the_table_judges_what_the_verdict_rests_on() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/ticks/sort.parquet");
+    let mut table = Command::cargo_bin("freehold").unwrap();
+    let table = table.args(["replay", "--against-kernel"]).arg(trace).assert().success();
+    let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
+    let rows = |what: &str| text.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    for held in ["frames refilled under", "frames drained", "refilled, order 0"] {
+        assert!(!rows(held).is_empty() && rows(held).iter().all(|row| row.contains("%: ")), "{held}: {text}");
+    }
+    for free in ["second half of the time", "fallbacks to another type"] {
+        assert!(!rows(free).is_empty() && !rows(free).iter().any(|row| row.contains("%: ")), "{free}: {text}");
+    }
 }

@@ -388,19 +388,25 @@ fn a_clock_that_no_recording_has_is_said() {
         format!("            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n")
     };
     let text = |seconds: &[u64]| (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>();
-    let replay = |path: &Path| {
-        let done = freehold().args(["replay", "-e", "vanilla", "--json", "--memory", "64M"]).arg(path).assert().code(0);
+    let replay = |more: &[&str], path: &Path| {
+        let done =
+            freehold().args(["replay", "-e", "vanilla", "--json", "--memory", "64M"]).args(more).arg(path).assert();
+        let done = done.code(0);
         let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-        (document["trace"]["backward_steps"].as_u64(), document["trace"]["long_gaps"].as_u64(), said)
+        (document["trace"]["skipped"].as_u64(), document["trace"]["long_gaps"].as_u64(), said)
     };
-    let (back, gaps, said) = replay(&folder.file("back.txt", text(&[9, 8, 7])));
-    assert_eq!((back, gaps), (Some(2), Some(0)));
-    assert!(said.contains("2 times run backwards") && said.contains("line 2: 1.000 s earlier"), "{said}");
-    let (back, gaps, said) = replay(&folder.file("far.txt", text(&[7, 9_000_000, 8])));
-    assert_eq!((back, gaps), (Some(1), Some(1)));
+    let back = folder.file("back.txt", text(&[9, 8, 7, 10]));
+    let said = freehold().args(["replay", "-e", "vanilla"]).arg(&back).assert().code(1).get_output().stderr.clone();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("line 2: 1.000 s earlier than the latest") && said.contains("sort the events"), "{said}");
+    let (skipped, gaps, said) = replay(&["--skip-bad"], &back);
+    assert_eq!((skipped, gaps), (Some(2), Some(0)));
+    assert!(said.contains("2 malformed rows or lines skipped, the first: line 2: 1.000 s earlier"), "{said}");
+    let (skipped, gaps, said) = replay(&[], &folder.file("far.txt", text(&[7, 9_000_000])));
+    assert_eq!((skipped, gaps), (Some(0), Some(1)));
     assert!(said.contains("1 gaps are longer than an hour, the first at line 2"), "{said}");
-    assert_eq!(replay(&folder.file("fine.txt", text(&[7, 8, 9]))), (Some(0), Some(0), String::new()));
+    assert_eq!(replay(&[], &folder.file("fine.txt", text(&[7, 8, 9]))), (Some(0), Some(0), String::new()));
 }
 
 #[test]

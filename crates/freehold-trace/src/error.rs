@@ -101,6 +101,21 @@ pub enum TraceError {
         why: &'static str,
     },
 
+    /// An event lies far before the one in front of it.
+    #[error(
+        "{path}: {place}: {how_far}: time goes back\nhint: sort the events by time, and give each recording a file of its \
+         own; --skip-bad leaves such events out and counts them",
+        path = path.display()
+    )]
+    TimeGoesBack {
+        /// The file.
+        path: PathBuf,
+        /// The line or row.
+        place: String,
+        /// How far before the latest event it lies.
+        how_far: String,
+    },
+
     /// A Parquet file without a column that a trace must have.
     #[error(
         "{path}: no column `{column}`; the columns are {found}\nhint: a trace needs ts_ns, cpu, event, pfn and order",
@@ -127,6 +142,22 @@ pub enum TraceError {
         column: &'static str,
         /// What it is.
         found: String,
+    },
+
+    /// A Parquet column packed in a way that is not built in.
+    #[error(
+        "{path}: column `{column}` is compressed with {codec}, which is not read here\nhint: write it with zstd, snappy, \
+         gzip, lz4 or without compression; with pyarrow: pq.write_table(pq.read_table(OLD).replace_schema_metadata(), NEW, \
+         compression='zstd')",
+        path = path.display()
+    )]
+    UnknownCodec {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: &'static str,
+        /// The name of the compression.
+        codec: String,
     },
 
     /// Compressed data that does not decompress.
@@ -272,6 +303,8 @@ mod tests {
             TraceError::BadLine { path: "t".into(), line: 7, text: "x".into(), why: "no CPU".into() },
             TraceError::UnknownFlag { path: "t".into(), line: 7, flag: "__GFP_X".into() },
             TraceError::BadRow { path: "t".into(), row: 9, column: "order", value: "77".into(), why: "is too large" },
+            TraceError::TimeGoesBack { path: "t".into(), place: "row 9".into(), how_far: "1 s earlier".into() },
+            TraceError::UnknownCodec { path: "t".into(), column: "pfn", codec: "BROTLI".into() },
             TraceError::MissingColumn { path: "t".into(), column: "pfn", found: "a, b".into() },
             TraceError::Io { path: "t".into(), source: io::Error::other("no") },
         ];

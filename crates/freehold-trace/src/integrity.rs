@@ -14,7 +14,7 @@ use parquet::file::statistics::Statistics;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::schema::{COLUMNS, Column, EVENTS};
+use super::schema::{COLUMNS, EVENTS};
 
 /// The key under which the checksum of the description stands.
 pub(super) const CHECK_KEY: &str = "pagetrace-crc32";
@@ -86,7 +86,6 @@ pub(super) struct Integrity {
     seen: [u64; EVENTS.len()],
     /// CPUs of the machine, where the description has them.
     cpus: Option<u64>,
-    last_ts: u64,
     bounds: [Option<Bounds>; COLUMNS.len()],
     pages: bool,
 }
@@ -124,7 +123,9 @@ impl Integrity {
             Ok::<_, String>(all)
         });
         if promised.is_some() && !pages {
-            return Err("a page lost its checksum".into());
+            return Err(
+                "a page lost its checksum, or another program wrote the file anew and kept its description".into()
+            );
         }
         let counts = json.get("event_counts").map(|counts| {
             let of = |name: &&str| counts.get(*name).and_then(Value::as_u64).unwrap_or(0);
@@ -140,7 +141,6 @@ impl Integrity {
             rows: json.get("rows").and_then(Value::as_u64),
             seen: [0; EVENTS.len()],
             cpus: json.get("cpus").and_then(Value::as_u64).filter(|cpus| *cpus > 0),
-            last_ts: 0,
             bounds: [None; COLUMNS.len()],
             pages,
         })
@@ -153,11 +153,6 @@ impl Integrity {
             (None, true) => Checksums::Pages,
             (None, false) => Checksums::None,
         }
-    }
-
-    /// Whether rows are checked one by one: not where sums tell everything at the end.
-    pub(super) fn checks_rows(&self) -> bool {
-        self.promised.is_none()
     }
 
     /// A column chunk begins.
@@ -202,17 +197,10 @@ impl Integrity {
         Ok(())
     }
 
-    /// What is wrong with a row's time or CPU, for files that have no sums.
+    /// Whether a row's CPU is one that the machine has, as far as the file says; for files that have no sums.
     #[inline]
-    pub(super) fn row(&mut self, ts_ns: u64, cpu: u64) -> Option<(Column, &'static str)> {
-        if ts_ns < self.last_ts {
-            return Some((Column::TsNs, "is before the row above: time goes back"));
-        }
-        if self.cpus.is_some_and(|cpus| cpu >= cpus) {
-            return Some((Column::Cpu, "is more than the CPUs that the file says the machine has"));
-        }
-        self.last_ts = ts_ns;
-        None
+    pub(super) fn has_cpu(&self, cpu: u64) -> bool {
+        self.promised.is_some() || self.cpus.is_none_or(|cpus| cpu < cpus)
     }
 
     /// Counts an event of that number.

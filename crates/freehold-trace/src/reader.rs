@@ -1,6 +1,7 @@
 //! One reader for every format.
 
 use std::fmt;
+use std::path::Path;
 
 use super::Event;
 use super::clock::Clock;
@@ -108,6 +109,26 @@ impl Tally {
             self.first_skipped = Some(what());
         }
     }
+
+    /// Takes an event that stands at `place`, unless it lies far before the latest.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        event: Event,
+        out: &mut Vec<Event>,
+        path: &Path,
+        place: impl Fn() -> String,
+    ) -> Result<(), TraceError> {
+        match self.clock.see(event.ts_ns, &place) {
+            Ok(()) => out.push(event),
+            Err(back) if self.skip_bad => self.skip(|| format!("{}: {back}", place())),
+            Err(back) => {
+                let (place, how_far) = (place(), back.to_string());
+                return Err(TraceError::TimeGoesBack { path: path.to_owned(), place, how_far });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A trace being read, in batches of about 65,000 events; memory does not grow with its length.
@@ -172,9 +193,9 @@ impl TraceReader {
     /// Replaces the content of `out` by the next events, about 65,000 of them; `false` at the end of the trace, with
     /// `out` empty.
     ///
-    /// Events come in the order of the file. Times may be equal, and on some trace clocks go back a little between
-    /// CPUs; only in a Parquet file without sums is that an error, for there it is a sign of damage. Sums can be
-    /// verified only at the end: until `false` is returned, nothing that was read is certain.
+    /// Events come in the order of the file. Times may be equal, and between CPUs go back by up to 1 ms, which the merging
+    /// of CPUs' buffers explains; more is an error, whatever the format. Sums can be verified only at the end: until
+    /// `false` is returned, nothing that was read is certain.
     ///
     /// # Errors
     ///
@@ -211,22 +232,15 @@ impl TraceReader {
         self.tally.lost.saturating_add(self.info.lost_events.unwrap_or(0))
     }
 
-    /// Events so far that lie further before the one before them than the merging of CPUs' buffers explains (1 ms). They
-    /// are no error, but a replay's clock is wrong from there on.
-    #[must_use]
-    pub fn backward_steps(&self) -> u64 {
-        self.tally.clock.backward_steps
-    }
-
     /// Events so far that come more than an hour after the one before them: no silence of a machine at work.
     #[must_use]
     pub fn long_gaps(&self) -> u64 {
         self.tally.clock.long_gaps
     }
 
-    /// Where the first of either was, with its line or row.
+    /// Where the first of them was, with its line or row.
     #[must_use]
-    pub fn first_odd_time(&self) -> Option<String> {
+    pub fn first_long_gap(&self) -> Option<String> {
         self.tally.clock.first.clone()
     }
 

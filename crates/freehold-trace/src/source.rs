@@ -21,6 +21,7 @@ use tempfile::NamedTempFile;
 use super::error::{TraceError, snippet};
 use super::line::{self, LineParser};
 use super::reader::{Compression, Format};
+use super::schema::COLUMNS;
 
 /// Where a trace comes from.
 #[derive(Clone, Debug)]
@@ -329,6 +330,10 @@ fn text_format(head: &[u8]) -> Option<Format> {
     found
 }
 
+/// What to do with a table of a trace's columns that is no Parquet.
+const TABLE: &str = "make Parquet of it; with pyarrow: \
+                     pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
+
 /// What a file that is no trace looks like, and what to do with it.
 fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>) {
     let inside = match compression {
@@ -362,6 +367,9 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         return (format!("it looks like {inside}binary data"), None);
     }
     let first = head.split(|&b| b == b'\n').map(snippet).find(|line| !line.is_empty()).unwrap_or_default();
+    if COLUMNS.iter().filter(|column| column.required).all(|column| first.contains(column.name)) {
+        return (format!("it looks like {inside}a table as text, beginning `{first}`"), Some(TABLE.into()));
+    }
     (format!("it looks like {inside}text without an event in it, beginning `{first}`"), None)
 }
 

@@ -3,8 +3,8 @@
 //! A file that ends without a line end was cut: its last line may look complete and still be wrong (`order=1` of an
 //! `order=10`, `GFP_HIGHUSER` of a `GFP_HIGHUSER_MOVABLE`), so it is never used.
 //!
-//! Times are taken as they are. Real traces have ties between CPUs and, depending on the trace clock, small steps
-//! back; the order of the lines is the order of events. Larger steps are counted ([`super::clock`]).
+//! The order of the lines is the order of events. Real traces have ties between CPUs and, depending on the trace clock,
+//! small steps back; larger ones are an error ([`super::clock`]).
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -109,21 +109,15 @@ impl TextReader {
             Piece::Buffered(len) => {
                 // The line stays in the reader's buffer: nothing is copied for the common case.
                 let text = &self.input.buffer()[..len];
-                let bad = match self.parser.parse(text) {
-                    Err(bad) => Some((bad, snippet(text))),
-                    Ok(line) => {
-                        take(line, self.line, out, tally);
-                        None
-                    }
-                };
+                let parsed = self.parser.parse(text).map_err(|bad| (bad, snippet(text)));
                 self.input.consume(len);
-                bad.map_or(Ok(()), |(bad, text)| self.bad(bad, text, tally))
+                match parsed {
+                    Ok(line) => self.take(line, out, tally),
+                    Err((bad, text)) => self.bad(bad, text, tally),
+                }
             }
             Piece::Partial => match self.parser.parse(&self.partial) {
-                Ok(line) => {
-                    take(line, self.line, out, tally);
-                    Ok(())
-                }
+                Ok(line) => self.take(line, out, tally),
                 Err(bad) => self.bad(bad, snippet(&self.partial), tally),
             },
             Piece::TooLong => {
@@ -157,6 +151,16 @@ impl TextReader {
             what.push_str(&format!(", {} skipped as bad, first {first}", tally.skipped));
         }
         TraceError::Empty { path: self.path.clone(), what }
+    }
+
+    fn take(&self, line: Line, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
+        match line {
+            Line::Event(event) => tally.take(event, out, &self.path, || format!("line {}", self.line))?,
+            Line::Other => tally.ignored += 1,
+            Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
+            Line::Note => {}
+        }
+        Ok(())
     }
 
     fn bad(&self, bad: Bad, text: String, tally: &mut Tally) -> Result<(), TraceError> {
@@ -201,18 +205,6 @@ impl TextReader {
                 return Ok(if too_long { Piece::TooLong } else { Piece::Partial });
             }
         }
-    }
-}
-
-fn take(line: Line, number: u64, out: &mut Vec<Event>, tally: &mut Tally) {
-    match line {
-        Line::Event(event) => {
-            tally.clock.see(event.ts_ns, || format!("line {number}"));
-            out.push(event);
-        }
-        Line::Other => tally.ignored += 1,
-        Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
-        Line::Note => {}
     }
 }
 

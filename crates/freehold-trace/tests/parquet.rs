@@ -57,7 +57,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read_again(events in prop::collection::vec(events(), 1..5000), level in 1..6i32) {
+    fn what_is_written_is_read_again(mut events in prop::collection::vec(events(), 1..5000), level in 1..6i32) {
+        // No recording goes back in time.
+        events.sort_by_key(|event| event.ts_ns);
         let file = tempfile::NamedTempFile::new().unwrap();
         let meta = TraceMeta {
             name: "random".into(),
@@ -243,6 +245,41 @@ fn every_nonsense_value_is_named_with_row_and_column() {
         assert_eq!((events.len(), reader.skipped()), (2, 1));
         assert!(reader.first_skipped().unwrap().starts_with("row 1: column"));
     }
+}
+
+#[test]
+fn a_row_back_in_time_is_named_or_left_out_as_a_line_is() {
+    let schema = "required int32 pfn; required int32 order; required int32 event; required int64 ts_ns; \
+                  required int32 cpu;";
+    // Half a millisecond back is how recorders merge CPUs' buffers; a second is not.
+    let times = [5_000_000_000, 4_999_500_000, 4_000_000_000, 5_000_000_001];
+    let ones = Made::I32(&[1; 4]);
+    let columns = [ones, Made::I32(&[0; 4]), Made::I32(&[1; 4]), Made::I64(&times), Made::I32(&[0; 4])];
+    let (_dir, path) = make(schema, &columns, 1);
+    match read_all(&path, STRICT).err().unwrap() {
+        TraceError::TimeGoesBack { place, how_far, .. } => {
+            assert_eq!(
+                (place.as_str(), how_far.as_str()),
+                ("row 2", "1.000 s earlier than the latest event before it")
+            );
+        }
+        other => panic!("{other}"),
+    }
+    let (events, reader) = read_all(&path, SKIP_BAD).unwrap();
+    assert_eq!((events.len(), reader.skipped()), (3, 1));
+}
+
+#[test]
+fn compression_that_is_not_built_in_is_named() {
+    let (_dir, path) = make(PLAIN, &plain(&[1], &[0], &[1], &[1], &[0]), 1);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // In the index: a list of one name, the column's, and behind it the codec, from none to brotli.
+    let codec = bytes.windows(8).rposition(|window| window == b"\x19\x18\x03pfn\x15\x00").unwrap() + 7;
+    bytes[codec] = 4 << 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let text = read_all(&path, STRICT).err().unwrap().to_string();
+    assert!(text.contains("column `pfn` is compressed with BROTLI") && text.contains("hint: write it with"), "{text}");
+    assert!(!text.contains("damaged"), "{text}");
 }
 
 #[test]

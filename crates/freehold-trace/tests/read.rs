@@ -355,16 +355,37 @@ fn at(seconds: u64) -> String {
 }
 
 #[test]
-fn times_that_no_clock_gives_are_counted_and_the_first_is_named() {
+fn long_gaps_are_counted_and_the_first_is_named() {
     let scratch = Scratch::new();
     let read = |seconds: &[u64]| {
         let text: String = seconds.iter().map(|&seconds| at(seconds)).collect();
         let (events, reader) = read_all(&scratch.file("t", text.as_bytes()), STRICT).unwrap();
         assert_eq!(events.len(), seconds.len(), "they are no error");
-        (reader.backward_steps(), reader.long_gaps(), reader.first_odd_time())
+        (reader.long_gaps(), reader.first_long_gap())
     };
-    assert_eq!(read(&[1, 2, 2, 3000]), (0, 0, None));
-    let first = |text: &str| Some(text.to_owned());
-    assert_eq!(read(&[4, 3, 2]), (2, 0, first("line 2: 1.000 s earlier than the event before it")));
-    assert_eq!(read(&[4, 5, 9000, 6]), (1, 1, first("line 3: 8995.000 s later than the event before it")));
+    assert_eq!(read(&[1, 2, 2, 3000]), (0, None));
+    assert_eq!(read(&[4, 5, 9000]), (1, Some("line 3: 8995.000 s later than the event before it".to_owned())));
+}
+
+#[test]
+fn a_line_back_in_time_is_named_or_left_out() {
+    let scratch = Scratch::new();
+    let text: String = [4, 3, 5, 4].into_iter().map(at).collect();
+    match error(text.as_bytes()) {
+        TraceError::TimeGoesBack { place, how_far, .. } => {
+            assert_eq!(
+                (place.as_str(), how_far.as_str()),
+                ("line 2", "1.000 s earlier than the latest event before it")
+            );
+        }
+        other => panic!("{other}"),
+    }
+    let (events, reader) = read_all(&scratch.file("t", text.as_bytes()), SKIP_BAD).unwrap();
+    assert_eq!((events.len(), reader.skipped()), (2, 2));
+}
+
+#[test]
+fn a_table_as_text_is_told_how_to_become_parquet() {
+    let text = error(b"ts_ns,cpu,event,pfn,order\n1,0,0,16,0\n").to_string();
+    assert!(text.contains("a table as text") && text.contains("make Parquet of it"), "{text}");
 }

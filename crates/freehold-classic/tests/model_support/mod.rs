@@ -66,6 +66,12 @@ impl Model {
         Ok(zone)
     }
 
+    /// Where the memory that a zone begins ends: zones side by side are one piece.
+    pub(crate) fn memory_end(&self, zone: usize) -> Pfn {
+        let beside = self.zones[zone..].windows(2).take_while(|two| two[0].range.end == two[1].range.start);
+        self.zones[zone + beside.count()].range.end
+    }
+
     /// The chunk in use that `pfn` is part of.
     pub(crate) fn chunk_of(&self, pfn: Pfn) -> Option<(Pfn, Chunk)> {
         let (&head, &chunk) = self.live.range(..=pfn.get()).next_back()?;

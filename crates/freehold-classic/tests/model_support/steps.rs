@@ -379,7 +379,7 @@ impl Model {
             Err(FreeError::ZeroLength)
         } else {
             self.zone_of(start).and_then(|zone| {
-                let end = self.zones[zone].range.end;
+                let end = self.memory_end(zone);
                 if range.end > end {
                     return Err(FreeError::PastEnd { pfn: end });
                 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 use super::error::CliError;
-use crate::replay::{Description, Events, OddTimes, SourceError, Trace};
+use crate::replay::{Description, Events, LongGaps, SourceError, Trace};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
 static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
@@ -109,12 +109,8 @@ impl Events for FileEvents {
         self.reader.first_skipped()
     }
 
-    fn odd_times(&self) -> OddTimes {
-        OddTimes {
-            backward_steps: self.reader.backward_steps(),
-            long_gaps: self.reader.long_gaps(),
-            first: self.reader.first_odd_time(),
-        }
+    fn long_gaps(&self) -> LongGaps {
+        LongGaps { count: self.reader.long_gaps(), first: self.reader.first_long_gap() }
     }
 
     fn ignored(&self) -> u64 {

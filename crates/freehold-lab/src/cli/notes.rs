@@ -10,12 +10,11 @@ pub(super) fn of_trace(name: &str, survey: &Survey) {
         let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
         complain(&format!("warning: {name}: {} malformed rows or lines skipped{first}", survey.skipped));
     }
-    let odd = &survey.odd_times;
-    if let Some(first) = &odd.first {
-        let (steps, gaps) = (thousands(odd.backward_steps), thousands(odd.long_gaps));
+    if let Some(first) = &survey.long_gaps.first {
+        let gaps = thousands(survey.long_gaps.count);
         complain(&format!(
-            "warning: {name}: {steps} times run backwards and {gaps} gaps are longer than an hour, the first at {first}: what \
-             depends on time (samples, the periodic work) is wrong from there on"
+            "warning: {name}: {gaps} gaps are longer than an hour, the first at {first}: what depends on time (samples, the \
+             periodic work) is wrong from there on"
         ));
     }
 }

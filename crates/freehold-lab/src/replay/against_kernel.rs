@@ -192,27 +192,36 @@ pub struct Comparison {
     /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted nothing and the
     /// engine something.
     pub difference_percent: Option<f64>,
-    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order.
-    pub within: bool,
+    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order. Not there for what is
+    /// held to nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<bool>,
 }
 
 impl Comparison {
     fn new(kernel: u64, engine: u64) -> Self {
-        Self::with(kernel, engine, TOLERANCE)
+        Self::with(kernel, engine, Some(TOLERANCE))
     }
 
-    fn with(kernel: u64, engine: u64, tolerance: f64) -> Self {
+    /// `tolerance`: how far off is within; `None` where nothing is asked for.
+    fn with(kernel: u64, engine: u64, tolerance: Option<f64>) -> Self {
         let difference = match (kernel, engine) {
             (0, 0) => Some(0.0),
             (0, _) => None,
             _ => Some((engine as f64 - kernel as f64) / kernel as f64),
         };
+        let near = |tolerance| difference.is_some_and(|difference| difference.abs() <= tolerance);
         Self {
             kernel,
             engine,
             difference_percent: difference.map(|difference| difference * 100.0),
-            within: difference.is_some_and(|difference| difference.abs() <= tolerance),
+            within: tolerance.map(near),
         }
+    }
+
+    /// Whether it is held to something, and farther off than that.
+    fn is_off(&self) -> bool {
+        self.within == Some(false)
     }
 }
 
@@ -279,23 +288,11 @@ pub struct ListComparison {
     pub order: u8,
     /// The type; null for all of them together.
     pub migratetype: Option<u8>,
-    /// Whether that is over 5 % of what the kernel refilled, counted by it or by the engine.
-    pub carries_refills: bool,
-    /// Frames refilled.
+    /// Frames refilled. A whole order is held to its bound where that is over 5 % of what the kernel refilled, counted by
+    /// it or by the engine.
     pub refilled: Comparison,
-    /// Whether that is over 5 % of what the kernel drained, counted by it or by the engine.
-    pub carries_drains: bool,
-    /// Frames drained.
+    /// Frames drained, likewise.
     pub drained: Comparison,
-}
-
-impl ListComparison {
-    /// What a whole order is held to.
-    fn held(&self) -> impl Iterator<Item = &Comparison> {
-        let order = self.migratetype.is_none();
-        let refilled = Some(&self.refilled).filter(|_| order && self.carries_refills);
-        refilled.into_iter().chain(Some(&self.drained).filter(|_| order && self.carries_drains))
-    }
 }
 
 impl EngineComparison {
@@ -310,16 +307,18 @@ impl EngineComparison {
             |all: u64, so_far: fn(&Counters) -> u64| half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)));
         let late_refilled = late(outcome.refilled_frames, |counters| counters.refilled_frames);
         let late_drained = late(outcome.drained_frames, |counters| counters.drained_frames);
-        let orders = by_list.iter().flat_map(ListComparison::held).all(|comparison| comparison.within);
+        let totals = [&refilled_frames, &drained_frames];
+        let orders = by_list.iter().flat_map(|list| [&list.refilled, &list.drained]);
+        let within = !orders.chain(totals).any(Comparison::is_off);
         Self {
             engine: outcome.engine.clone(),
             starting_lists: lists,
-            within: refilled_frames.within && drained_frames.within && orders,
+            within,
             refilled_frames,
             drained_frames,
-            late_refilled_frames: Comparison::new(kernel.late_refilled_frames, late_refilled),
-            late_drained_frames: Comparison::new(kernel.late_drained_frames, late_drained),
-            fallbacks: Comparison::new(survey.facts.extfrags, outcome.fallbacks),
+            late_refilled_frames: Comparison::with(kernel.late_refilled_frames, late_refilled, None),
+            late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
+            fallbacks: Comparison::with(survey.facts.extfrags, outcome.fallbacks, None),
             fallbacks_alike: fallback_types.iter().map(|types| types.kernel.min(types.engine)).sum(),
             fallback_types,
             lists: by_list,
@@ -330,7 +329,7 @@ impl EngineComparison {
     /// kernel counted nothing.
     #[must_use]
     pub fn largest_difference(&self) -> f64 {
-        let orders = self.lists.iter().flat_map(ListComparison::held).filter(|comparison| !comparison.within);
+        let orders = self.lists.iter().flat_map(|list| [&list.refilled, &list.drained]).filter(|order| order.is_off());
         [&self.refilled_frames, &self.drained_frames]
             .into_iter()
             .chain(orders)
@@ -350,13 +349,13 @@ fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> 
                 Some(migratetype) => table[order][usize::from(migratetype)],
             };
             let pair = |kernel: &[[u64; 3]; 11], engine: &[[u64; 3]; 11], total: u64| {
-                let comparison = Comparison::with(of(kernel), of(engine), ORDER_TOLERANCE);
-                (comparison.kernel.max(comparison.engine) as f64 > CARRIES * total as f64, comparison)
+                let (kernel, engine) = (of(kernel), of(engine));
+                let carries = kernel.max(engine) as f64 > CARRIES * total as f64;
+                Comparison::with(kernel, engine, (migratetype.is_none() && carries).then_some(ORDER_TOLERANCE))
             };
-            let (carries_refills, refilled) = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
-            let (carries_drains, drained) = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
-            let list =
-                ListComparison { order: order as u8, migratetype, carries_refills, refilled, carries_drains, drained };
+            let refilled = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
+            let drained = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
+            let list = ListComparison { order: order as u8, migratetype, refilled, drained };
             if [&list.refilled, &list.drained].iter().any(|comparison| comparison.kernel + comparison.engine > 0) {
                 lists.push(list);
             }
@@ -467,7 +466,7 @@ mod tests {
         flow.refilled[1] = [0, 100, 300];
         let outcome = |flow| EngineOutcome { refilled_frames: 1000, flow: Some(flow), ..EngineOutcome::default() };
         let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
-        assert!(comparison.refilled_frames.within && !comparison.within);
+        assert!(!comparison.refilled_frames.is_off() && !comparison.within);
         assert_eq!(comparison.largest_difference(), 300.0);
         let types: Vec<_> = comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
         assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
@@ -510,10 +509,14 @@ mod tests {
 
     #[test]
     fn fifteen_per_cent_is_within_and_more_is_not() {
-        assert!(Comparison::new(100, 115).within);
-        assert!(!Comparison::new(100, 116).within);
-        assert!(Comparison::new(100, 85).within);
-        assert!(!Comparison::new(0, 1).within);
-        assert!(Comparison::new(0, 0).within);
+        assert!(!Comparison::new(100, 115).is_off());
+        assert!(Comparison::new(100, 116).is_off());
+        assert!(!Comparison::new(100, 85).is_off());
+        assert!(Comparison::new(0, 1).is_off());
+        assert!(!Comparison::new(0, 0).is_off());
+        // What is held to nothing says nothing of being within, as JSON neither.
+        let free = Comparison::with(100, 300, None);
+        assert_eq!((free.within, free.is_off()), (None, false));
+        assert!(!serde_json::to_string(&free).unwrap().contains("within"));
     }
 }

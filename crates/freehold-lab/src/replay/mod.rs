@@ -33,7 +33,7 @@ pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedul
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample, Timeline};
-pub use source::{Description, Events, OddTimes, Recorded, SourceError, Trace};
+pub use source::{Description, Events, LongGaps, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 
 use freehold::{FrameRange, Order};

@@ -27,14 +27,12 @@ pub struct Description {
     pub checksums: Option<Checksums>,
 }
 
-/// Times that no clock of one recording gives: what depends on time is wrong from there on.
+/// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct OddTimes {
-    /// Events that lie before the one before them, by more than the merging of CPUs' buffers explains.
-    pub backward_steps: u64,
-    /// Events that come more than an hour after the one before them.
-    pub long_gaps: u64,
-    /// Where the first of either is, with its line or row.
+pub struct LongGaps {
+    /// Events that come that long after the one before them.
+    pub count: u64,
+    /// Where the first of them is, with its line or row.
     pub first: Option<String>,
 }
 
@@ -60,9 +58,9 @@ pub trait Events {
         None
     }
 
-    /// Events so far whose times no clock of one recording gives: steps back, and gaps of more than an hour.
-    fn odd_times(&self) -> OddTimes {
-        OddTimes::default()
+    /// Gaps of more than an hour so far.
+    fn long_gaps(&self) -> LongGaps {
+        LongGaps::default()
     }
 
     /// Lines of other kinds of events passed over so far.

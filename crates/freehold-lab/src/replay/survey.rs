@@ -7,7 +7,7 @@ use freehold::{CpuId, Migratetype, Order, Pfn};
 
 use super::facts::TraceFacts;
 use super::mapper::{Injection, Mapper, MapperOptions, Observer};
-use super::source::{Description, OddTimes, SourceError, Trace};
+use super::source::{Description, LongGaps, SourceError, Trace};
 
 /// Which untraced allocations a survey looks for. Each costs memory in proportion to the frames touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,8 +30,8 @@ pub struct Survey {
     pub skipped: u64,
     /// Where the first of them was, and what was wrong with it.
     pub first_skipped: Option<String>,
-    /// Times that no clock of one recording gives.
-    pub odd_times: OddTimes,
+    /// Gaps of more than an hour.
+    pub long_gaps: LongGaps,
     /// Lines of other events passed over.
     pub ignored: u64,
     /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
@@ -103,7 +103,7 @@ pub fn survey(
         facts: mapper.facts().clone(),
         skipped: reader.skipped(),
         first_skipped: reader.first_skipped(),
-        odd_times: reader.odd_times(),
+        long_gaps: reader.long_gaps(),
         ignored: reader.ignored(),
         peak_live_frames_warm: watcher.warm_freed + peak_beyond_warm as u64,
         warm: watcher.warm,

@@ -30,22 +30,21 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
     table.set_header(["", "lists", "", "kernel", "engine", "difference", "within"]);
     for engine in &against.engines {
         let name = [engine.engine.as_str(), engine.starting_lists];
-        for (what, comparison) in [
-            ("frames refilled under the zone lock", &engine.refilled_frames),
-            ("frames drained", &engine.drained_frames),
-            ("  refilled, second half of the time", &engine.late_refilled_frames),
-            ("  drained, second half of the time", &engine.late_drained_frames),
+        for (what, comparison, bound) in [
+            ("frames refilled under the zone lock", &engine.refilled_frames, "15%"),
+            ("frames drained", &engine.drained_frames, "15%"),
+            ("  refilled, second half of the time", &engine.late_refilled_frames, ""),
+            ("  drained, second half of the time", &engine.late_drained_frames, ""),
         ] {
-            table.add_row(row(name, what, comparison, "15%"));
+            table.add_row(row(name, what, comparison, bound));
         }
-        for list in engine.lists.iter().filter(|list| list.migratetype.is_none()) {
-            let held =
-                [("refilled", &list.refilled, list.carries_refills), ("drained", &list.drained, list.carries_drains)];
-            for (what, comparison, _) in held.into_iter().filter(|(_, _, carries)| *carries) {
+        for list in &engine.lists {
+            let held = [("refilled", &list.refilled), ("drained", &list.drained)];
+            for (what, comparison) in held.into_iter().filter(|(_, comparison)| comparison.within.is_some()) {
                 table.add_row(row(name, &format!("  {what}, order {}", list.order), comparison, "25%"));
             }
         }
-        table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, "15%"));
+        table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, ""));
         for types in &engine.fallback_types {
             let name_of = |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
             let what = format!("  order {}, {} from {}", types.order, name_of(types.migratetype), name_of(types.from));
@@ -58,8 +57,11 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
     format!("{text}\n{}\n", trim_lines(&table.to_string()))
 }
 
+/// One number of the table; `bound` is what it is held to, where it is.
 fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {
     let difference = comparison.difference_percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
+    let within =
+        comparison.within.map_or(String::new(), |within| format!("{bound}: {}", if within { "yes" } else { "no" }));
     vec![
         Cell::new(name[0]),
         Cell::new(name[1]),
@@ -67,6 +69,6 @@ fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec
         right(thousands(comparison.kernel)),
         right(thousands(comparison.engine)),
         right(difference),
-        right(format!("{bound}: {}", if comparison.within { "yes" } else { "no" })),
+        right(within),
     ]
 }

@@ -63,8 +63,6 @@ pub struct TraceReport {
     pub max_order: u8,
     /// Malformed rows left out.
     pub skipped: u64,
-    /// Events that lie before the one before them, by more than 1 ms: time runs backwards there.
-    pub backward_steps: u64,
     /// Events that come more than an hour after the one before them.
     pub long_gaps: u64,
     /// Lines of other events passed over.
@@ -106,8 +104,7 @@ impl From<&Survey> for TraceReport {
             zone_locked: facts.zone_locked,
             max_order: facts.max_order,
             skipped: survey.skipped,
-            backward_steps: survey.odd_times.backward_steps,
-            long_gaps: survey.odd_times.long_gaps,
+            long_gaps: survey.long_gaps.count,
             ignored: survey.ignored,
             lost_events: survey.description.lost_events,
             checksums: survey.description.checksums,

@@ -278,8 +278,7 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
     let mut notes = Vec::new();
     for (count, what) in [
         (survey.skipped, "malformed rows skipped"),
-        (survey.odd_times.backward_steps, "times that run backwards"),
-        (survey.odd_times.long_gaps, "gaps of more than an hour"),
+        (survey.long_gaps.count, "gaps of more than an hour"),
         (facts.failed_allocs, "failed allocations not replayed"),
         (replay.injected, "allocations put in"),
         (facts.split_frees, "frees inside larger allocations"),

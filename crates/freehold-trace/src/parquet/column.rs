@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::super::error::TraceError;
@@ -61,6 +62,24 @@ pub(super) fn find_columns(
         columns[at] = Some(ColumnPlace { leaf, unsigned });
     }
     Ok(columns)
+}
+
+/// Refuses compression that the `parquet` crate has not been built with: what it says of it reads as damage.
+pub(super) fn check_codecs(
+    path: &Path,
+    file: &ParquetMetaData,
+    columns: &[Option<ColumnPlace>; COLUMNS.len()],
+) -> Result<(), TraceError> {
+    for group in file.row_groups() {
+        for (place, def) in columns.iter().zip(&COLUMNS).filter_map(|(place, def)| place.zip(Some(def))) {
+            let codec = group.column(place.leaf).compression();
+            if matches!(codec, Compression::BROTLI(_) | Compression::LZO) {
+                let codec = codec.to_string();
+                return Err(TraceError::UnknownCodec { path: path.to_owned(), column: def.name, codec });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the numbers of a column have no sign; what they are instead where they are no numbers.

@@ -41,7 +41,7 @@ use super::input::{Input, guarded};
 use super::integrity::{CHECK_KEY, Checksums, Integrity};
 use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
 use super::schema::{COLUMNS, METADATA_KEY, WITH_SUMS};
-use column::{ColumnPlace, Scratch, find_columns, read_column};
+use column::{ColumnPlace, Scratch, check_codecs, find_columns, read_column};
 use file::{check_footer, description, pages_have_checksums, value_of};
 use row::BadValue;
 
@@ -95,6 +95,7 @@ impl ParquetReader {
         }
         let schema = metadata.file_metadata().schema_descr();
         let columns = find_columns(&path, schema)?;
+        check_codecs(&path, metadata, &columns)?;
         if rows == 0 {
             return Err(TraceError::Empty { path, what: "a Parquet file of 0 rows".into() });
         }
@@ -156,10 +157,7 @@ impl ParquetReader {
             let first_row = self.done;
             for i in 0..rows {
                 match self.checked_event(i) {
-                    Ok(event) => {
-                        tally.clock.see(event.ts_ns, || format!("row {}", first_row + i as u64));
-                        out.push(event);
-                    }
+                    Ok(event) => tally.take(event, out, &self.path, || format!("row {}", first_row + i as u64))?,
                     Err(bad) => {
                         let row = first_row + i as u64;
                         if !tally.skip_bad {
