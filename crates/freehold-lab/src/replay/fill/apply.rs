@@ -1,4 +1,17 @@
-//! Puts an engine into the state of a layout, and keeps what is in use there.
+//! Puts an engine into the state of a layout, and knows what is in use there.
+//!
+//! An engine is filled through the calls that every engine has. All memory is allocated in chunks of the largest order,
+//! by type, so that pageblocks get the recorded types; each chunk is split where the layout says so, and what is to be
+//! free is freed, each region by another CPU in turn, so that no CPU is the owner of it all; then everything that CPUs
+//! hold is drained. So every engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs
+//! held is free memory too: it is added to the largest free chunks.
+//!
+//! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call names frames, so movable
+//! chunks are allocated until all memory is in use; which of them are CMA, their numbers say. An engine may be unable to
+//! give chunks of the largest order out of CMA; halves are asked for then, and everything movable is handled in halves.
+//!
+//! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
+//! part of it: see the driver.
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 

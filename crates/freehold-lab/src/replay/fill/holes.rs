@@ -25,7 +25,12 @@ impl Hole {
 ///
 /// `halving`: a chunk without a place is two of the order below. CMA makes two kinds of memory of one, each with fewer
 /// regions to choose from, and the frames that are free are to be as many as without it.
-pub(super) fn spread(mut chunks: [u64; LARGEST + 1], halving: bool, holes: &mut [Vec<Hole>], placed: &mut [Vec<Piece>]) -> u64 {
+pub(super) fn spread(
+    mut chunks: [u64; LARGEST + 1],
+    halving: bool,
+    holes: &mut [Vec<Hole>],
+    placed: &mut [Vec<Piece>],
+) -> u64 {
     // No hole is a region that may be free as a whole.
     let mut left_out = if halving { 0 } else { chunks[LARGEST] * REGION };
     if halving {

@@ -14,19 +14,6 @@
 //!   in small pieces until something around it is freed.
 //! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where a kernel's history
 //!   put them, nobody recorded.
-//!
-//! An engine is filled through the calls that every engine has. All memory is allocated in chunks of the largest order,
-//! by type, so that pageblocks get the recorded types; each chunk is split where the layout says so, and what is to be
-//! free is freed, each region by another CPU in turn, so that no CPU is the owner of it all; then everything that CPUs
-//! hold is drained. So every engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs
-//! held is free memory too: it is added to the largest free chunks.
-//!
-//! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call names frames, so movable
-//! chunks are allocated until all memory is in use; which of them are CMA, their numbers say. An engine may be unable to
-//! give chunks of the largest order out of CMA; halves are asked for then, and everything movable is handled in halves.
-//!
-//! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
-//! part of it: see the driver.
 
 mod apply;
 mod holes;
@@ -213,6 +200,8 @@ fn shares(blocks: [u64; 3], cma: u64, regions: u64) -> [(Migratetype, u64); 4] {
 
 #[cfg(test)]
 mod tests {
+    use freehold::Pfn;
+
     use super::*;
 
     /// Free chunks as they would be after merging whatever can be.
