@@ -74,6 +74,8 @@ mod inspect;
 mod loom_pairs;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, loom))]
+mod loom_wrong_frees;
 mod platform;
 mod primitive;
 #[cfg(all(test, shuttle))]

@@ -4,6 +4,7 @@
 //! Two CPUs, two blocks, one group; nothing here is a copy of what it checks. Loom explores every schedule with at most
 //! [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every value that the orderings permit
 //! each load to see. After each execution nothing is lost, nothing is free twice, and the walk over all invariants is clean.
+//! Frees of what is not in use are in [`loom_wrong_frees`](super::loom_wrong_frees).
 
 extern crate std;
 
@@ -21,7 +22,7 @@ use crate::{
 
 const PREEMPTIONS: usize = 3;
 
-fn model(f: impl Fn() + Sync + Send + 'static) {
+pub(super) fn model(f: impl Fn() + Sync + Send + 'static) {
     model_within(usize::MAX, f);
 }
 
@@ -58,10 +59,10 @@ impl Platform for Host {
 
 pub(super) type Small = &'static Freehold<'static, Host>;
 
-const FRAMES: u64 = 1024;
+pub(super) const FRAMES: u64 = 1024;
 
 /// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an execution.
-fn small(barrier: bool) -> Small {
+pub(super) fn small(barrier: bool) -> Small {
     machine(barrier, FRAMES)
 }
 
@@ -97,7 +98,7 @@ pub(super) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T>
 }
 
 /// Everything but `used` frames is free, and all is where it belongs.
-fn settled(fh: Small, used: u64) {
+pub(super) fn settled(fh: Small, used: u64) {
     settled_of(fh, FRAMES, used);
 }
 
@@ -111,6 +112,7 @@ pub(super) fn settled_of(fh: Small, frames: u64, used: u64) {
 macro_rules! roles {
     ($($role:expr),*) => { std::vec![$(Box::new($role)),*] };
 }
+pub(super) use roles;
 
 #[test]
 fn two_cpus_allocate_from_one_block() {
@@ -255,40 +257,6 @@ fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
         let (frame, taken) = (got[1].0.unwrap(), got[0].0.is_some());
         assert!(!taken || !range.contains(frame), "{frame} was handed out twice");
         settled(fh, got[0].1 + 1);
-    });
-}
-
-/// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
-#[test]
-fn a_frame_freed_by_two_is_free_once() {
-    model(|| {
-        let fh = small(false);
-        let (first, second) = (take(fh, 0, 0), take(fh, 0, 0));
-        let freed = together::<bool>(roles![move || fh.on(cpu(0)).free(first, Order::ZERO).is_ok(), move || fh
-            .on(cpu(1))
-            .free(first, Order::ZERO)
-            .is_ok()]);
-        let won = freed.into_iter().filter(|&won| won).count() as u64;
-        (0..2).for_each(|c| fh.on(cpu(c)).flush().unwrap());
-        assert_eq!(won - fh.totals().late_double_frees, 1);
-        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
-        assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES - 1);
-        fh.on(cpu(1)).free(second, Order::ZERO).unwrap();
-    });
-}
-
-/// The same; whoever allocates then does not get it twice, from the hand and from the word.
-#[test]
-fn a_frame_freed_by_two_is_handed_out_once() {
-    model(|| {
-        let fh = small(false);
-        let (first, second) = (take(fh, 0, 0), take(fh, 0, 0));
-        let free = move |c: u16| fh.on(cpu(c)).free(first, Order::ZERO).is_ok();
-        together::<bool>(roles![move || free(0), move || free(1)]);
-        let from_hand = take(fh, 0, 0);
-        fh.on(cpu(0)).flush().unwrap();
-        let from_word = take(fh, 1, 0);
-        assert!(from_hand != from_word && ![from_hand, from_word].contains(&second));
     });
 }
 
@@ -490,25 +458,6 @@ fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     hinted_and_freed_while(false, 1, |_| {});
 }
 
-/// A frame of a block that is free as a whole is freed while that is split: there is no moment at which that is accepted.
-#[test]
-fn a_free_frame_is_refused_while_its_block_is_split() {
-    model(|| {
-        let fh = small(false);
-        let first = take(fh, 0, 0);
-        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
-        fh.drain_all();
-        // Of another word than the one that is leased.
-        let other = Pfn::new(first.get() / 512 * 512 + 200);
-        let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 0, 0)), move || {
-            assert!(fh.on(cpu(1)).free(other, Order::ZERO).is_err(), "a free frame was freed");
-            None
-        }]);
-        assert_ne!(got[0], Some(other));
-        settled(fh, 1);
-    });
-}
-
 /// A word is leased of a block that was chosen before it became whole and is being split again: what is handed out of it can be
 /// freed by anybody at once.
 #[test]
@@ -689,68 +638,5 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
                 8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
             }]);
         settled(fh, got.iter().sum());
-    });
-}
-
-/// Of so many frames these are in use and the rest is free: none is both.
-fn in_use_or_free(fh: Small, frames: u64, used: u64) {
-    fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(fh.zone_stats(0).unwrap().free + used, frames, "a frame is in use and free, or neither");
-}
-
-/// A frame is freed, wrongly, and taken as soon as it can be.
-fn freed_and_taken(fh: Small, frame: Pfn) -> Option<Pfn> {
-    fh.free_word(None, frame.get() / 64, 1 << (frame.get() % 64), 1).ok()?;
-    fh.on(cpu(1)).alloc(request(0).from(frame).below(Pfn::new(frame.get() + 1))).ok()
-}
-
-/// Memory comes, and a frame of it is freed before it was ever handed out: in a block of its own, and in one that has other
-/// memory.
-#[test]
-fn a_frame_is_freed_while_its_memory_comes() {
-    for beside in [false, true] {
-        model_within(2, move || {
-            let fh = small(false);
-            let (some, rest) =
-                (FrameRange::new(Pfn::new(1024), 128).unwrap(), FrameRange::new(Pfn::new(1152), 384).unwrap());
-            fh.remove_memory(FrameRange::new(Pfn::new(1024), 1024).unwrap()).unwrap();
-            if beside {
-                fh.add_memory(rest).unwrap();
-            }
-            let got = together::<Option<Pfn>>(roles![
-                move || {
-                    fh.add_memory(some).unwrap();
-                    None
-                },
-                move || freed_and_taken(fh, Pfn::new(1100))
-            ]);
-            in_use_or_free(fh, if beside { 512 } else { 128 }, got.iter().flatten().count() as u64);
-        });
-    }
-}
-
-/// A lease comes to nothing, since its block has changed hands meanwhile; a frame of the word is freed, wrongly, and taken.
-#[test]
-fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
-    model_within(2, || {
-        let fh = machine_of(false, 512, Some(1));
-        let frame = take(fh, 0, 0);
-        fh.on(cpu(0)).flush().unwrap();
-        let other = Pfn::new(frame.get() / 64 * 64 + 63);
-        let got = together::<Option<Pfn>>(roles![
-            move || fh.on(cpu(0)).alloc(request(0)).ok(),
-            // The block is the other group's from now on, as where that adopts it.
-            move || {
-                let (index, zone) = (fh.map.locate(frame.get())?, &fh.zones[0]);
-                let held = fh.hold(zone, 1);
-                held.unlist(index);
-                held.hand_over(index, 2);
-                drop(held);
-                fh.hold(zone, 2).file_if_ours(index);
-                None
-            },
-            move || freed_and_taken(fh, other)
-        ]);
-        in_use_or_free(fh, 512, 1 + got.iter().flatten().count() as u64);
     });
 }

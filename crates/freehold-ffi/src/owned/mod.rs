@@ -1,15 +1,17 @@
 //! CPUs that one party has for itself: the fastest way in.
 
+pub mod chunk;
+
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use freehold::{CpuId, Migratetype, Order, Owned, Pfn};
+use freehold::{CpuId, Owned};
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
-use crate::error::{Error, Failure, answer, fail_alloc, fail_free};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, put, put_if_wanted, shared, wanted};
+use crate::error::{Error, Failure, answer};
 use crate::here::{LastReference, is_last};
 use crate::platform::Host;
 use crate::request::Request;
@@ -149,156 +151,6 @@ pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 
     unsafe { cpu.as_ref() }.map_or(0, |this| this.cpu.get())
 }
 
-/// Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
-///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
-/// lock; before failing, every CPU is asked.
-///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
-/// read; `pfn` and `error` are null or can be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_owned_alloc(
-    cpu: *const OwnedCpu,
-    request: *const Request,
-    pfn: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        let Some(asked) = request.as_ref() else { return alloc_any(cpu, request, pfn, error) };
-        // Single frames here, which saves the jump and a look at the order.
-        if take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
-            return Status::Ok;
-        }
-        match ALLOC.get(usize::from(asked.order)) {
-            Some(alloc) => alloc(cpu, request, pfn, error),
-            None => alloc_any(cpu, request, pfn, error),
-        }
-    }
-}
-
-type Alloc = unsafe fn(*const OwnedCpu, *const Request, *mut u64, *mut Error) -> Status;
-type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
-
-/// By order. Compiled once for each: what is known of the order then need not be asked, some 60 instructions of a pair.
-static ALLOC: [Alloc; 10] = [
-    alloc_chunk::<0>,
-    alloc_chunk::<1>,
-    alloc_chunk::<2>,
-    alloc_chunk::<3>,
-    alloc_chunk::<4>,
-    alloc_chunk::<5>,
-    alloc_chunk::<6>,
-    alloc_chunk::<7>,
-    alloc_chunk::<8>,
-    alloc_chunk::<9>,
-];
-static FREE: [Free; 10] = [
-    free_chunk::<0>,
-    free_chunk::<1>,
-    free_chunk::<2>,
-    free_chunk::<3>,
-    free_chunk::<4>,
-    free_chunk::<5>,
-    free_chunk::<6>,
-    free_chunk::<7>,
-    free_chunk::<8>,
-    free_chunk::<9>,
-];
-
-const fn order_of(order: u8) -> Order {
-    match Order::new(order) {
-        Some(order) => order,
-        None => Order::ZERO,
-    }
-}
-
-/// # Safety
-///
-/// As [`freehold_owned_alloc`], and `request` is not null and of that order.
-#[inline(never)]
-unsafe fn alloc_chunk<const ORDER: u8>(
-    cpu: *const OwnedCpu,
-    request: *const Request,
-    pfn: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        if const { ORDER > 0 && ORDER < 6 } && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn) {
-            return Status::Ok;
-        }
-        alloc_long::<ORDER>(cpu, request, pfn, error)
-    }
-}
-
-/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows what to do; it is a jump away,
-/// so that nothing has to be saved for it.
-///
-/// # Safety
-///
-/// As [`freehold_owned_alloc`].
-#[inline(always)]
-unsafe fn take_in_hand(cpu: *const OwnedCpu, kind: Option<Migratetype>, order: Order, pfn: *mut u64) -> bool {
-    let Some(kind) = kind else { return false };
-    if pfn.is_null() {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    let Ok(owned) = (unsafe { owned(cpu) }) else { return false };
-    let Some(found) = owned.alloc_in_hand(order, kind) else { return false };
-    // SAFETY: not null, and the rest is the caller's promise.
-    unsafe { pfn.write(found.get()) };
-    true
-}
-
-/// # Safety
-///
-/// As `alloc_chunk`.
-#[inline(never)]
-unsafe fn alloc_long<const ORDER: u8>(
-    cpu: *const OwnedCpu,
-    request: *const Request,
-    pfn: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        let Some(kind) = (*request).chunk() else { return alloc_any(cpu, request, pfn, error) };
-        if pfn.is_null() {
-            return alloc_any(cpu, request, pfn, error);
-        }
-        let Ok(owned) = owned(cpu) else { return alloc_any(cpu, request, pfn, error) };
-        match owned.alloc(freehold::Request::new(const { order_of(ORDER) }, kind)) {
-            Ok(found) => {
-                pfn.write(found.get());
-                Status::Ok
-            }
-            Err(why) => fail_alloc(error, why),
-        }
-    }
-}
-
-/// # Safety
-///
-/// As [`freehold_owned_alloc`].
-#[cold]
-#[inline(never)]
-unsafe fn alloc_any(cpu: *const OwnedCpu, request: *const Request, pfn: *mut u64, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
-            let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", owned(cpu)?.alloc(request)?.get())
-        })
-    }
-}
-
 /// Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to `pfns` and
 /// how many there are to `allocated`. The request must be of order 0.
 ///
@@ -326,77 +178,6 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
             put(allocated, "allocated", owned(cpu)?.alloc_bulk(request, out)?)
-        })
-    }
-}
-
-/// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
-/// lock.
-///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
-/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
-///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        if order == 0 {
-            return free_chunk::<0>(cpu, pfn, error);
-        }
-        match FREE.get(usize::from(order)) {
-            Some(free) => free(cpu, pfn, error),
-            None => free_any(cpu, pfn, order, error),
-        }
-    }
-}
-
-/// # Safety
-///
-/// As [`freehold_owned_free`].
-#[inline(always)]
-unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
-        if owned.free_in_hand(Pfn::new(pfn), const { order_of(ORDER) }) {
-            return Status::Ok;
-        }
-        free_long::<ORDER>(cpu, pfn, error)
-    }
-}
-
-/// # Safety
-///
-/// As [`freehold_owned_free`].
-#[inline(never)]
-unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
-        match owned.free(Pfn::new(pfn), const { order_of(ORDER) }) {
-            Ok(()) => Status::Ok,
-            Err(why) => fail_free(error, why),
-        }
-    }
-}
-
-/// # Safety
-///
-/// As [`freehold_owned_free`].
-#[cold]
-#[inline(never)]
-unsafe fn free_any(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
         })
     }
 }

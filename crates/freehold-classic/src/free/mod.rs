@@ -1,0 +1,302 @@
+//! Freeing: one chunk, a batch of folios, an array of pages; to the owner, to this CPU's own lists, or to the zone.
+//!
+//! ```text
+//!   put the reference ─ not the last ──> kept
+//!      │ last
+//!   prepare ── bad memory ──> set aside
+//!      │
+//!   order kept on PCPs? ── no ─────────────────────────────────────────────────> zone lock
+//!   pageblock isolated? ── yes ────────────────────────────────────────────────> zone lock
+//!      │
+//!   whose PCP?  own ── lock busy ──────────────────────────────────────────────> zone lock
+//!               owner of the block (pcp-buddy): spin for its lock, or leave it on its list (fixed)
+//!      │
+//!   commit: onto the head of its list; too many? drain
+//! ```
+
+mod batch;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::sync::MutexGuard;
+
+use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
+
+use crate::Classic;
+use crate::page::{Kind, Put, State};
+use crate::pcp::{Pcp, PcpInner};
+use crate::primitive::Ordering::Relaxed;
+use crate::switches::Switch;
+use crate::watermark::Mark;
+use crate::zone::Zone;
+
+/// What the caller is in the middle of, which decides what it may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Context {
+    /// Ordinary: may wait for any lock.
+    #[default]
+    Task,
+    /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted code may hold.
+    Interrupt,
+    /// In a non-maskable interrupt: may not wait at all.
+    Nmi,
+}
+
+/// A chunk whose last reference is gone and which is on its way to a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Loose {
+    pub(crate) zone: usize,
+    pub(crate) frame: u32,
+    pub(crate) order: u8,
+}
+
+/// The most folios freed in one batch (`PAGEVEC_SIZE`, 6.9 and later).
+pub const FOLIO_BATCH: usize = 31;
+
+impl Classic {
+    /// Drops a reference of the chunk of `order` at `pfn`, and frees it if it was the last.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        self.free_in(Context::Task, cpu, pfn, order)
+    }
+
+    /// [`free`](Self::free) from a context that may not wait for everything.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free_in(&self, context: Context, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
+        let (put, loose) = self.drop_reference(pfn, order)?;
+        if let Some(loose) = self.prepare(put, loose) {
+            self.free_loose(context, cpu, loose);
+        }
+        Ok(put)
+    }
+
+    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and holds its own PCP lock:
+    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's task and its interrupts.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    pub fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+        let zone = self.find(pfn).ok().map(|(zone, _)| &self.zones[zone]);
+        let interrupted = zone.and_then(|zone| zone.pcps.get(cpu.index())).map(Pcp::lock);
+        let freed = self.free_in(Context::Interrupt, cpu, pfn, order);
+        drop(interrupted);
+        freed
+    }
+
+    fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
+        let loose = self.locate(pfn, order)?;
+        Ok((self.zones[loose.zone].frames.put(loose.frame, loose.order)?, loose))
+    }
+
+    /// Where a chunk is, if there can be one of that order there.
+    pub(crate) fn locate(&self, pfn: Pfn, order: Order) -> Result<Loose, FreeError> {
+        if order > Order::LINUX_MAX {
+            return Err(FreeError::OrderTooLarge { order, max: Order::LINUX_MAX });
+        }
+        let (zone, frame) = self.find(pfn)?;
+        if !pfn.is_aligned(order) {
+            return Err(FreeError::Misaligned { pfn, order });
+        }
+        Ok(Loose { zone, frame, order: order.get() })
+    }
+
+    /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is to go on.
+    pub(crate) fn prepare(&self, put: Put, loose: Loose) -> Option<Loose> {
+        if put == Put::Kept {
+            self.counts.kept.fetch_add(1, Relaxed);
+            return None;
+        }
+        let frames = &self.zones[loose.zone].frames;
+        let state = frames.state(loose.frame);
+        if state.is_poisoned() {
+            frames.set(loose.frame, State::new(Kind::Poisoned, 0, state.migratetype()));
+            self.counts.poisoned.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(loose)
+    }
+
+    /// Puts a prepared chunk where it belongs.
+    pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
+        let zone = &self.zones[loose.zone];
+        let Some(target) = self.target(cpu, loose) else { return self.free_to_zone(context, loose) };
+        if self.leave_to_owner(context, cpu, target, loose) {
+            return;
+        }
+        let pcp = &zone.pcps[target.cpu as usize];
+        let wait = context == Context::Task && self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
+        let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
+        let Some(inner) = inner else {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
+            return self.free_to_zone(context, loose);
+        };
+        if inner.dead {
+            drop(inner);
+            return self.free_to_zone(context, loose);
+        }
+        drop(self.commit(context, cpu, target, inner, loose));
+    }
+
+    /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
+    fn lock_target<'a>(&self, cpu: CpuId, target: Target, pcp: &'a Pcp) -> MutexGuard<'a, PcpInner> {
+        pcp.try_lock().unwrap_or_else(|| {
+            let remote = target.cpu != u32::from(cpu.get());
+            self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
+            pcp.wait()
+        })
+    }
+
+    /// The PCP a chunk goes to; `None` for the zone.
+    fn target(&self, cpu: CpuId, loose: Loose) -> Option<Target> {
+        if !self.layout.keeps(loose.order) {
+            return None;
+        }
+        let zone = &self.zones[loose.zone];
+        let block = zone.block_of(loose.frame);
+        let block_type = zone.blocks.migratetype(block);
+        if block_type == Migratetype::Isolate {
+            return None;
+        }
+        let owner = if self.on.has(Switch::Ownership) { zone.blocks.owner(block) } else { None };
+        let own = u32::from(cpu.get());
+        let target = if self.on.has(Switch::Route) { owner.unwrap_or(own) } else { own };
+        Some(Target { cpu: target, owned: owner == Some(target), index: self.layout.index(loose.order, block_type) })
+    }
+
+    /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns whether it did.
+    fn leave_to_owner(&self, context: Context, cpu: CpuId, target: Target, loose: Loose) -> bool {
+        if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
+            return false;
+        }
+        let zone = &self.zones[loose.zone];
+        let pcp = &zone.pcps[target.cpu as usize];
+        // Relaxed: only spares the detour; the check that counts is the one after the push.
+        if pcp.dead.load(Relaxed) {
+            return false;
+        }
+        zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+        pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
+        self.counts.remote_queued.fetch_add(1, Relaxed);
+        // Relaxed: the push has ordered this. If the owner going offline emptied the list before the push, its flag is
+        // seen here, and whoever sees it empties the list again; see `llist`.
+        if pcp.dead.load(Relaxed) {
+            self.empty_dead(context, loose.zone, pcp);
+        }
+        true
+    }
+
+    /// Empties the list of remote frees of a CPU that is offline.
+    ///
+    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be holding another
+    /// one, and nothing can go to the lists that it protects anyway.
+    fn empty_dead(&self, context: Context, zone: usize, pcp: &Pcp) {
+        let frames = &self.zones[zone].frames;
+        let mut chain = pcp.remote.take();
+        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+            // Counted as a free to the zone from here on.
+            self.counts.remote_queued.fetch_sub(1, Relaxed);
+            self.free_to_zone(context, Loose { zone, frame, order: frames.state(frame).order() });
+        }
+    }
+
+    /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not allowed.
+    pub(crate) fn free_to_zone(&self, context: Context, loose: Loose) {
+        let zone = &self.zones[loose.zone];
+        let locked = if context == Context::Nmi { zone.try_lock() } else { Some(zone.lock()) };
+        match locked {
+            Some(mut locked) => {
+                locked.counters.frees += 1;
+                locked.free_split(loose.frame, loose.order, false);
+            }
+            None => {
+                zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+                zone.deferred.push(loose.frame, &zone.frames.page(loose.frame).next);
+                self.counts.deferred.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Puts a chunk on a PCP and drains what is too much. Returns the lock if it is still held.
+    ///
+    /// Source: Linux, `free_frozen_page_commit` and its forerunners; the order of the steps matters for the counts.
+    fn commit<'a>(
+        &'a self,
+        context: Context,
+        cpu: CpuId,
+        target: Target,
+        mut inner: MutexGuard<'a, PcpInner>,
+        loose: Loose,
+    ) -> Option<MutexGuard<'a, PcpInner>> {
+        let zone = &self.zones[loose.zone];
+        let pcp = &zone.pcps[target.cpu as usize];
+        inner.counters.frees += 1;
+        inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
+        // Looked at again now that the lock is held: the CPU may have been offline since, which disowned the block. Under
+        // the lock of a PCP that is not dead nobody disowns a block that has a frame outstanding.
+        let owned = target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
+        let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
+        let list_type = self.list_type(zone, target.index, loose.frame);
+        inner.push(&zone.frames, target.index, loose.frame, State::new(kind, loose.order, list_type));
+        let count = inner.count;
+        let free_high = inner.tuning.note_free(self.on, loose.order, count);
+        inner.counters.free_high += u64::from(free_high);
+        if context == Context::Nmi {
+            // The zone lock may not be waited for; the next ordinary free drains.
+            return Some(inner);
+        }
+        let high = inner.tuning.high_after_free(self.on, count, free_high, zone.pressure());
+        if count < high {
+            return Some(inner);
+        }
+        let mut left = inner.tuning.drain(self.on, count, high, free_high);
+        zone.absorb(target.cpu as usize, &mut inner, self.layout);
+        let mut inner = Some(inner);
+        let all = left;
+        while let Some(held) = &mut inner {
+            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
+            let before = held.count;
+            zone.free_bulk(held, self.layout, piece, target.index, left == all);
+            left = left.saturating_sub(zone.given(piece, before - held.count));
+            if left == 0 || held.count == 0 {
+                break;
+            }
+            // Between chunks others get a chance at both locks; whoever has taken this one meanwhile is draining too.
+            drop(inner.take());
+            inner = pcp.try_lock();
+            self.counts.pcp_relocks_lost.fetch_add(u64::from(inner.is_none()), Relaxed);
+        }
+        // As for a request that could use any zone of the node: with what they leave free in this one.
+        let reserve = self.reserves[loose.zone];
+        if zone.below_high.load(Relaxed)
+            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, reserve)
+        {
+            zone.below_high.store(false, Relaxed);
+        }
+        inner
+    }
+
+    /// The type under which a chunk lies on a PCP: for a design that remembers it, the pageblock's type of now.
+    fn list_type(&self, zone: &Zone, index: usize, frame: u32) -> Migratetype {
+        if self.layout.order(index) == crate::page::PAGEBLOCK_ORDER && !self.on.has(Switch::Ownership) {
+            // The order-9 lists are shared by several types.
+            return zone.type_of(frame);
+        }
+        Migratetype::PCP[index % 3]
+    }
+}
+
+/// Where a chunk goes.
+#[derive(Clone, Copy)]
+struct Target {
+    cpu: u32,
+    owned: bool,
+    index: usize,
+}

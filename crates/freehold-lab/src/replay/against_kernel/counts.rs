@@ -1,0 +1,155 @@
+//! What the kernel counted in its own trace, by zone.
+
+use freehold::Pfn;
+use freehold_trace::{Event, EventKind};
+use serde::Serialize;
+
+use crate::engine::FallbackTable;
+use crate::engines::ZoneTuning;
+use crate::replay::source::{SourceError, Trace};
+use crate::report::json::one_line;
+
+/// Where a zone lies and how it was tuned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Zone {
+    /// Its first frame.
+    pub start: Pfn,
+    /// Frames from the first to the last, holes included.
+    pub spanned: u64,
+    /// Its tuning.
+    pub tuning: ZoneTuning,
+}
+
+impl Zone {
+    pub(in crate::replay) fn contains(&self, pfn: Pfn) -> bool {
+        pfn >= self.start && pfn.get() - self.start.get() < self.spanned
+    }
+}
+
+/// What the kernel counted in one zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelCounts {
+    /// The zone; "elsewhere" for frames of no zone.
+    pub zone: String,
+    /// Chunks taken under the zone lock whose order CPUs keep lists for: refills.
+    pub refilled_chunks: u64,
+    /// Frames of these.
+    pub refilled_frames: u64,
+    /// Chunks taken under the zone lock of other orders: straight to the caller.
+    pub direct_chunks: u64,
+    /// Frames of these.
+    pub direct_frames: u64,
+    /// Chunks that CPUs gave back.
+    pub drained_chunks: u64,
+    /// Frames of these.
+    pub drained_frames: u64,
+    /// Of the frames refilled, those in the second half of the trace's time.
+    pub late_refilled_frames: u64,
+    /// Of those drained.
+    pub late_drained_frames: u64,
+    /// Refilled frames by order and type of the list.
+    #[serde(serialize_with = "one_line")]
+    pub refilled_by_list: [[u64; 3]; 11],
+    /// Drained frames by order and type of the pageblock.
+    #[serde(serialize_with = "one_line")]
+    pub drained_by_list: [[u64; 3]; 11],
+    /// Allocations that took memory of another type, by order and type of the request and by the type taken from.
+    #[serde(serialize_with = "one_line")]
+    pub fallbacks: FallbackTable,
+}
+
+/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`. `middle_ns`: where
+/// the second half begins ([`super::middle_ns`]).
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result<Vec<KernelCounts>, SourceError> {
+    let mut counts: Vec<KernelCounts> = zones
+        .iter()
+        .map(|zone| zone.tuning.name.clone())
+        .chain(["elsewhere".to_owned()])
+        .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
+        .collect();
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        for event in &events {
+            count_event(event, zones, event.ts_ns >= middle_ns, &mut counts);
+        }
+    }
+    Ok(counts)
+}
+
+fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCounts]) {
+    if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
+        let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
+        let of_order = counts[zone].fallbacks.get_mut(order.index());
+        let of_type = of_order.and_then(|types| types.get_mut(usize::from(migratetype)));
+        if let Some(count) = of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype))) {
+            *count += 1;
+        }
+        return;
+    }
+    let (pfn, order, migratetype) = match event.kind {
+        EventKind::ZoneLocked { pfn, order, migratetype, .. } | EventKind::PcpuDrain { pfn, order, migratetype } => {
+            (pfn, order, migratetype)
+        }
+        _ => return,
+    };
+    let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
+    let counts = &mut counts[zone];
+    let by_list = match event.kind {
+        EventKind::PcpuDrain { .. } => Some(&mut counts.drained_by_list),
+        EventKind::ZoneLocked { percpu_refill: true, .. } => Some(&mut counts.refilled_by_list),
+        _ => None,
+    };
+    let list = by_list.and_then(|lists| lists.get_mut(order.index())?.get_mut(usize::from(migratetype)));
+    if let Some(frames) = list {
+        *frames += order.frames();
+    }
+    let late_frames = if late { order.frames() } else { 0 };
+    let (chunks, frames) = match event.kind {
+        EventKind::PcpuDrain { .. } => {
+            counts.late_drained_frames += late_frames;
+            (&mut counts.drained_chunks, &mut counts.drained_frames)
+        }
+        EventKind::ZoneLocked { percpu_refill: true, .. } => {
+            counts.late_refilled_frames += late_frames;
+            (&mut counts.refilled_chunks, &mut counts.refilled_frames)
+        }
+        _ => (&mut counts.direct_chunks, &mut counts.direct_frames),
+    };
+    *chunks += 1;
+    *frames += order.frames();
+}
+
+/// The zone that most frames were taken from, as a position in `zones`; `None` if none were.
+#[must_use]
+pub fn main_zone(counts: &[KernelCounts], zones: &[Zone]) -> Option<usize> {
+    (0..zones.len())
+        .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
+        .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
+}
+
+/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none does.
+///
+/// # Errors
+///
+/// Whatever is wrong with the trace.
+pub fn busiest_zone(trace: &dyn Trace, zones: &[Zone]) -> Result<Option<usize>, SourceError> {
+    let mut frames = vec![0u64; zones.len()];
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
+        for event in &events {
+            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) = event.kind else {
+                continue;
+            };
+            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
+                frames[zone] += order.frames();
+            }
+        }
+    }
+    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
+}
