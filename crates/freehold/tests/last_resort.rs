@@ -25,6 +25,29 @@ fn whole_blocks_that_another_group_keeps_are_found_before_a_request_fails() {
     }
 }
 
+/// The zone keeps its min mark in a partly free block, where a group has one, and hands out its last whole block: on a machine
+/// of eight blocks one that is spared is an eighth of memory.
+#[test]
+fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
+    let memory = [range(512, 16 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::Kernel, ..ZoneConfig::new(&memory) };
+    for group in [None, Some(1)] {
+        let fh = build(&Config { group, ..Config::new(2, &[zone]) }, SingleCpu);
+        let min = fh.zone_stats(0).unwrap().watermarks[0];
+        assert!((1..511).contains(&min));
+        let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
+        let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+        assert_eq!(blocks.len(), 7, "a group has 511 free frames beside them, group {group:?}");
+        // The mark is kept: by what is left of the partly free block.
+        let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
+        assert_eq!(frames.len() as u64, 511 - min, "group {group:?}");
+        fh.validate().unwrap();
+        blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
+        frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
+        assert_all_free(&fh);
+    }
+}
+
 /// CPU 0 allocates, CPU 1 frees what it is given: how many of 64 `rounds` allocations failed, although there was a free frame
 /// in a pool of 64 at each of them.
 fn failures<P: Platform + Sync>(platform: P, rounds: u64) -> u64 {

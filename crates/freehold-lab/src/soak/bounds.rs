@@ -20,6 +20,8 @@ const FALLBACKS: u64 = 2;
 /// Announced blocks looked at, and blocks given to the zone, in one hold.
 const COLLECT: u64 = 6;
 const BATCH: u64 = 8;
+/// Partly free blocks that become a zone's reserve for one request.
+const RESERVES: u64 = 8;
 /// Holds in which a tick looks at announced blocks.
 const TICK_HOLDS: u64 = 64;
 
@@ -89,8 +91,8 @@ impl Shape {
     /// Holds of one zone's stages.
     fn stages(&self, all: bool) -> u64 {
         let holders = self.groups + 1;
-        // Own type and CMA; a whole block looks at each holder instead.
-        let normal = 2 * REFILLS * self.refill() + holders * self.collected();
+        // Own type and CMA; a whole block looks at each holder instead, once more after the reserve has moved.
+        let normal = 2 * REFILLS * self.refill() + 2 * holders * self.collected() + 2 * RESERVES;
         let reserve = 2 * self.collected();
         let fallback = FALLBACKS * holders + 1 + REFILLS * self.refill();
         let mix = FALLBACKS * holders * self.collected();

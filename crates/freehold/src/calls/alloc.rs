@@ -18,6 +18,7 @@ use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
+use crate::zone::Zone;
 use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
 
 /// How often a request asks all CPUs for what they have in hand before it fails: what was on its way from one to another the
@@ -359,19 +360,25 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         best.map(|(_, w)| w)
     }
 
-    /// A whole block of a zone: from the group, from the zone, from other groups; or a CMA block's words.
+    /// A whole block of a zone, or a CMA block's words.
     fn whole_block(&self, z: usize, request: &Request) -> Option<u64> {
-        let (zone, own) = (&self.fh.zones[z], request.migratetype as usize);
-        let mine = zone.group_of(self.id.index());
+        let zone = &self.fh.zones[z];
         let types = self.types(z, request);
         let cma = |first: bool| {
             let wanted = if first { types[0] == Some(CMA) } else { types[1] == Some(CMA) };
             let want = Want { order: BLOCK_ORDER, migratetype: CMA, flags: request.flags };
             wanted.then(|| self.split_block(z, want)).flatten()
         };
-        if let Some(pfn) = cma(true) {
-            return Some(pfn);
-        }
+        let found = cma(true).or_else(|| self.kept_whole_block(zone, request)).or_else(|| cma(false));
+        // What is whole is only the zone's reserve: partly free blocks will do for that.
+        found.or_else(|| {
+            self.reserve_partly_free(zone, request.flags).then(|| self.kept_whole_block(zone, request)).flatten()
+        })
+    }
+
+    /// A whole block that is one already: from the group, from the zone, from other groups.
+    fn kept_whole_block(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let (mine, own) = (zone.group_of(self.id.index()), request.migratetype as usize);
         for from in [mine, ZONE_GROUP].into_iter().chain(zone.other_groups(mine)) {
             let other = from != mine && from != ZONE_GROUP;
             if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
@@ -387,7 +394,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Some(self.fh.take_block(index, own, mine));
             }
         }
-        cma(false)
+        None
     }
 
     /// Frames inside a block of another type, which keeps its type: the smallest sufficient run of any holder.

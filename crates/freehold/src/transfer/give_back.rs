@@ -6,20 +6,25 @@
 //! | the last of a group's CPUs found that, one after the other | all the group has |
 //! | a group has more whole blocks than it keeps, at a tick | what is above |
 //! | a CPU goes offline, is drained or recalled | all it has |
+//! | a request for a whole block finds only the zone's reserve | partly free blocks, as the reserve |
 
-use crate::block::NONE;
+use core::iter::once;
+
 use crate::block::tag::{IN_HAND, ZONE_GROUP};
+use crate::block::{FRAMES, NONE};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::COLLECT;
 use crate::zone::Zone;
-use crate::{Freehold, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Holds in which one tick looks at announced blocks.
 const TICK_HOLDS: u32 = 64;
 /// Blocks given to the zone in one hold of its lock.
 const BATCH: u32 = 8;
+/// Partly free blocks that become the zone's reserve for one request.
+const RESERVES: u32 = 8;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Puts everything in hand back: leases, whole blocks, the places where the next words would come from.
@@ -61,6 +66,35 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for z in 0..self.fh.zones.len() {
             self.tick_zone(&self.fh.zones[z], idle);
         }
+    }
+
+    /// Where a zone has whole blocks that its min mark keeps from being handed out, groups' partly free blocks become that
+    /// reserve: the emptiest, which are the fewest. What groups hold does not count for the mark, since nothing keeps them from
+    /// handing it out. Whether a whole block may be handed out now.
+    pub(crate) fn reserve_partly_free(&self, zone: &'m Zone<'m>, flags: AllocFlags) -> bool {
+        if flags.contains(AllocFlags::NO_LOCK) || zone.whole_blocks.get() == 0 {
+            return false;
+        }
+        let enough = || zone.allows(FRAMES as u64, flags, false);
+        let mine = zone.group_of(self.id.index());
+        let mut groups = once(mine).chain(zone.other_groups(mine)).peekable();
+        for _ in 0..RESERVES {
+            while groups.next_if(|&group| zone.stock(group).free() == 0).is_some() {}
+            let Some(&group) = groups.peek() else { break };
+            let held = self.fh.hold(zone, group);
+            let types = [Migratetype::Movable, Migratetype::Reclaimable, Migratetype::Unmovable];
+            let Some(index) = types.into_iter().find_map(|kind| held.pick(kind as usize, 0, true)) else {
+                groups.next();
+                continue;
+            };
+            held.unlist(index);
+            held.hand_over(index, ZONE_GROUP);
+            self.fh.hold(zone, ZONE_GROUP).file(index);
+            if enough() {
+                return true;
+            }
+        }
+        false
     }
 
     fn tick_zone(&self, zone: &'m Zone<'m>, idle: bool) {
