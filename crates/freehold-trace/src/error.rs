@@ -157,7 +157,7 @@ pub enum TraceError {
         /// The column.
         column: &'static str,
         /// The name of the compression.
-        codec: String,
+        codec: &'static str,
     },
 
     /// Compressed data that does not decompress.
@@ -304,7 +304,7 @@ mod tests {
             TraceError::UnknownFlag { path: "t".into(), line: 7, flag: "__GFP_X".into() },
             TraceError::BadRow { path: "t".into(), row: 9, column: "order", value: "77".into(), why: "is too large" },
             TraceError::TimeGoesBack { path: "t".into(), place: "row 9".into(), how_far: "1 s earlier".into() },
-            TraceError::UnknownCodec { path: "t".into(), column: "pfn", codec: "BROTLI".into() },
+            TraceError::UnknownCodec { path: "t".into(), column: "pfn", codec: "brotli" },
             TraceError::MissingColumn { path: "t".into(), column: "pfn", found: "a, b".into() },
             TraceError::Io { path: "t".into(), source: io::Error::other("no") },
         ];

@@ -278,7 +278,10 @@ fn compression_that_is_not_built_in_is_named() {
     bytes[codec] = 4 << 1;
     std::fs::write(&path, &bytes).unwrap();
     let text = read_all(&path, STRICT).err().unwrap().to_string();
-    assert!(text.contains("column `pfn` is compressed with BROTLI") && text.contains("hint: write it with"), "{text}");
+    assert!(
+        text.contains("column `pfn` is compressed with brotli, ") && text.contains("hint: write it with"),
+        "{text}"
+    );
     assert!(!text.contains("damaged"), "{text}");
 }
 

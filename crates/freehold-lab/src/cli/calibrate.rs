@@ -24,7 +24,10 @@ Examples:
   freehold calibrate --output here.json         keep them
   freehold simulate -w pair --cpus 1,64 --model here.json
 
-Nothing else should run meanwhile.";
+Nothing else should run meanwhile.
+
+--json prints the model, as --output writes it: {\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
+\"hold_ns\", ..., \"engines\": {family: its costs}}.";
 
 /// Arguments of `freehold calibrate`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]

@@ -23,6 +23,9 @@ the once-a-second work on each CPU's lists ran (NAME.ticks.txt); replays read th
 Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is
 lost, and a trace with holes is not written unless --allow-lost says so.
 
+--json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, extfrag, zone_locked, \
+\"lost_events\", \"seconds\", \"bytes\", \"beside\": [files]}.
+
 Examples:
   freehold record -o make.parquet -- make -j2          while a command runs
   freehold record -o idle.parquet --duration 10s       for a time

@@ -43,7 +43,11 @@ Examples:
   freehold replay --threads --interrupts 0.05 trace.parquet
                                                 a thread for each CPU; 5 % of single frees arrive inside another call
 
---json prints {\"trace\": ..., \"engines\": [...]}, and {\"traces\": [...]} of such documents for several traces.";
+--json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
+[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}]}, and \
+{\"traces\": [...]} of such documents for several traces. --against-kernel adds \"against_kernel\": {\"zone\", \"kernel\": its \
+counts by zone, \"engines\": [{\"engine\", \"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": \
+{\"kernel\", \"engine\", \"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
 
 /// Moments of the picture of memory in a report, unless asked for otherwise.
 const REPORT_MAPS: u32 = 48;

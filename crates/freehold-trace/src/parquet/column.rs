@@ -72,11 +72,12 @@ pub(super) fn check_codecs(
 ) -> Result<(), TraceError> {
     for group in file.row_groups() {
         for (place, def) in columns.iter().zip(&COLUMNS).filter_map(|(place, def)| place.zip(Some(def))) {
-            let codec = group.column(place.leaf).compression();
-            if matches!(codec, Compression::BROTLI(_) | Compression::LZO) {
-                let codec = codec.to_string();
-                return Err(TraceError::UnknownCodec { path: path.to_owned(), column: def.name, codec });
-            }
+            let codec = match group.column(place.leaf).compression() {
+                Compression::BROTLI(_) => "brotli",
+                Compression::LZO => "LZO",
+                _ => continue,
+            };
+            return Err(TraceError::UnknownCodec { path: path.to_owned(), column: def.name, codec });
         }
     }
     Ok(())
