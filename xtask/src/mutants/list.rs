@@ -114,6 +114,10 @@ mod tests {
             let text = std::fs::read_to_string(sources.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
             switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
         }
+        // Each is an expression, or statements, by itself: its switch goes around it.
+        let pairs = |text: &str| text.matches('{').count() == text.matches('}').count();
+        let torn = mutants.iter().find(|mutant| !pairs(&mutant.old) || !pairs(&mutant.new));
+        assert!(torn.is_none(), "{}: a brace without its other half", torn.map_or("", |mutant| &mutant.name));
         let programs = ["lib", "loom"];
         let tests = root().join("crates/freehold/tests");
         let loom = ["loom_tests", "loom_wrong_frees"].map(|file| sources.join(file).with_extension("rs"));
