@@ -120,7 +120,7 @@ mod tests {
         assert!(torn.is_none(), "{}: a brace without its other half", torn.map_or("", |mutant| &mutant.name));
         let programs = ["lib", "loom"];
         let tests = root().join("crates/freehold/tests");
-        let loom = ["loom_tests", "loom_wrong_frees"].map(|file| sources.join(file).with_extension("rs"));
+        let loom = ["loom_tests", "loom_wrong_frees", "cpu/lease"].map(|file| sources.join(file).with_extension("rs"));
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let file = tests.join(format!("{program}.rs"));
             assert!(programs.contains(&program) || file.exists(), "there are no tests called {program}");
