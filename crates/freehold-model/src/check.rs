@@ -9,26 +9,75 @@ impl World {
         if !self.broken.is_empty() {
             return Err(self.broken);
         }
-        for (b, block) in self.blocks.iter().enumerate() {
-            let todo = || self.todo().filter(|d| usize::from(d.b) == b);
-            for w in 0..WORDS {
-                let mut places = vec![block.used[w]];
-                // It is just being split: the words tell already.
-                let filled = todo().any(|d| d.kind == SetSplit || d.kind == Fill && w < usize::from(d.w));
-                match block.tag.0 {
-                    State::Whole if filled => places.push(block.words[w]),
-                    State::Whole => places.push(FULL),
-                    State::Absent => places.push(FULL & !block.used[w]),
-                    _ => places.push(block.words[w]),
+        let places = self.places()?;
+        for (block, places) in self.blocks.iter().zip(&places) {
+            for (owed, place) in block.owed.iter().zip(places) {
+                if FULL & !place[0] | owed & !place[1] != 0 {
+                    return Err("a frame is lost");
                 }
-                if matches!(block.tag.0, State::Whole | State::Absent) && !filled {
-                    places.push(block.words[w] & block.owed[w]);
+                if place[1] & !owed | place[2] != 0 {
+                    return Err("a frame is in two places");
+                }
+            }
+            if block.tag.0 == State::Taken && block.listed {
+                return Err("a block in use is listed");
+            }
+        }
+        let on_its_way = |b: usize| {
+            let moves = |d: &Do| matches!(d.kind, Route | Push | Unqueue | Accept | Relist);
+            self.todo().any(|d| usize::from(d.b) == b && moves(d))
+        };
+        let odd = |block: &Block| (block.inbox != NONE) != (block.class == QUEUED);
+        if (0..).zip(self.blocks.iter()).any(|(b, block)| odd(block) && !on_its_way(b)) {
+            return Err("a block is announced and in no inbox, or the other way round");
+        }
+        // Whether or not somebody is there just now.
+        let may_wait = |d: &Do| matches!(d.kind, Enter | Lock | Isolate);
+        let frees = |todo: &Todo| todo.iter().any(|d| d.kind == FreeEnd);
+        if self.todo.iter().any(|todo| frees(todo) && todo.last().is_some_and(may_wait)) {
+            return Err("a free may wait");
+        }
+        Ok(())
+    }
+
+    /// Of each word which frames are in one place at least, in two, in three.
+    fn places(&self) -> Result<[[[u8; 3]; WORDS]; 2], &'static str> {
+        let mut places = [[[0; 3]; WORDS]; 2];
+        let mut is_in = |b: usize, w: usize, bits: u8| {
+            let [one, two, three] = &mut places[b][w];
+            *three |= *two & bits;
+            *two |= *one & bits;
+            *one |= bits;
+        };
+        let (mut filled, mut closing) = ([0; 2], [[0; 3]; 2]);
+        for d in self.todo().filter(|d| d.b != NONE) {
+            let b = usize::from(d.b);
+            match d.kind {
+                // It is just being split: the words tell already.
+                SetSplit => filled[b] = WORDS,
+                Fill => filled[b] = filled[b].max(d.w.into()),
+                Close => closing[b][usize::from(d.c)] |= 1 << d.w,
+                Look | LeaseBack | PutBack | HintLook => is_in(b, d.w.into(), d.bits),
+                RetireLease | RetireTake | RetireEnd => (0..WORDS).for_each(|w| is_in(b, w, d.transit(d.b, w as u8))),
+                _ => {}
+            }
+        }
+        for (b, block) in self.blocks.iter().enumerate() {
+            for w in 0..WORDS {
+                is_in(b, w, block.used[w]);
+                let tells = w < filled[b];
+                match block.tag.0 {
+                    State::Whole if !tells => is_in(b, w, FULL),
+                    State::Absent => is_in(b, w, FULL & !block.used[w]),
+                    _ => is_in(b, w, block.words[w]),
+                }
+                if matches!(block.tag.0, State::Whole | State::Absent) && !tells {
+                    is_in(b, w, block.words[w] & block.owed[w]);
                 }
                 for (c, cpu) in self.cpus.iter().enumerate() {
                     let hand = cpu.hand[b][w];
-                    let closing = todo().any(|d| d.kind == Close && usize::from(d.c) == c && usize::from(d.w) == w);
-                    if hand != NONE && !closing {
-                        places.push(hand);
+                    if hand != NONE && closing[b][c] >> w & 1 == 0 {
+                        is_in(b, w, hand);
                         if hand != 0 && block.leases[w] != c as u8 {
                             return Err("a CPU has frames in hand without the lease");
                         }
@@ -37,28 +86,9 @@ impl World {
                         }
                     }
                 }
-                places.extend(todo().map(|d| d.transit(b as u8, w as u8)));
-                for bit in [1, 2] {
-                    let found = places.iter().filter(|&&place| place & bit != 0).count();
-                    let more = usize::from(block.owed[w] & bit != 0);
-                    if found < 1 + more {
-                        return Err("a frame is lost");
-                    }
-                    if found > 1 + more {
-                        return Err("a frame is in two places");
-                    }
-                }
-            }
-            if block.tag.0 == State::Taken && block.listed {
-                return Err("a block in use is listed");
-            }
-            if (block.inbox != NONE) != (block.class == QUEUED)
-                && !todo().any(|d| matches!(d.kind, Route | Push | Unqueue | Accept | Relist))
-            {
-                return Err("a block is announced and in no inbox, or the other way round");
             }
         }
-        Ok(())
+        Ok(places)
     }
 
     /// While no call runs, whoever looks for frames finds them: the lists know of no smaller runs than there are.

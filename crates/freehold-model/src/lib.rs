@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`protocol`] | the state: blocks, words, leases, CPUs and what each has still to do |
 //! | `steps` | the calls, one atomic step at a time |
+//! | `ahead` | steps that may be made together |
 //! | `check` | what must be true of the state |
 //! | `names` | what is the same but for names |
 //! | [`search`] | which calls may begin when; the way home from every quiet state |
+//! | [`wide`] | the same search where there are too many worlds to keep |
 //! | `judge` | feature `conformance`: whether a history of the real allocator is one of the protocol |
 //!
 //! What is modelled, what is left out, and what was found: `docs/model.md`.
 
+mod ahead;
 mod check;
+mod few;
 #[cfg(feature = "conformance")]
 pub mod judge;
 mod names;
@@ -19,6 +23,7 @@ mod names;
 pub mod protocol;
 pub mod search;
 mod steps;
+pub mod wide;
 
 /// What a step does. The names are those of the functions of `crates/freehold` where there is one.
 #[allow(missing_docs)]

@@ -26,16 +26,18 @@ impl World {
     /// Runs over whatever says something of single frames of a word.
     fn bits(&mut self, b: u8, w: u8, mut f: impl FnMut(u8) -> u8) {
         let (bi, wi) = (usize::from(b), usize::from(w));
-        let block = &mut self.blocks[bi];
+        let block = &mut self.memory.blocks[bi];
         for bits in [&mut block.words[wi], &mut block.used[wi], &mut block.owed[wi]] {
             *bits = f(*bits);
         }
-        for cpu in &mut self.cpus {
+        for cpu in self.memory.cpus.iter_mut() {
             cpu.hand[bi][wi] = f(cpu.hand[bi][wi]);
-            for d in cpu.todo.iter_mut().filter(|d| d.kind != Recall && (d.b, d.w) == (b, w)) {
+        }
+        for todo in self.todo.iter_mut() {
+            for d in todo.iter_mut().filter(|d| d.kind != Recall && (d.b, d.w) == (b, w)) {
                 (d.bits, d.freed) = (f(d.bits), f(d.freed));
             }
-            for d in cpu.todo.iter_mut().filter(|d| d.kind == FileWord && d.b == b && d.w > w) {
+            for d in todo.iter_mut().filter(|d| d.kind == FileWord && d.b == b && d.w > w) {
                 d.n = d.n & !(FULL << (2 * w)) | f(d.n >> (2 * w) & FULL) << (2 * w);
             }
         }
@@ -54,8 +56,8 @@ impl World {
     fn word_key(&self, b: u8, w: u8) -> impl Ord + use<> {
         let (bi, wi) = (usize::from(b), usize::from(w));
         let block = &self.blocks[bi];
-        let hands: Vec<u8> = self.cpus.iter().map(|cpu| cpu.hand[bi][wi]).collect();
-        let todo: Vec<bool> = self.todo().map(|d| (d.b, d.w) == (b, w)).collect();
+        let hands: [u8; 3] = std::array::from_fn(|c| self.cpus.get(c).map_or(0, |cpu| cpu.hand[bi][wi]));
+        let todo = self.todo().fold(0, |said, d| said << 1 | u128::from((d.b, d.w) == (b, w)));
         (block.words[wi], block.used[wi], block.leases[wi], hands, todo)
     }
 
@@ -69,19 +71,20 @@ impl World {
         for words in [&mut block.words, &mut block.used, &mut block.owed, &mut block.leases] {
             words.swap(0, 1);
         }
-        for cpu in &mut self.cpus {
-            cpu.hand[usize::from(b)].swap(0, 1);
-            for d in cpu.todo.iter_mut().filter(|d| d.kind != Recall && d.b == b && d.w != NONE) {
+        self.cpus.iter_mut().for_each(|cpu| cpu.hand[usize::from(b)].swap(0, 1));
+        for todo in self.todo.iter_mut() {
+            for d in todo.iter_mut().filter(|d| d.kind != Recall && d.b == b && d.w != NONE) {
                 d.w ^= 1;
             }
         }
     }
 
     fn block_key(&self, b: u8) -> impl Ord + use<> {
-        let hands: Vec<[u8; WORDS]> = self.cpus.iter().map(|cpu| cpu.hand[usize::from(b)]).collect();
-        let kept: Vec<bool> = self.cpus.iter().map(|cpu| cpu.kept == b).collect();
-        let todo: Vec<bool> = self.todo().map(|d| d.b == b).collect();
-        (self.blocks[usize::from(b)], hands, kept, todo)
+        let of =
+            |c: usize| self.cpus.get(c).map_or(([0; WORDS], false), |cpu| (cpu.hand[usize::from(b)], cpu.kept == b));
+        let hands: [([u8; WORDS], bool); 3] = std::array::from_fn(of);
+        let todo = self.todo().fold(0, |said, d| said << 1 | u128::from(d.b == b));
+        (self.blocks[usize::from(b)], hands, todo)
     }
 
     fn swap_blocks(&mut self) {
@@ -90,10 +93,12 @@ impl World {
             return;
         }
         self.blocks.swap(0, 1);
-        for cpu in &mut self.cpus {
+        for cpu in self.cpus.iter_mut() {
             cpu.hand.swap(0, 1);
             cpu.kept = if cpu.kept == NONE { NONE } else { cpu.kept ^ 1 };
-            cpu.todo.iter_mut().filter(|d| d.b != NONE).for_each(|d| d.b ^= 1);
+        }
+        for todo in self.todo.iter_mut() {
+            todo.iter_mut().filter(|d| d.b != NONE).for_each(|d| d.b ^= 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Block   tag (state, holder, isolated) | words | leases | class | which list it is on     as in `freehold::block`
 //! Cpu     online | who is inside its door | what it has in hand of each word | a block it keeps
-//!         todo: the steps that the call running on it has still to make, the next one last
+//! Todo    of each CPU: the steps that the call running on it has still to make, the next one last
 //! shadow  which frames are in use, and which were freed once too often without the call seeing it
 //! ```
 //!
@@ -11,7 +11,11 @@
 //! Where the code chooses (the best word, the fullest block, a hint), the model lets every choice happen. `docs/model.md`
 //! says what is left out.
 
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
 use crate::Kind::{self, *};
+use crate::few::Few;
 
 pub const WORDS: usize = 2; // of a block, and frames of a word
 pub const FULL: u8 = 0b11; // all frames of a word
@@ -45,18 +49,17 @@ pub struct Block {
     pub owed: [u8; WORDS],      // shadow: frames freed once too often
 }
 
-/// One CPU and the thread that runs on it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cpu {
     pub online: bool,           // it may lease words
     pub door: u8,               // who is inside its state
-    pub hand: Vec<[u8; WORDS]>, // of each word: what is in hand, or NONE where there is no slot for it
+    pub hand: [[u8; WORDS]; 2], // of each word: what is in hand, or NONE where there is no slot for it
     pub kept: u8,               // a whole block that it keeps
-    pub todo: Vec<Do>,          // what its thread has still to do; the last one is next
 }
 
 /// A step, and what it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Do {
     pub kind: Kind,
     pub c: u8,     // the CPU whose state it is done to
@@ -68,11 +71,21 @@ pub struct Do {
     pub n: u8,     // how far a call has got, or what it has learnt
 }
 
+/// What a CPU's thread has still to do; the last one is next.
+pub type Todo = Few<Do, 28>;
+
 /// Everything.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    pub blocks: Vec<Block>,
-    pub cpus: Vec<Cpu>,
+    pub memory: Memory,
+    pub todo: Few<Todo, 3>,
+}
+
+/// All of a world but what is still to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Memory {
+    pub blocks: Few<Block, 2>,
+    pub cpus: Few<Cpu, 3>,
     pub locks: [u8; 4],       // who has the lock of the zone and of each group, and the hotplug lock
     pub left: [u8; 4],        // wrong frees, hotplugs, isolations and preemptions that may still happen
     pub wronged: bool,        // a wrong free has been made: a call may be refused
@@ -81,9 +94,29 @@ pub struct World {
     pub beyond: bool,         // not judged: see `hand_out` and `accept`
 }
 
+impl Deref for World {
+    type Target = Memory;
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+}
+
 /// A step about nothing in particular.
 pub const fn just(kind: Kind) -> Do {
     Do { kind, c: NONE, h: NONE, b: NONE, w: NONE, bits: 0, freed: 0, n: 0 }
+}
+
+impl Hash for Do {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { kind, c, h, b, w, bits, freed, n } = *self;
+        state.write_u64(u64::from_le_bytes([kind as u8, c, h, b, w, bits, freed, n]));
+    }
 }
 
 impl Do {
@@ -151,18 +184,19 @@ impl World {
             used: [0; WORDS],
             owed: [0; WORDS],
         };
-        let hand = vec![[NONE; WORDS]; blocks.into()];
-        let cpu = Cpu { online: true, door: NONE, hand, kept: NONE, todo: Vec::new() };
-        Self {
-            blocks: vec![block; blocks.into()],
-            cpus: vec![cpu; cpus.into()],
+        let hand = [[NONE; WORDS]; 2];
+        let cpu = Cpu { online: true, door: NONE, hand, kept: NONE };
+        let memory = Memory {
+            blocks: Few::of(block, blocks.into()),
+            cpus: Few::of(cpu, cpus.into()),
             locks: [NONE; 4],
             left,
             wronged: false,
             last: NONE,
             broken: "",
             beyond: false,
-        }
+        };
+        Self { memory, todo: Few::of(Todo::new(just(Enter)), cpus.into()) }
     }
 
     /// CPUs 0 and 1 are group 1, CPU 2 is group 2.
@@ -191,14 +225,24 @@ impl World {
         &mut self.cpu(d.c).hand[usize::from(d.b)][usize::from(d.w)]
     }
     /// Words that a CPU has a slot for, as the step that ends their lease.
-    pub fn slots(&self, c: u8) -> Vec<Do> {
+    pub fn slots(&self, c: u8) -> Few<Do, 4> {
         let hand = &self.cpus[usize::from(c)].hand;
-        let words = (0..hand.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
-        words.filter(|d| hand[usize::from(d.b)][usize::from(d.w)] != NONE).collect()
+        let words = (0..self.blocks.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
+        let mut slots = Few::new(just(EndLease));
+        slots.extend(words.filter(|d| hand[usize::from(d.b)][usize::from(d.w)] != NONE));
+        slots
+    }
+    /// What a CPU's thread has still to do.
+    pub fn of(&mut self, t: u8) -> &mut Todo {
+        &mut self.todo[usize::from(t)]
+    }
+    /// Whether no call runs there.
+    pub fn rests(&self, t: u8) -> bool {
+        self.todo[usize::from(t)].is_empty()
     }
     /// All steps that are still to be made.
     pub fn todo(&self) -> impl Iterator<Item = &Do> {
-        self.cpus.iter().flat_map(|cpu| &cpu.todo)
+        self.todo.iter().flat_map(|todo| todo.iter())
     }
     pub fn quiet(&self) -> bool {
         self.todo().next().is_none()

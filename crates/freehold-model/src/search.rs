@@ -10,15 +10,17 @@ use crate::{Defect, Settings};
 const WRONG: usize = 0;
 const HOTPLUGS: usize = 1;
 const ISOLATIONS: usize = 2;
-const PREEMPTIONS: usize = 3;
+pub(crate) const PREEMPTIONS: usize = 3;
 
 /// One way to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The thread begins a call whose first steps these are (the hotplug lock is [`Do`] of its own).
-    Begin(u8, Do),
-    /// The thread makes its next step, the n-th of what may come of it.
-    Step(u8, u8),
+pub struct Action {
+    /// The thread that goes on.
+    pub t: u8,
+    /// The call that it begins, if it begins one.
+    pub call: Option<Do>,
+    /// Which of the worlds that may come of it.
+    pub n: u8,
 }
 
 impl Settings {
@@ -46,7 +48,7 @@ impl Settings {
         if self.whole {
             out.push(Do::cpu(AllocBlock, t));
         }
-        for (b, block) in (0..).zip(&s.blocks) {
+        for (b, block) in (0..).zip(s.blocks.iter()) {
             let freeing = |w: u8| {
                 let of = s
                     .todo()
@@ -71,7 +73,7 @@ impl Settings {
             }
         }
         if s.left[HOTPLUGS] > 0 {
-            for (c, cpu) in (0..).zip(&s.cpus) {
+            for (c, cpu) in (0..).zip(s.cpus.iter()) {
                 let others = s.cpus.iter().filter(|cpu| cpu.online).count();
                 if !cpu.online || c != t && others > 1 {
                     out.push(Do::cpu(SetOnline, c).n(u8::from(!cpu.online)));
@@ -114,111 +116,106 @@ impl Settings {
 
     /// Counts a preemption where thread `t` goes on while the last one could have; `None` where there is none left.
     fn switched(&self, s: &World, t: u8) -> Option<World> {
-        let mut next = s.clone();
+        let mut next = *s;
         let last = s.last;
-        if last != NONE && last != t && !s.step(last, self).is_empty() && next.left[PREEMPTIONS] != 255 {
+        if last != NONE && last != t && next.left[PREEMPTIONS] != 255 && !s.waits(last, self) {
             next.left[PREEMPTIONS] = next.left[PREEMPTIONS].checked_sub(1)?;
         }
         next.last = t;
         Some(next)
     }
 
-    fn after(&self, s: &World, action: Action) -> Option<World> {
-        let (Action::Begin(t, _) | Action::Step(t, _)) = action;
-        let s = self.switched(s, t)?;
-        let mut next = match action {
-            Action::Begin(_, call) => self.begun(&s, t, call),
-            Action::Step(_, n) => s.step(t, self).into_iter().nth(n.into())?,
-        };
-        if next.left[PREEMPTIONS] == 255 || next.cpus[usize::from(t)].todo.is_empty() {
-            next.last = NONE;
+    /// Adds the worlds that may come next where thread `t` goes on: by the call that it begins, or by its next step.
+    fn after(&self, s: &World, t: u8, call: Option<Do>, out: &mut Vec<World>) {
+        let Some(s) = self.switched(s, t) else { return };
+        let first = out.len();
+        match call {
+            Some(call) => self.ahead(self.begun(&s, t, call), t, out),
+            None if s.waits(t, self) => {}
+            None => self.ahead(s, t, out),
         }
-        Some(next)
+        for next in &mut out[first..] {
+            if next.left[PREEMPTIONS] == 255 || next.rests(t) {
+                next.last = NONE;
+            }
+        }
     }
 
-    /// Runs a call on thread `t` alone to its end; `None` where it waits for ever.
-    fn run(&self, s: &World, t: u8, steps: &[Do]) -> Option<World> {
-        self.run_on(s.begin(t, steps), t)
+    /// Adds all worlds that may come next.
+    pub(crate) fn all_after(&self, s: &World, out: &mut Vec<World>) {
+        let mut calls = Vec::new();
+        for t in 0..s.cpus.len() as u8 {
+            if s.rests(t) {
+                self.calls(s, t, &mut calls);
+                calls.drain(..).for_each(|call| self.after(s, t, Some(call), out));
+            } else {
+                self.after(s, t, None, out);
+            }
+        }
     }
 
-    /// The same for the call that it has begun.
-    fn run_on(&self, mut s: World, t: u8) -> Option<World> {
+    /// The world after a call on thread `t` alone; `None` where it never ends.
+    fn run(&self, mut s: World, t: u8) -> Option<World> {
+        let mut others = Vec::new();
         for _ in 0..2000 {
-            if s.cpus[usize::from(t)].todo.is_empty() {
+            if s.rests(t) {
                 return Some(s);
             }
-            s = s.step(t, self).pop()?;
+            s.step(t, self, &mut others).then_some(())?;
+            others.clear();
         }
         None
     }
 
-    /// From a world in which no call runs: every CPU that is online can have all that is free, and everything comes home.
-    pub fn way_home(&self, s: &World) -> Result<(), &'static str> {
-        let frames = (s.blocks.len() * WORDS * 2) as u32;
+    /// From a world in which no call runs: each call that may begin ends with nobody else there who does anything, a request has
+    /// what is free, and if nothing is in use a drain brings everything home.
+    ///
+    /// That every CPU can have *all* that is free, and that all comes home from everywhere, follows: the world after such a
+    /// request, and after such a free, is searched too.
+    fn each_call_ends(&self, s: &World) -> Result<(), &'static str> {
         let used = |s: &World| s.blocks.iter().flat_map(|b| b.used).map(u8::count_ones).sum::<u32>();
-        let mut home = s.clone();
-        for t in (0..s.cpus.len() as u8).filter(|&t| s.cpus[usize::from(t)].online) {
-            let mut all = s.clone();
-            while used(&all) < frames {
-                let before = used(&all);
-                let call = [Do::cpu(Enter, t), Do::cpu(Alloc, t), Do::cpu(Leave, t)];
-                all = self.run(&all, t, &call).ok_or("an allocation never ends")?;
-                all.check()?;
-                if used(&all) == before {
+        let (before, frames) = (used(s), (s.blocks.len() * WORDS * 2) as u32);
+        let mut calls = Vec::new();
+        for t in 0..s.cpus.len() as u8 {
+            self.calls(s, t, &mut calls);
+            // Without preemptions the search itself runs each call alone: see `ahead`.
+            for call in calls.drain(..).filter(|call| s.left[PREEMPTIONS] != 0 || call.kind == Alloc) {
+                let after = self.run(self.begun(s, t, call), t).ok_or("a call waits for what nobody is about to do")?;
+                if call.kind == Alloc && used(&after) == before && before < frames {
                     return Err("a request fails although memory is free");
                 }
             }
-            home = all;
         }
-        let t = (0..).zip(&home.cpus).find(|(_, cpu)| cpu.online).map_or(0, |(t, _)| t);
-        for b in 0..home.blocks.len() as u8 {
-            for w in 0..WORDS as u8 {
-                for bits in [1, 2] {
-                    let free = Do { freed: bits, ..Do::at(FreeEnter, b, w) };
-                    home = self.run(&home, t, &[free]).ok_or("a free never ends")?;
-                    home.check()?;
-                }
-            }
-        }
+        if before == 0 { self.comes_home(s) } else { Ok(()) }
+    }
+
+    /// Nothing is in use: after a drain every block is whole and the zone's.
+    fn comes_home(&self, s: &World) -> Result<(), &'static str> {
+        let t = s.cpus.iter().position(|cpu| cpu.online).map_or(0, |t| t as u8);
+        let endless = "a drain never ends";
         let drained = [Do { w: 0, h: 0, ..just(Recall) }, just(CollectAll)];
-        home = self.run(&home, t, &drained).ok_or("a drain never ends")?;
+        let mut home = self.run(s.begin(t, &drained), t).ok_or(endless)?;
         for h in 1..=home.groups() {
-            home = self.run(&home, t, &[Do::held(GiveAll, h).n(0)]).ok_or("a drain never ends")?;
+            home = self.run(home.begin(t, &[Do::held(GiveAll, h).n(0)]), t).ok_or(endless)?;
         }
         home.check()?;
         let whole = |b: &Block| b.tag == (State::Whole, ZONE, false) && b.listed && b.owed == [0; WORDS];
         if home.blocks.iter().all(whole) { Ok(()) } else { Err("not everything comes home") }
     }
 
-    /// From a world in which no call runs: each call that may begin ends, with nobody else there who does anything.
-    fn every_call_ends(&self, s: &World) -> Result<(), &'static str> {
-        let mut calls = Vec::new();
-        for t in 0..s.cpus.len() as u8 {
-            calls.clear();
-            self.calls(s, t, &mut calls);
-            for &call in &calls {
-                self.run_on(self.begun(s, t, call), t).ok_or("a call waits for what nobody is about to do")?;
-            }
-        }
-        Ok(())
-    }
-
     /// What is wrong with a world, if anything is.
-    fn verdict(&self, s: &World) -> Result<(), &'static str> {
+    pub(crate) fn verdict(&self, s: &World) -> Result<(), &'static str> {
         s.check()?;
         if s.quiet() {
             s.check_places()?;
-            self.every_call_ends(s)?;
-            return self.way_home(s);
+            return self.each_call_ends(s);
         }
-        // Somebody can go on, and who frees always can.
-        let waits = |t: u8| s.step(t, self).is_empty();
-        let running = || (0..s.cpus.len() as u8).filter(|&t| !s.cpus[usize::from(t)].todo.is_empty());
-        if running().all(waits) {
+        // Somebody can go on.
+        let running = || (0..s.cpus.len() as u8).filter(|&t| !s.rests(t));
+        if running().all(|t| s.waits(t, self)) {
             return Err("everybody waits for ever");
         }
-        let frees = |t: u8| s.cpus[usize::from(t)].todo.iter().any(|d| d.kind == FreeEnd);
-        if running().any(|t| frees(t) && waits(t)) { Err("a free waits") } else { Ok(()) }
+        Ok(())
     }
 
     /// Runs the search on that many threads; what was found wrong, with the steps that lead there.
@@ -229,9 +226,12 @@ impl Settings {
         let checker = checker.spawn_bfs().join();
         let wrong = checker.discovery("sound").map(|path| {
             let what = self.verdict(path.last_state()).unwrap_err();
-            let show = |(s, action): (World, Option<Action>)| match action? {
-                Action::Begin(t, call) => Some(format!("CPU {t} begins {call:?}")),
-                Action::Step(t, _) => Some(format!("CPU {t} {:?}", s.cpus[usize::from(t)].todo.last()?)),
+            let show = |(s, action): (World, Option<Action>)| {
+                let Action { t, call, .. } = action?;
+                Some(match call {
+                    Some(call) => format!("CPU {t} begins {call:?}"),
+                    None => format!("CPU {t} {:?}", s.todo[usize::from(t)].last()?),
+                })
             };
             let steps = path.into_vec().into_iter().filter_map(show).collect();
             (what, steps)
@@ -268,21 +268,27 @@ impl Model for Settings {
         if !s.broken.is_empty() {
             return;
         }
-        let mut calls = Vec::new();
+        let (mut calls, mut after) = (Vec::new(), Vec::new());
         for t in 0..s.cpus.len() as u8 {
-            if s.cpus[usize::from(t)].todo.is_empty() {
+            let calls = if s.rests(t) {
                 calls.clear();
                 self.calls(s, t, &mut calls);
-                out.extend(calls.iter().map(|&call| Action::Begin(t, call)));
+                calls.iter().map(|&call| Some(call)).collect()
             } else {
-                let ways = s.step(t, self).len() as u8;
-                out.extend((0..ways).map(|n| Action::Step(t, n)));
+                vec![None]
+            };
+            for call in calls {
+                after.clear();
+                self.after(s, t, call, &mut after);
+                out.extend((0..after.len() as u8).map(|n| Action { t, call, n }));
             }
         }
     }
 
     fn next_state(&self, s: &World, action: Action) -> Option<World> {
-        self.after(s, action).map(World::named_anew)
+        let mut after = Vec::new();
+        self.after(s, action.t, action.call, &mut after);
+        after.into_iter().nth(action.n.into()).map(World::named_anew)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

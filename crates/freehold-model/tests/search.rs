@@ -49,23 +49,65 @@ fn every_order_of_calls_with_a_preemption() {
     sound("allocations and frees", &Settings { hints: false, budget: [0, 0, 0, 1], ..Settings::small() });
 }
 
-/// `FREEHOLD_MODEL`: CPUs, blocks, wrong frees, hotplugs, isolations, preemptions, hints, whole blocks, depth; all numbers.
+/// The search that remembers fingerprints only comes by the same worlds.
 #[test]
-#[ignore = "for long searches by hand"]
-fn as_asked() {
+fn both_searches_find_the_same_worlds() {
+    let budget = [1, 1, 1, 0];
+    for settings in
+        [Settings { budget: [0; 4], ..Settings::small() }, Settings { budget, whole: true, ..Settings::small() }]
+    {
+        let (all, wide) = (settings.search(threads()), settings.search_wide(u64::MAX, |_| ()));
+        assert!(wide.ended && wide.wrong.is_none(), "{wide:?}");
+        assert_eq!(all.unique as u64, wide.unique());
+    }
+}
+
+/// What `FREEHOLD_MODEL` asks for: CPUs, blocks, wrong frees, hotplugs, isolations, preemptions, hints, whole blocks, depth; all
+/// numbers. `FREEHOLD_DEFECT` plants one.
+fn asked() -> (String, Settings) {
     let asked = std::env::var("FREEHOLD_MODEL").expect("FREEHOLD_MODEL says what to search");
     let n: Vec<usize> = asked.split_whitespace().map(|n| n.parse().unwrap()).collect();
     let &[cpus, blocks, wrong, hotplugs, isolations, preemptions, hints, whole, depth] = n.as_slice() else {
-        panic!("nine numbers")
+        panic!("FREEHOLD_MODEL has {} numbers, and should have nine", n.len())
     };
     let budget = [wrong, hotplugs, isolations, preemptions].map(|n| n as u8);
     let (cpus, blocks, hints, whole) = (cpus as u8, blocks as u8, hints != 0, whole != 0);
-    let mut settings = Settings { cpus, blocks, budget, leases: 1, hints, whole, depth, defect: None };
-    if let Ok(defect) = std::env::var("FREEHOLD_DEFECT") {
-        settings.defect = DEFECTS.into_iter().find(|d| format!("{d:?}") == defect);
-        assert!(settings.defect.is_some(), "there is no defect of that name");
+    let defect = std::env::var("FREEHOLD_DEFECT").ok().map(|name| {
+        let all = DEFECTS.into_iter().chain([Defect::TransitUnmarked]);
+        all.into_iter().find(|d| format!("{d:?}") == name).expect("there is no defect of that name")
+    });
+    (asked, Settings { cpus, blocks, budget, leases: 1, hints, whole, depth, defect })
+}
+
+#[test]
+#[ignore = "for long searches by hand"]
+fn as_asked() {
+    let (name, settings) = asked();
+    sound(&name, &settings);
+}
+
+/// As far as `FREEHOLD_WORLDS` different ones, at 12 to 24 bytes each and what two layers take.
+#[test]
+#[ignore = "for long searches by hand"]
+fn as_asked_wide() {
+    let (name, settings) = asked();
+    let most =
+        std::env::var("FREEHOLD_WORLDS").map_or(400_000_000, |n| n.parse().expect("FREEHOLD_WORLDS is a number"));
+    let found = settings.search_wide(most, |so_far| {
+        let (unique, last) = (so_far.unique(), so_far.layers.last().unwrap());
+        println!("  {:4} steps: {last} worlds, {unique} in all, {:.0} s", so_far.layers.len() - 1, so_far.seconds);
+    });
+    println!(
+        "{name}: {} worlds, {} different, {} steps deep, {:.1} s, {}",
+        found.states,
+        found.unique(),
+        found.layers.len() - 1,
+        found.seconds,
+        if found.ended { "to the end" } else { "NOT to the end" }
+    );
+    if let Some((what, world)) = found.wrong {
+        panic!("{what}\n{world:#?}");
     }
-    sound(&asked, &settings);
 }
 
 #[test]

@@ -114,9 +114,17 @@ mod tests {
             let text = std::fs::read_to_string(sources.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
             switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
         }
+        // Each is an expression, or statements, by itself: its switch goes around it.
+        let whole = |text: &str| text.matches('{').count() == text.matches('}').count() && !text.starts_with("let ");
+        let torn = mutants.iter().find(|mutant| !whole(&mutant.old) || !whole(&mutant.new));
+        assert!(
+            torn.is_none(),
+            "{}: half a brace, or a name that ends with it",
+            torn.map_or("", |mutant| &mutant.name)
+        );
         let programs = ["lib", "loom"];
         let tests = root().join("crates/freehold/tests");
-        let loom = ["loom_tests", "loom_wrong_frees"].map(|file| sources.join(file).with_extension("rs"));
+        let loom = ["loom_tests", "loom_wrong_frees", "cpu/lease"].map(|file| sources.join(file).with_extension("rs"));
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let file = tests.join(format!("{program}.rs"));
             assert!(programs.contains(&program) || file.exists(), "there are no tests called {program}");

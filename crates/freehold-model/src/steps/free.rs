@@ -6,7 +6,7 @@ use crate::Kind::*;
 use crate::protocol::*;
 
 /// In a step's `n`: the CPU's state is entered, and may have leases; entered, but the CPU is offline; not entered.
-const INSIDE: u8 = 1;
+pub(crate) const INSIDE: u8 = 1;
 const OFFLINE: u8 = 2;
 const OUTSIDE: u8 = 0;
 

@@ -12,7 +12,7 @@ impl Making<'_> {
         let waits = self.has(Defect::IsolationWaitsForALook);
         let reach = |c: u8| [Do::cpu(Enter, c), Do::cpu(GiveBack, c), Do::cpu(Leave, c), d];
         match d.kind {
-            Isolate if tag.1 == HAND => match (0..).zip(&self.s.cpus).find(|(_, cpu)| cpu.kept == d.b) {
+            Isolate if tag.1 == HAND => match (0..).zip(self.s.cpus.iter()).find(|(_, cpu)| cpu.kept == d.b) {
                 Some((c, _)) => self.next(&reach(c)),
                 None => return false,
             },

@@ -22,38 +22,46 @@ mod lease;
 mod recall;
 mod refill;
 
+pub(crate) use free::INSIDE;
+
 use crate::Kind::*;
 use crate::protocol::*;
 use crate::{Defect, Settings};
 
 /// Rounds of an allocation: the first one, and the one after all leases were recalled.
-const SECOND: u8 = 10;
+pub(crate) const SECOND: u8 = 10;
 
 /// A step in the making: the world after it, and the thread that makes it.
 struct Making<'a> {
-    s: World,
+    s: &'a mut World,
     t: u8,
     settings: &'a Settings,
-    others: Vec<World>,
+    others: &'a mut Vec<World>,
 }
 
 impl World {
-    /// The worlds that the next step of thread `t` may lead to; none where it waits or has nothing to do.
-    pub fn step(&self, t: u8, settings: &Settings) -> Vec<World> {
-        let mut s = self.clone();
-        let Some(d) = s.cpu(t).todo.pop() else { return Vec::new() };
-        let mut making = Making { s, t, settings, others: Vec::new() };
-        if !making.run(d) {
-            return Vec::new();
+    /// Makes the next step of thread `t`; `false` where it waits. What else may come of it is added to `others`.
+    pub fn step(&mut self, t: u8, settings: &Settings, others: &mut Vec<World>) -> bool {
+        let Some(d) = self.of(t).pop() else { return false };
+        let done = Making { s: self, t, settings, others }.run(d);
+        if !done {
+            self.of(t).push(d);
         }
-        making.others.push(making.s);
-        making.others
+        done
+    }
+
+    /// Whether thread `t` has something to do and has to wait.
+    pub fn waits(&self, t: u8, settings: &Settings) -> bool {
+        let next = self.todo[usize::from(t)].last();
+        // Nothing else waits.
+        let may = next.is_some_and(|d| matches!(d.kind, Enter | Lock | Isolate));
+        may && !{ *self }.step(t, settings, &mut Vec::new())
     }
 
     /// The same world where thread `t` has begun a call.
     pub fn begin(&self, t: u8, steps: &[Do]) -> World {
-        let mut s = self.clone();
-        s.cpu(t).todo.extend(steps.iter().rev());
+        let mut s = *self;
+        s.of(t).extend(steps.iter().rev().copied());
         s
     }
 }
@@ -76,11 +84,11 @@ impl Making<'_> {
     }
     /// These come next, the first one first.
     fn next(&mut self, steps: &[Do]) {
-        self.s.cpu(self.t).todo.extend(steps.iter().rev());
+        self.s.of(self.t).extend(steps.iter().rev().copied());
     }
     /// These come after the one step that comes next.
     fn next_after(&mut self, steps: &[Do]) {
-        let first = self.s.cpu(self.t).todo.pop();
+        let first = self.s.of(self.t).pop();
         self.next(steps);
         self.next(first.as_slice());
     }
@@ -91,18 +99,18 @@ impl Making<'_> {
     }
     /// It goes on with any of these, of which there is at least one.
     fn one_of(&mut self, choices: impl IntoIterator<Item = u8>, with: impl Fn(&mut Self, u8)) {
-        let before = self.s.clone();
+        let before = *self.s;
         for choice in choices {
-            self.s = before.clone();
+            *self.s = before;
             with(self, choice);
-            self.others.push(self.s.clone());
+            self.others.push(*self.s);
         }
-        self.s = self.others.pop().unwrap_or(before);
+        *self.s = self.others.pop().unwrap_or(before);
     }
     /// Blocks on a list of that holder.
     fn listed(&self, h: u8, state: State) -> Vec<u8> {
         let fits = |b: &Block| b.listed && b.tag == (state, h, false);
-        (0..).zip(&self.s.blocks).filter(|(_, b)| fits(b)).map(|(b, _)| b).collect()
+        (0..).zip(self.s.blocks.iter()).filter(|(_, b)| fits(b)).map(|(b, _)| b).collect()
     }
     /// The words of a block but for those that somebody leases.
     fn open_words(&mut self, b: u8) -> [u8; WORDS] {

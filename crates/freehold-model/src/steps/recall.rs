@@ -20,7 +20,7 @@ impl Making<'_> {
                     self.next(&[Do::block(Queue, kept)]);
                 }
                 let slots = self.s.slots(d.c);
-                slots.into_iter().for_each(|end| self.next(&[end]));
+                slots.iter().for_each(|&end| self.next(&[end]));
             }
             // Every holder looks at what was announced to it, twice: `d.n` counts.
             _ => {

@@ -220,7 +220,8 @@ impl<'m> Leases<'m> {
         lease.at.set(place.0 * 8 + place.1 as u32);
         lease.word.set(place.2);
         lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
-        lease.key.set(key);
+        // Release: who finds the key does not find what the word that had the slot before had in hand.
+        lease.key.store(key, Ordering::Release);
         // Release: who sees frames in hand sees whose they are.
         lease.mask.store(mask, Ordering::Release);
         self.held.set(self.held.get() | 1 << slot);
@@ -282,5 +283,34 @@ mod tests {
         leases.set_current(2, 3);
         leases.close(3);
         assert!(leases.currents().all(|slot| slot == SLOTS as u32));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    extern crate std;
+
+    use super::*;
+
+    /// Between two reads of a look the slot is given to another word and back: what that word had in hand is not this one's.
+    #[test]
+    fn what_another_word_had_in_hand_is_not_shown() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(3));
+        builder.check(|| {
+            let word: &'static AtomicU64 = std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
+            let leases: &'static Leases<'_> = std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let (this, other) = (3, 3 + SLOTS as u64);
+            let open = |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
+            open(this, 0b01);
+            let owner = loom::thread::spawn(move || {
+                for (key, mask) in [(other, 0b10), (this, 0b01)] {
+                    leases.close(3);
+                    open(key, mask);
+                }
+            });
+            assert!(!leases.slot(3).shows(this, 0b10), "a frame that is in use would not be taken back");
+            owner.join().unwrap();
+        });
     }
 }
