@@ -2,11 +2,14 @@
 /*
  * Ordinary anonymous memory of one control group, from our frames, in a kernel that knows nothing of it.
  *
- * The kernel's function tracing calls us at the entry of three functions:
+ * The kernel's function tracing calls us at the entry of three functions; what 7.3 calls them is on the right:
  *
- *   vma_alloc_folio         a page for a fault, a copy on write or a fork: for tasks of the group it is one of ours;
- *   free_unref_page         the last reference to a page is gone: one of ours comes to us, all others go on as ever;
- *   free_unref_page_list    the same for many: ours are taken off the list, and the kernel goes on with the rest.
+ *   vma_alloc_folio       a page for a fault, a copy on write or a fork: for tasks of the group       vma_alloc_folio_noprof
+ *                         it is one of ours;
+ *   free_unref_page       the last reference to a page is gone: one of ours comes to us, all others   __free_frozen_pages
+ *                         go on as ever;
+ *   free_unref_page_list  the same for many: ours are taken off the list (in 7.3 a batch), and the    free_unref_folios
+ *                         kernel goes on with the rest.
  *
  * In between our page is any other page: it has one reference, it is charged to the group, and is on the kernel's lists. The
  * kernel may migrate, swap, merge or collapse it. Whatever it does, the page comes back by one of the two frees.
@@ -30,10 +33,13 @@ bool fh_anonymous_wanted(void)
 	return *anonymous;
 }
 
-#if !FH_BEFORE(6, 2) || !defined(CONFIG_DYNAMIC_FTRACE_WITH_ARGS) || !defined(CONFIG_NUMA) || !defined(CONFIG_CGROUPS) ||  \
-	!defined(CONFIG_CONTIG_ALLOC)
+/* Kernels whose source was read for it: those between free pages in yet other ways. */
+#if FH_BEFORE(6, 2) || (!FH_BEFORE(7, 3) && FH_BEFORE(7, 4))
+#define FH_KNOWN_KERNEL
+#endif
+#if !defined(FH_KNOWN_KERNEL) || !defined(CONFIG_DYNAMIC_FTRACE_WITH_ARGS) || !defined(CONFIG_NUMA) ||  \
+	!defined(CONFIG_CGROUPS) || !defined(CONFIG_CONTIG_ALLOC)
 
-/* Later kernels do all this by other functions. */
 int fh_anonymous_start(void)
 {
 	return fh_anonymous_wanted() ? -EOPNOTSUPP : 0;
@@ -124,7 +130,7 @@ static noinline struct folio *serve(gfp_t gfp, int order, struct vm_area_struct 
 		return page_folio(page);
 	this_cpu_inc(counters.elsewhere);
 	atomic_inc(&asking);
-	folio = vma_alloc_folio(gfp, order, vma, address, huge);
+	folio = fh_vma_alloc_folio(gfp, order, vma, address, huge);
 	atomic_dec(&asking);
 	return folio;
 }
@@ -132,14 +138,15 @@ static noinline struct folio *serve(gfp_t gfp, int order, struct vm_area_struct 
 /* What the kernel does before a page is free: its free_pages_prepare(), for one page that is no slab's and no table's. */
 static bool prepare(struct page *page)
 {
+	struct folio *folio = page_folio(page);
 	bool charged = false;
 
-	if (unlikely(PageMlocked(page))) {
-		__ClearPageMlocked(page);
+	if (unlikely(folio_test_mlocked(folio))) {
+		__folio_clear_mlocked(folio);
 		mod_zone_page_state(page_zone(page), NR_MLOCK, -1);
 		count_vm_event(UNEVICTABLE_PGCLEARED);
 	}
-	if (PageMappingFlags(page))
+	if (folio_test_anon(folio))
 		page->mapping = NULL;
 #ifdef CONFIG_MEMCG
 	charged = page->memcg_data;
@@ -147,11 +154,11 @@ static bool prepare(struct page *page)
 	if (unlikely(charged || PageHWPoison(page) || !fh_page_is_unused(page, PAGE_FLAGS_CHECK_AT_FREE))) {
 		atomic_inc(&spoiled);
 		pr_err_ratelimited("BROKEN: page %lx is freed while in use: flags %lx, %d references\n", page_to_pfn(page),
-				   page->flags, page_ref_count(page));
+				   *fh_page_flags(page), page_ref_count(page));
 		return false;
 	}
 	page_cpupid_reset_last(page);
-	page->flags &= ~PAGE_FLAGS_CHECK_AT_PREP;
+	*fh_page_flags(page) &= ~PAGE_FLAGS_CHECK_AT_PREP;
 	page->private = 0;
 	if (want_init_on_free())
 		clear_highpage(page);
@@ -175,18 +182,13 @@ static void give_pages(const u64 *pfns, size_t count)
 		fh_free_bulk(pfns, count);
 }
 
-/* Runs in place of free_unref_page(). */
+/* Runs in place of what frees one page. */
 static noinline void take_back(struct page *page, unsigned int order)
 {
 	u64 pfn = page_to_pfn(page);
 
 	if (prepare(page))
 		give_pages(&pfn, 1);
-}
-
-static __always_inline unsigned long argument(struct ftrace_regs *fregs, unsigned int number)
-{
-	return regs_get_kernel_argument(&fregs->regs, number);
 }
 
 /* The group's, or one below it; a child is born into its parent's. */
@@ -206,56 +208,87 @@ static bool is_of_group(void)
  */
 static void notrace at_alloc(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
-	gfp_t gfp = (__force gfp_t)argument(fregs, 0);
-	struct vm_area_struct *vma = (void *)argument(fregs, 2);
+	gfp_t gfp = (__force gfp_t)fh_ftrace_argument(fregs, 0);
+	struct vm_area_struct *vma = (void *)fh_ftrace_argument(fregs, 2);
 
-	if (READ_ONCE(state) != SERVING || (int)argument(fregs, 1) || !(gfp & __GFP_MOVABLE) || !vma->vm_mm || vma->vm_flags & VM_SHARED)
+	if (READ_ONCE(state) != SERVING || (int)fh_ftrace_argument(fregs, 1) || !(gfp & __GFP_MOVABLE) || !vma->vm_mm || vma->vm_flags & VM_SHARED)
 		return;
 	if (vma->vm_policy || current->mempolicy || within_module(parent, THIS_MODULE) || !is_of_group())
 		return;
-	ftrace_instruction_pointer_set(fregs, (unsigned long)serve);
+	fh_ftrace_go_to(fregs, (unsigned long)serve);
 }
 
 static void notrace at_free(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
-	if (fh_has(page_to_pfn((struct page *)argument(fregs, 0))) && !(unsigned int)argument(fregs, 1))
-		ftrace_instruction_pointer_set(fregs, (unsigned long)take_back);
+	if (fh_has(page_to_pfn((struct page *)fh_ftrace_argument(fregs, 0))) && !(unsigned int)fh_ftrace_argument(fregs, 1))
+		fh_ftrace_go_to(fregs, (unsigned long)take_back);
 }
 
-static void notrace at_free_list(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *fregs)
-{
-	struct list_head *list = (void *)argument(fregs, 0);
-	struct page *page, *next;
+/* Frames that come back together. */
+struct coming {
 	u64 pfns[32];
-	size_t count = 0;
+	size_t count;
+};
+
+static void comes_back(struct coming *coming, struct page *page)
+{
+	if (prepare(page))
+		coming->pfns[coming->count++] = page_to_pfn(page);
+	if (coming->count == ARRAY_SIZE(coming->pfns)) {
+		give_pages(coming->pfns, coming->count);
+		coming->count = 0;
+	}
+}
+
+static void notrace at_free_many(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	struct coming coming = {};
+#if FH_BEFORE(6, 2)
+	struct list_head *list = (void *)fh_ftrace_argument(fregs, 0);
+	struct page *page, *next;
 
 	list_for_each_entry_safe(page, next, list, lru) {
 		if (!fh_has(page_to_pfn(page)))
 			continue;
 		list_del(&page->lru);
-		if (!prepare(page))
-			continue;
-		pfns[count++] = page_to_pfn(page);
-		if (count == ARRAY_SIZE(pfns)) {
-			give_pages(pfns, count);
-			count = 0;
-		}
+		comes_back(&coming, page);
 	}
-	if (count)
-		give_pages(pfns, count);
+#else
+	struct folio_batch *batch = (void *)fh_ftrace_argument(fregs, 0);
+	unsigned int i, left = 0;
+
+	for (i = 0; i < batch->nr; i++) {
+		if (fh_has(folio_pfn(batch->folios[i])))
+			comes_back(&coming, &batch->folios[i]->page);
+		else
+			batch->folios[left++] = batch->folios[i];
+	}
+	batch->nr = left;
+#endif
+	if (coming.count)
+		give_pages(coming.pfns, coming.count);
 }
 
 /*
  * None of them asks for protection from recursion, which would pass over a free now and then: whatever they call frees
  * nothing of ours. Nor may tracing be switched off by sysctl while they are there.
  */
+#if FH_BEFORE(6, 2)
+#define ALLOC "vma_alloc_folio"
+#define FREE_ONE "free_unref_page"
+#define FREE_MANY "free_unref_page_list"
+#else
+#define ALLOC "vma_alloc_folio_noprof"
+#define FREE_ONE "__free_frozen_pages"
+#define FREE_MANY "free_unref_folios"
+#endif
 static struct hook {
 	const char *name;
 	struct ftrace_ops ops;
 } hooks[] = {
-	{ "free_unref_page", { .func = at_free, .flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT } },
-	{ "free_unref_page_list", { .func = at_free_list, .flags = FTRACE_OPS_FL_PERMANENT } },
-	{ "vma_alloc_folio", { .func = at_alloc, .flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT } },
+	{ FREE_ONE, { .func = at_free, .flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT } },
+	{ FREE_MANY, { .func = at_free_many, .flags = FTRACE_OPS_FL_PERMANENT } },
+	{ ALLOC, { .func = at_alloc, .flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT } },
 };
 #define FREES 2
 /* So many of them, from the first on, are there. */
@@ -267,12 +300,17 @@ static unsigned int hooked;
  */
 static int unhook_but(unsigned int first)
 {
+	static atomic_t stuck;
 	int status;
 
 	for (; hooked > first; hooked--) {
 		struct hook *hook = &hooks[hooked - 1];
 
-		status = unregister_ftrace_function(&hook->ops);
+		/* A defect on purpose: once the last one does not come off. */
+		if (hooked == 1 && fh_planted("stuck") && !atomic_xchg(&stuck, 1))
+			status = -EAGAIN;
+		else
+			status = unregister_ftrace_function(&hook->ops);
 		if (status) {
 			pr_err("BROKEN: %s is still hooked: %d\n", hook->name, status);
 			return status;
@@ -287,6 +325,9 @@ static int hook_next(void)
 	struct hook *hook = &hooks[hooked];
 	int status = ftrace_set_filter(&hook->ops, (unsigned char *)hook->name, strlen(hook->name), 1);
 
+	/* A defect on purpose: all but the last one can be hooked, and that one has its filter already. */
+	if (!status && hooked == ARRAY_SIZE(hooks) - 1 && fh_planted("unhookable"))
+		status = -EBUSY;
 	status = status ?: register_ftrace_function(&hook->ops);
 	if (status) {
 		pr_err("%s cannot be hooked: %d\n", hook->name, status);
@@ -366,7 +407,7 @@ static void migrate_all(void)
 	for_each_set_bit(number, fh_block_map, FH_BLOCK_NUMBERS) {
 		first = fh_first_pfn + (number << FH_BLOCK_ORDER);
 		if (block_in_use(first) &&
-		    !alloc_contig_range(first, first + FH_BLOCK_FRAMES, MIGRATE_MOVABLE, GFP_KERNEL | __GFP_NOWARN))
+		    !alloc_contig_range(first, first + FH_BLOCK_FRAMES, FH_CONTIG_MOVABLE, GFP_KERNEL | __GFP_NOWARN))
 			free_contig_range(first, FH_BLOCK_FRAMES);
 		cond_resched();
 	}

@@ -2,12 +2,17 @@
 /* What kernels from 6.1 on call differently. */
 #pragma once
 
+#include <linux/ftrace.h>
+#include <linux/gfp.h>
 #include <linux/hrtimer.h>
 #include <linux/mm.h>
 #include <linux/timer.h>
 #include <linux/version.h>
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
 #include <linux/pfn_t.h>
+#endif
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#include <linux/folio_batch.h>
 #endif
 
 #define FH_BEFORE(major, minor) (LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, 0))
@@ -55,9 +60,35 @@ static inline vm_fault_t fh_insert_block(struct vm_fault *vmf, u64 pfn)
 {
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
 
-#if FH_BEFORE(6, 17)
+#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
+	return VM_FAULT_SIGBUS;
+#elif FH_BEFORE(6, 17)
 	return vmf_insert_pfn_pmd(vmf, pfn_to_pfn_t(pfn), write);
 #else
 	return vmf_insert_pfn_pmd(vmf, pfn, write);
 #endif
 }
+
+/* What function tracing tells of the call that it interrupts, and where that is to go on. */
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+#if FH_BEFORE(6, 2)
+#define fh_ftrace_argument(fregs, number) regs_get_kernel_argument(&(fregs)->regs, number)
+#define fh_ftrace_go_to ftrace_instruction_pointer_set
+#else
+#define fh_ftrace_argument ftrace_regs_get_argument
+#define fh_ftrace_go_to ftrace_regs_set_instruction_pointer
+#endif
+#endif
+
+/* Later ones ask for no huge page here. */
+#if FH_BEFORE(6, 12)
+#define fh_vma_alloc_folio(gfp, order, vma, address, huge) vma_alloc_folio(gfp, order, vma, address, huge)
+#else
+#define fh_vma_alloc_folio(gfp, order, vma, address, huge) vma_alloc_folio(gfp, order, vma, address)
+#endif
+
+#if FH_BEFORE(6, 16)
+#define FH_CONTIG_MOVABLE MIGRATE_MOVABLE
+#else
+#define FH_CONTIG_MOVABLE ACR_FLAGS_NONE
+#endif

@@ -302,11 +302,17 @@ static struct miscdevice huge_device = {
 	.minor = MISC_DYNAMIC_MINOR, .name = "freehold-huge", .fops = &huge_operations, .mode = 0600,
 };
 
+/* A kernel without huge pages of its own, as those with PREEMPT_RT, can map none of ours. */
+static bool huge_works(void)
+{
+	return IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE);
+}
+
 int fh_device_start(void)
 {
-	int status = misc_register(&single_device);
+	int status = fh_planted("deviceless") ? -EBUSY : misc_register(&single_device);
 
-	if (status)
+	if (status || !huge_works())
 		return status;
 	status = misc_register(&huge_device);
 	if (status)
@@ -316,6 +322,7 @@ int fh_device_start(void)
 
 void fh_device_stop(void)
 {
-	misc_deregister(&huge_device);
+	if (huge_works())
+		misc_deregister(&huge_device);
 	misc_deregister(&single_device);
 }

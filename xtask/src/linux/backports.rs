@@ -41,7 +41,7 @@ pub(crate) fn kernel(folder: &Path) -> Result<Kernel, Trouble> {
         make_system(folder, &system).map_err(|trouble| Trouble::Missing(trouble.to_string()))?;
         fs::write(&done, "")?;
     }
-    let found = packages::find(&system)?;
+    let found = packages::find(&system, packages::CLOUD)?;
     let headers = PathBuf::from("/usr/src").join(format!("linux-headers-{}", found.release));
     Ok(Kernel { headers, system: Some(system), ..found })
 }
@@ -70,6 +70,8 @@ fn make_system(folder: &Path, system: &Path) -> Result<(), Trouble> {
         |name: &String| within(&["sh", "-c", &format!("cd /root && apt-get -qq download -t {backports} {name}")]);
     if download(&names[0]).is_err() {
         download(&names[1])?;
+    } else {
+        download(&format!("linux-modules-{release}"))?;
     }
     for package in files_ending_in(&system.join("root"), ".deb")? {
         unpack(&package, &system.join("image"))?;
@@ -82,7 +84,26 @@ fn make_system(folder: &Path, system: &Path) -> Result<(), Trouble> {
     fs::create_dir_all(&boot)?;
     fs::copy(vmlinuz, boot.join(format!("vmlinuz-{release}")))?;
     fs::copy(tools.join("bin/busybox"), system.join("bin/busybox"))?;
+    keep_drivers(&image, &system.join("lib/modules").join(&release).join("kernel/drivers/block"), &release)?;
     fs::remove_dir_all(image)?;
+    Ok(())
+}
+
+/// Of the image's drivers the guest needs one: a disk in memory, to swap to.
+fn keep_drivers(image: &Path, to: &Path, release: &str) -> Result<(), Trouble> {
+    fs::create_dir_all(to)?;
+    for lib in ["usr/lib", "lib"] {
+        let from = image.join(lib).join("modules").join(release).join("kernel/drivers/block");
+        if !from.is_dir() {
+            continue;
+        }
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("brd.ko") {
+                fs::copy(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+    }
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn build(folder: &Path, kernel: &Kernel, more: bool) -> Result<Guest,
         for name in ["lib", "lib64", "tmp"] {
             archive.folder(name);
         }
-        archive.program("brd.ko", &fs::read(kernel.driver("block/brd.ko"))?);
+        archive.program("brd.ko", &kernel.driver("block/brd.ko")?);
         for (name, file) in compiler::carried(folder)? {
             archive.program(&name, &fs::read(file)?);
         }

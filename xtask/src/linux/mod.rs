@@ -45,6 +45,8 @@ impl std::fmt::Display for Trouble {
 enum Which {
     /// The kernel of the Debian release that this machine runs.
     HostRelease,
+    /// The same with PREEMPT_RT.
+    Rt,
     /// The newest there is: of the backports to Debian 13, built in a system of its own under target/linux (for root; 700 MB).
     Backports,
 }
@@ -98,7 +100,7 @@ pub(crate) struct Arguments {
     /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside anonymous memory.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     faults: Option<u64>,
-    /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of compilers; 6.1 only.
+    /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of compilers; 6.1 and 7.3.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     anonymous: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
@@ -116,9 +118,9 @@ pub(crate) struct Arguments {
     /// On how many threads CPUs run where the hardware does not.
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
-    /// Seconds after which the machine is stopped.
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    timeout: u64,
+    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and pages.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
     #[arg(long, value_name = "PATH")]
     qemu: Option<PathBuf>,
@@ -139,6 +141,13 @@ impl Arguments {
             words.push(format!("fh.plant={}", plant.get_name()));
         }
         words
+    }
+
+    /// Seconds. Two busy cores that translate four CPUs make 20,000 operations a second, or fault 3,000 pages in.
+    fn limit(&self) -> u64 {
+        let more = self.ops.unwrap_or(0) / 10_000;
+        let pages = self.faults.unwrap_or(0).saturating_add(self.anonymous.unwrap_or(0)) / 1_000;
+        self.timeout.unwrap_or(more.saturating_add(pages).saturating_add(300))
     }
 
     fn folder(&self) -> PathBuf {
@@ -170,13 +179,11 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let qemu = qemu::find(arguments.qemu.as_deref());
     // Who names one wants that one.
     let qemu = qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
-    if arguments.anonymous.is_some() && arguments.kernel != Which::HostRelease {
-        return Err(Trouble::Wrong("--anonymous is for 6.1: later kernels free pages in another way".to_owned()));
-    }
     let folder = arguments.folder();
     std::fs::create_dir_all(&folder)?;
     let kernel = match arguments.kernel {
-        Which::HostRelease => packages::host_release(&folder)?,
+        Which::HostRelease => packages::host_release(&folder, packages::CLOUD)?,
+        Which::Rt => packages::host_release(&folder, packages::RT)?,
         Which::Backports => backports::kernel(&folder)?,
     };
     let guest = guest::build(&folder, &kernel, arguments.anonymous.is_some())?;
@@ -210,7 +217,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     eprintln!("Linux {}, {} CPUs, {}, {how}", kernel.release, machine.cpus, machine.memory);
     let (verbose, json) = (arguments.verbose, arguments.json);
     let started = Instant::now();
-    let limit = Duration::from_secs(arguments.timeout);
+    let limit = Duration::from_secs(arguments.limit());
     let shown = move |line: &str| match line {
         _ if report::is_result(line) => false,
         _ if line.starts_with("stat: ") => verbose,
@@ -255,6 +262,11 @@ mod tests {
         assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
         assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
+        let limit = |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit();
+        assert_eq!(limit(&[]), 300);
+        assert_eq!(limit(&["--ops", "100000000"]), 10_300);
+        assert_eq!(limit(&["--faults", "10000000"]), 10_300);
+        assert_eq!(limit(&["--ops", "100000000", "--timeout", "7"]), 7);
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }
 }

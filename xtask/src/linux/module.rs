@@ -36,8 +36,9 @@ fn have_what_it_takes(kernel: &Kernel) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The whole allocator in one object file.
+/// The whole allocator in one object file: the same for every kernel.
 fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
+    let built = build::target().join("linux/rust");
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
         return Err(Trouble::Missing("the sources of `core` are not there: rustup component add rust-src".to_owned()));
@@ -45,14 +46,14 @@ fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(build::root()).args(["rustc", "--quiet", "--release", "--package", "freehold-ffi", "--lib"]);
     cargo.args(["--crate-type", "staticlib", "--no-default-features", "--features", "panic-handler"]);
-    cargo.args(["-Zbuild-std=core", "--target", TARGET, "--target-dir"]).arg(folder.join("rust"));
+    cargo.args(["-Zbuild-std=core", "--target", TARGET, "--target-dir"]).arg(&built);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS");
     // The options with -Z are there in every rustc, for those who ask in this way.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // Everything in one object: what is not used is left out, `core` included.
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     run(&mut cargo)?;
-    let library = folder.join("rust").join(TARGET).join("release/libfreehold_ffi.a");
+    let library = built.join(TARGET).join("release/libfreehold_ffi.a");
     let members = output(Command::new("ar").arg("t").arg(&library))?;
     let member = members.lines().find(|name| name.starts_with("freehold_ffi-"));
     let member = member.ok_or_else(|| Trouble::Wrong(format!("{} is empty", library.display())))?;

@@ -7,8 +7,10 @@ use std::process::Command;
 use super::Trouble;
 use super::tools::{output, run};
 
-/// What is asked for by name; what these need is found in them.
-const ASKED: [&str; 3] = ["linux-image-cloud-amd64", "linux-headers-cloud-amd64", "busybox-static"];
+/// What most kernels here are: Debian's for virtual machines.
+pub(super) const CLOUD: &str = "cloud-amd64";
+/// The one in which interrupts' work is done by threads that can be preempted.
+pub(super) const RT: &str = "rt-amd64";
 
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
@@ -26,25 +28,42 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// A driver of its own that is a module.
-    pub(crate) fn driver(&self, name: &str) -> PathBuf {
+    /// A driver of its own that is a module; newer kernels' are compressed.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not there, or cannot be unpacked.
+    pub(crate) fn driver(&self, name: &str) -> Result<Vec<u8>, Trouble> {
         let root = self.image.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-        root.join("lib/modules").join(&self.release).join("kernel/drivers").join(name)
+        let path = root.join("lib/modules").join(&self.release).join("kernel/drivers").join(name);
+        let packed = path.with_extension("ko.xz");
+        if !packed.exists() {
+            return fs::read(&path).map_err(|error| Trouble::Wrong(format!("{}: {error}", path.display())));
+        }
+        let unpacked = Command::new("xz").arg("-dc").arg(&packed).output();
+        let unpacked = unpacked.map_err(|error| Trouble::Missing(format!("xz: {error}: apt-get install xz-utils")))?;
+        if !unpacked.status.success() {
+            return Err(Trouble::Wrong(format!("{} cannot be unpacked", packed.display())));
+        }
+        Ok(unpacked.stdout)
     }
 }
 
-/// The kernel of the Debian release that this machine runs, in `folder`; downloaded where it is not there.
+/// The kernel of that flavour of the Debian release that this machine runs, in `folder`; downloaded where it is not there.
 ///
 /// # Errors
 ///
 /// [`Trouble::Missing`] where packages cannot be had.
-pub(crate) fn host_release(folder: &Path) -> Result<Kernel, Trouble> {
+pub(crate) fn host_release(folder: &Path, flavour: &str) -> Result<Kernel, Trouble> {
     let unpacked = folder.join("root");
     if !unpacked.is_dir() {
         let packages = folder.join("packages");
         fs::create_dir_all(&packages)?;
-        eprintln!("downloading {}, to {}", ASKED.join(", "), packages.display());
-        download(&packages)?;
+        // By name; what these need is found in them.
+        let asked =
+            vec![format!("linux-image-{flavour}"), format!("linux-headers-{flavour}"), "busybox-static".to_owned()];
+        eprintln!("downloading {}, to {}", asked.join(", "), packages.display());
+        download(&packages, asked)?;
         // Under another name until all of it is there.
         let half = folder.join("root.half");
         if half.exists() {
@@ -55,7 +74,7 @@ pub(crate) fn host_release(folder: &Path) -> Result<Kernel, Trouble> {
         }
         fs::rename(&half, &unpacked)?;
     }
-    let kernel = find(&unpacked)?;
+    let kernel = find(&unpacked, flavour)?;
     // The headers name their common part by where it would be installed.
     let makefile = kernel.headers.join("Makefile");
     let text = fs::read_to_string(&makefile)?;
@@ -69,8 +88,7 @@ pub(super) fn unpack(package: &Path, folder: &Path) -> Result<(), Trouble> {
     run(Command::new("dpkg-deb").arg("-x").arg(package).arg(folder))
 }
 
-fn download(folder: &Path) -> Result<(), Trouble> {
-    let mut wanted: Vec<String> = ASKED.map(str::to_owned).into();
+fn download(folder: &Path, mut wanted: Vec<String>) -> Result<(), Trouble> {
     while !wanted.is_empty() {
         apt_get_download(folder, &wanted)?;
         let mut needed = Vec::new();
@@ -124,8 +142,8 @@ pub(super) fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf
     Ok(files)
 }
 
-pub(super) fn find(root: &Path) -> Result<Kernel, Trouble> {
-    let images = files_ending_in(&root.join("boot"), "-cloud-amd64")?;
+pub(super) fn find(root: &Path, flavour: &str) -> Result<Kernel, Trouble> {
+    let images = files_ending_in(&root.join("boot"), &format!("-{flavour}"))?;
     let image = images.into_iter().find(|file| file.to_string_lossy().contains("vmlinuz-"));
     let image = image.ok_or_else(|| Trouble::Wrong(format!("there is no kernel in {}", root.display())))?;
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
