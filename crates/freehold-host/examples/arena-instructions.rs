@@ -23,7 +23,10 @@ const ROWS: [(&str, u64); 6] = [
     ("frames-512", 512),
     ("frames-1024", 1024),
 ];
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 11] = [
+    "refused-1",
+    "refused-1-after-trim",
+    "refused-16",
     "constant-1",
     "constant-16",
     "constant-512",
@@ -76,6 +79,21 @@ fn raw_any(arena: &Arena, order: Order, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Requests that a full arena refuses.
+#[inline(never)]
+fn refused(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
+    let mut held = Vec::new();
+    for piece in [512, 1] {
+        while let Ok(frames) = arena.frames(piece) {
+            held.push(frames);
+        }
+    }
+    for _ in 0..n {
+        assert!(black_box(arena.frames(black_box(frames))).is_err(), "a full arena had {frames} frames");
+    }
+    Ok(())
+}
+
 fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
     // callgrind may not know membarrier(2), which nothing here needs: there is one thread.
     let build = || Arena::builder(4 << 30).lock(Lock::Biased).build();
@@ -90,6 +108,9 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
     }
     let owned = |frames| Some(owned(&arena, frames, n));
     match row {
+        "refused-1" => Some(refused(&arena, 1, n)),
+        "refused-1-after-trim" => Some(arena.trim().and_then(|_| refused(&arena, 1, n))),
+        "refused-16" => Some(refused(&arena, 16, n)),
         "constant-1" => Some(constant::<1>(&arena, n)),
         "constant-16" => Some(constant::<16>(&arena, n)),
         "constant-512" => Some(constant::<512>(&arena, n)),
