@@ -91,12 +91,14 @@ impl Shape {
     /// Holds of one zone's stages.
     fn stages(&self, all: bool) -> u64 {
         let holders = self.groups + 1;
-        // Own type and CMA; a whole block looks at each holder instead, once more after the reserve has moved.
-        let normal = 2 * REFILLS * self.refill() + 2 * holders * self.collected() + 2 * RESERVES;
+        // Own type and CMA; a whole block looks at each holder instead.
+        let normal = 2 * REFILLS * self.refill() + holders * self.collected();
         let reserve = 2 * self.collected();
         let fallback = FALLBACKS * holders + 1 + REFILLS * self.refill();
         let mix = FALLBACKS * holders * self.collected();
-        normal + reserve + if all { fallback + mix + 1 } else { 0 }
+        // A whole block, once the reserve has moved; other orders take one hold.
+        let last = 2 * RESERVES + holders * self.collected();
+        normal + reserve + if all { fallback + mix + last } else { 0 }
     }
 
     /// Holds in which every holder looks at what was announced to it, twice.

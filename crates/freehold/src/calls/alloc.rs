@@ -273,6 +273,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
             }
             Stage::Mix => self.mix(z, want(own)),
+            Stage::LastResort if order == BLOCK_ORDER => {
+                // What is whole is only the zone's reserve: partly free blocks will do for that.
+                let zone = &self.fh.zones[z];
+                self.reserve_partly_free(zone, request.flags).then(|| self.kept_whole_block(zone, request)).flatten()
+            }
             Stage::LastResort => {
                 let held = self.fh.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
                 held.take_high_atomic(want(own))
@@ -369,11 +374,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let want = Want { order: BLOCK_ORDER, migratetype: CMA, flags: request.flags };
             wanted.then(|| self.split_block(z, want)).flatten()
         };
-        let found = cma(true).or_else(|| self.kept_whole_block(zone, request)).or_else(|| cma(false));
-        // What is whole is only the zone's reserve: partly free blocks will do for that.
-        found.or_else(|| {
-            self.reserve_partly_free(zone, request.flags).then(|| self.kept_whole_block(zone, request)).flatten()
-        })
+        cma(true).or_else(|| self.kept_whole_block(zone, request)).or_else(|| cma(false))
     }
 
     /// A whole block that is one already: from the group, from the zone, from other groups.
