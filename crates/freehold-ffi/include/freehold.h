@@ -2088,19 +2088,6 @@ enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu
 uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
 
 /**
- * Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
- *
- * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
- * lock; before failing, every CPU is asked.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- */
-enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
-                                          const struct freehold_request *request,
-                                          uint64_t *pfn,
-                                          struct freehold_error *error);
-
-/**
  * Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to `pfns` and
  * how many there are to `allocated`. The request must be of order 0.
  *
@@ -2114,20 +2101,6 @@ enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *
                                                size_t count,
                                                size_t *allocated,
                                                struct freehold_error *error);
-
-/**
- * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
- * lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
- * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
- */
-enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
-                                         uint64_t pfn,
-                                         uint8_t order,
-                                         struct freehold_error *error);
 
 /**
  * Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations were. Never waits
@@ -2184,6 +2157,33 @@ enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, s
  * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
  */
 enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
+
+/**
+ * Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
+ *
+ * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
+ * lock; before failing, every CPU is asked.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ */
+enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
+                                          const struct freehold_request *request,
+                                          uint64_t *pfn,
+                                          struct freehold_error *error);
+
+/**
+ * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
+ * lock.
+ *
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
+ * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+ *
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ */
+enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
+                                         uint64_t pfn,
+                                         uint8_t order,
+                                         struct freehold_error *error);
 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 
