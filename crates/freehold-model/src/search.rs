@@ -141,17 +141,22 @@ impl Settings {
         }
     }
 
-    /// Adds all worlds that may come next.
-    pub(crate) fn all_after(&self, s: &World, out: &mut Vec<World>) {
+    /// Every way to go on: a thread, and the call that it begins where it rests.
+    fn each_way(&self, s: &World, mut see: impl FnMut(u8, Option<Do>)) {
         let mut calls = Vec::new();
         for t in 0..s.cpus.len() as u8 {
             if s.rests(t) {
                 self.calls(s, t, &mut calls);
-                calls.drain(..).for_each(|call| self.after(s, t, Some(call), out));
+                calls.drain(..).for_each(|call| see(t, Some(call)));
             } else {
-                self.after(s, t, None, out);
+                see(t, None);
             }
         }
+    }
+
+    /// Adds all worlds that may come next.
+    pub(crate) fn all_after(&self, s: &World, out: &mut Vec<World>) {
+        self.each_way(s, |t, call| self.after(s, t, call, out));
     }
 
     /// The world after a call on thread `t` alone; `None` where it never ends.
@@ -268,21 +273,12 @@ impl Model for Settings {
         if !s.broken.is_empty() {
             return;
         }
-        let (mut calls, mut after) = (Vec::new(), Vec::new());
-        for t in 0..s.cpus.len() as u8 {
-            let calls = if s.rests(t) {
-                calls.clear();
-                self.calls(s, t, &mut calls);
-                calls.iter().map(|&call| Some(call)).collect()
-            } else {
-                vec![None]
-            };
-            for call in calls {
-                after.clear();
-                self.after(s, t, call, &mut after);
-                out.extend((0..after.len() as u8).map(|n| Action { t, call, n }));
-            }
-        }
+        let mut after = Vec::new();
+        self.each_way(s, |t, call| {
+            after.clear();
+            self.after(s, t, call, &mut after);
+            out.extend((0..after.len() as u8).map(|n| Action { t, call, n }));
+        });
     }
 
     fn next_state(&self, s: &World, action: Action) -> Option<World> {

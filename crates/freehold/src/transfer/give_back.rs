@@ -8,8 +8,6 @@
 //! | a CPU goes offline, is drained or recalled | all it has |
 //! | a request for a whole block finds only the zone's reserve | partly free blocks, as the reserve |
 
-use core::iter::once;
-
 use crate::block::tag::{IN_HAND, ZONE_GROUP};
 use crate::block::{FRAMES, NONE};
 use crate::cpu::inside::Inside;
@@ -76,9 +74,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return false;
         }
         let enough = || zone.allows(FRAMES as u64, flags, false);
-        let mine = zone.group_of(self.id.index());
-        let mut groups = once(mine).chain(zone.other_groups(mine)).peekable();
+        let mut groups = zone.groups_from(zone.group_of(self.id.index())).peekable();
         for _ in 0..RESERVES {
+            if enough() {
+                return true;
+            }
             while groups.next_if(|&group| zone.stock(group).free() == 0).is_some() {}
             let Some(&group) = groups.peek() else { break };
             let held = self.fh.hold(zone, group);
@@ -90,11 +90,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             held.unlist(index);
             held.hand_over(index, ZONE_GROUP);
             self.fh.hold(zone, ZONE_GROUP).file(index);
-            if enough() {
-                return true;
-            }
         }
-        false
+        enough()
     }
 
     fn tick_zone(&self, zone: &'m Zone<'m>, idle: bool) {

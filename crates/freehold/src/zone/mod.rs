@@ -123,9 +123,14 @@ impl<'m> Zone<'m> {
         (1..groups).map(move |step| (mine - 1 + step) % groups + 1)
     }
 
+    /// All groups: `mine`, then the others.
+    pub(crate) fn groups_from(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
+        once(mine).chain(self.other_groups(mine))
+    }
+
     /// All who hold blocks: group `mine`, the other groups, the zone itself.
     pub(crate) fn holders(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
-        once(mine).chain(self.other_groups(mine)).chain(once(ZONE_GROUP))
+        self.groups_from(mine).chain(once(ZONE_GROUP))
     }
 
     /// The group of a CPU.
