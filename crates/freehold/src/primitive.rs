@@ -68,7 +68,7 @@ macro_rules! count {
     )*};
 }
 
-count!(AtomicU32: u32, AtomicU64: u64);
+count!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
 /// Counters that several parties may write at once.
 pub(crate) trait SharedCount {

@@ -19,7 +19,7 @@
 
 use crate::block::layout::WordCell;
 use crate::block::tag::TYPES;
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
@@ -48,6 +48,8 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: AtomicU32,
     kind: AtomicU8,
+    /// How many of [`Leases::current`] and [`Leases::current_run`] name this slot.
+    named: AtomicU8,
 }
 
 impl<'m> Lease<'m> {
@@ -58,6 +60,7 @@ impl<'m> Lease<'m> {
             word: WordCell::new(no_word),
             at: AtomicU32::new(0),
             kind: AtomicU8::new(0),
+            named: AtomicU8::new(0),
         }
     }
 
@@ -172,7 +175,7 @@ impl<'m> Leases<'m> {
 
     #[inline(always)]
     pub(crate) fn set_current(&self, migratetype: usize, slot: usize) {
-        self.current[migratetype].set(slot as u32);
+        self.name(&self.current[migratetype], slot);
     }
 
     /// The same for runs.
@@ -182,7 +185,14 @@ impl<'m> Leases<'m> {
     }
 
     pub(crate) fn set_current_run(&self, migratetype: usize, slot: usize) {
-        self.current_run[migratetype].set(slot as u32);
+        self.name(&self.current_run[migratetype], slot);
+    }
+
+    #[inline(always)]
+    fn name(&self, current: &AtomicU32, slot: usize) {
+        self.slot(current.get() as usize).named.sub(1);
+        self.slot(slot).named.add(1);
+        current.set(slot as u32);
     }
 
     /// Slots that may have frames in hand.
@@ -207,6 +217,7 @@ impl<'m> Leases<'m> {
     }
 
     /// Fills a free slot. The word's lease must name this CPU already.
+    #[inline]
     pub(crate) fn open(
         &self,
         slot: usize,
@@ -236,8 +247,16 @@ impl<'m> Leases<'m> {
         // Release: who no longer finds the key finds the frames in the word.
         lease.key.store(NO_KEY, Ordering::Release);
         self.held.set(self.held.get() & !(1 << slot));
+        if lease.named.get() != 0 {
+            self.forget(slot);
+        }
+    }
+
+    /// Has no request come to that slot any more.
+    #[inline(never)]
+    fn forget(&self, slot: usize) {
         for current in self.current.iter().chain(&self.current_run).filter(|current| current.get() == slot as u32) {
-            current.set(SLOTS as u32);
+            self.name(current, SLOTS);
         }
     }
 

@@ -26,6 +26,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// From the block in use of a zone, if `holder`, this CPU's group there, still has it, or from the next ones of its list.
+    #[inline]
     pub(crate) fn take_of_block_in_use(&self, z: usize, holder: u32, want: Want) -> Option<u64> {
         let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
         if !self.fits(index, z, holder, want) {
@@ -51,6 +52,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// From the blocks listed behind one that has nothing left; the one that has is in use from now on.
     #[cold]
+    #[inline(never)]
     fn take_of_next(&self, mut index: Index, z: usize, holder: u32, want: Want) -> Option<u64> {
         for left in (0..self.cpu.followed.get()).rev() {
             let links = self.fh.map.links(index);
