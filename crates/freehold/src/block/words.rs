@@ -333,6 +333,10 @@ pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
 
 /// The class of a block with these free frames.
 pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
+    if words == &[0; WORDS] {
+        // Most blocks that a hold looks at in vain.
+        return CLASS_NONE;
+    }
     let mut full_words = 0u32;
     let mut largest = None;
     for (w, &word) in words.iter().enumerate() {
@@ -353,7 +357,7 @@ pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
 
 /// Free frames in these words.
 pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
-    words.iter().map(|word| word.count_ones()).sum()
+    words.iter().map(|&word| if word == 0 { 0 } else { word.count_ones() }).sum()
 }
 
 const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(any(loom, shuttle)));

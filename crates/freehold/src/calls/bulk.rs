@@ -89,15 +89,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
         let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == migratetype && tag.is_plain_split();
+        if !fits {
+            return 0;
+        }
         let mut done = 0;
-        for w in (0..WORDS).filter(|_| fits) {
-            if out.len() - done < 64 {
-                break;
-            }
+        for w in 0..WORDS {
             let word = line.word(w);
-            let wanted = word != 0 && !head.is_leased(w);
-            if wanted && line.take_bits(w, word) && self.fh.still_open(index, w, word) {
+            if word != 0 && !head.is_leased(w) && line.take_bits(w, word) && self.fh.still_open(index, w, word) {
                 done += write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+                if out.len() - done < 64 {
+                    break;
+                }
             }
         }
         self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);

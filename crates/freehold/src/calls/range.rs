@@ -39,14 +39,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         inside: Option<&Inside<'_, 'm, P>>,
         range: FrameRange,
     ) -> Result<(), FreeError> {
+        if let Some(freed) = self.free_as_block(inside, range) {
+            return freed;
+        }
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames of one.
             let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
             return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
         }
-        if let Some(freed) = self.free_as_block(inside, range) {
-            return freed;
-        }
+        self.free_pieces(inside, range)
+    }
+
+    /// A range of several words.
+    #[inline(never)]
+    fn free_pieces(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
         self.check_range(inside, range)?;
         self.commit_range(inside, range)
     }
@@ -130,7 +136,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or its group's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free_block(
         &self,
         inside: Option<&Inside<'_, 'm, P>>,
