@@ -48,7 +48,7 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: AtomicU32,
     kind: AtomicU8,
-    /// How many of [`Leases::current`] and [`Leases::current_run`] name this slot.
+    /// How many of [`Leases::current`] and [`Leases::current_run`] name this slot; of the slot never used it says nothing.
     named: AtomicU8,
 }
 
