@@ -15,6 +15,8 @@ use std::vec::Vec;
 use loom::thread;
 
 use crate::cpu::inside::Inside;
+use crate::primitive::Ordering;
+use crate::primitive::under_loom::{fence, set_alone};
 use crate::{
     AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
     ZoneConfig,
@@ -22,7 +24,7 @@ use crate::{
 
 const PREEMPTIONS: usize = 3;
 
-pub(super) fn model(f: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     model_within(usize::MAX, f);
 }
 
@@ -36,6 +38,7 @@ pub(super) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     let count = executions.clone();
     builder.check(move || {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        set_alone(true);
         f();
     });
     std::eprintln!("{executions:?} executions");
@@ -50,7 +53,7 @@ impl Platform for Host {
     }
     fn heavy_barrier(&self) {
         // See `light_barrier`.
-        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
     fn relax(&self) {
         thread::yield_now();
@@ -91,10 +94,18 @@ pub(super) fn take(fh: Small, c: u16, order: u8) -> Pfn {
     fh.on(cpu(c)).alloc(request(order)).unwrap()
 }
 
+/// Starts a thread of a model.
+pub(crate) fn spawn<T: 'static>(role: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
+    set_alone(false);
+    thread::spawn(role)
+}
+
 /// Runs these at the same time and waits for all.
 pub(super) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
-    let threads: Vec<_> = roles.into_iter().map(thread::spawn).collect();
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    let threads: Vec<_> = roles.into_iter().map(spawn).collect();
+    let got = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    set_alone(true);
+    got
 }
 
 /// Everything but `used` frames is free, and all is where it belongs.
@@ -309,8 +320,7 @@ fn exclude(under: fn(Small, &mut dyn FnMut())) {
     model(move || {
         let fh = small(false);
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
-        let threads =
-            [value.clone(), value].map(|value| thread::spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
+        let threads = [value.clone(), value].map(|value| spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
@@ -348,7 +358,7 @@ fn the_door_of_an_owned_cpu_excludes() {
         fh.cpus[0].door.leave_intruder();
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
         let again = value.clone();
-        let intruder = thread::spawn(move || {
+        let intruder = spawn(move || {
             let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
             again.with_mut(|_| ());
             drop(inside);

@@ -94,7 +94,7 @@ pub(crate) fn acquire_fence() {
     #[cfg(not(loom))]
     core::sync::atomic::fence(Ordering::Acquire);
     #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::Acquire);
+    under_loom::fence(Ordering::Acquire);
 }
 
 /// Makes what this thread did before visible to whoever sees one of its later writes.
@@ -103,7 +103,7 @@ pub(crate) fn release_fence() {
     #[cfg(not(loom))]
     core::sync::atomic::fence(Ordering::Release);
     #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::Release);
+    under_loom::fence(Ordering::Release);
 }
 
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an earlier store. The
@@ -116,16 +116,39 @@ pub(crate) fn light_barrier() {
     #[cfg(not(loom))]
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
+    under_loom::fence(Ordering::SeqCst);
 }
 
 /// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker than the machine's; its
 /// fences are what they should be. One before each such load gives what the protocols rely on: of two threads that each
 /// write one place and then read the other's, one sees the other.
 #[cfg(loom)]
-mod under_loom {
+pub(crate) mod under_loom {
+    extern crate std;
+
+    use core::cell::Cell;
+
+    use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::Ordering;
-    use loom::sync::atomic::{self, fence};
+
+    std::thread_local! {
+        /// All threads of a model are coroutines of one thread of the machine.
+        static ALONE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Says whether the model has one thread now: before others are started, and after all are joined. Whatever a fence would
+    /// order is ordered by the start or the join then.
+    #[cfg(test)]
+    pub(crate) fn set_alone(alone: bool) {
+        ALONE.set(alone);
+    }
+
+    /// Left out where the thread is alone: for each fence loom looks at every atomic that there is, which was most of the time.
+    pub(crate) fn fence(ordering: Ordering) {
+        if !ALONE.get() {
+            atomic::fence(ordering);
+        }
+    }
 
     fn fence_if(ordering: Ordering) {
         if ordering == Ordering::SeqCst {

@@ -310,19 +310,18 @@ mod loom_tests {
     extern crate std;
 
     use super::*;
+    use crate::loom_tests::{model, spawn};
 
     /// Between two reads of a look the slot is given to another word and back: what that word had in hand is not this one's.
     #[test]
     fn what_another_word_had_in_hand_is_not_shown() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(3));
-        builder.check(|| {
+        model(|| {
             let word: &'static AtomicU64 = std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
             let leases: &'static Leases<'_> = std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             let (this, other) = (3, 3 + SLOTS as u64);
             let open = |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
             open(this, 0b01);
-            let owner = loom::thread::spawn(move || {
+            let owner = spawn(move || {
                 for (key, mask) in [(other, 0b10), (this, 0b01)] {
                     leases.close(3);
                     open(key, mask);
