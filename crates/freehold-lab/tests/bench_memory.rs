@@ -156,11 +156,12 @@ const BESIDE: [&str; 2] = ["_second_thread", "_toucher"];
 const GIVE_BACK: [&str; 3] = ["ns_per_block", "ratio_to_one_madvise", "syscalls_per_block"];
 const BLOCKS: [&str; 4] = ["", "_huge", "_scattered", "_scattered_huge"];
 
-/// Metric and engine of each row of a quick run, and what was said besides.
-fn rows(benchmark: &str, engines: &[&str]) -> (BTreeSet<(String, String)>, serde_json::Value, String) {
+/// Metric and engine of each row of a quick run, and what was said besides. Of the engine that the benchmark has nothing of there
+/// is no row: it is named instead.
+fn rows(benchmark: &str, engines: &[&str], unsuited: &str) -> (BTreeSet<(String, String)>, serde_json::Value, String) {
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json", benchmark]);
-    for engine in engines {
+    for engine in engines.iter().chain([&unsuited]) {
         command.args(["-e", engine]);
     }
     let done = command.assert().code(0);
@@ -171,8 +172,13 @@ fn rows(benchmark: &str, engines: &[&str]) -> (BTreeSet<(String, String)>, serde
         assert!(["less", "more"].map(Some).contains(&row["better"].as_str()), "{row}");
         assert!(row["median"].as_f64().expect("a number") >= 0.0);
         let text = |name: &str| row[name].as_str().expect("text").to_owned();
+        assert_ne!(row["engine"], unsuited, "{row}");
         assert!(found.insert((text("metric"), text("engine"))), "{row} twice");
     }
+    let named = document["unsuited"].as_array().expect("an array");
+    let said: Vec<_> = named.iter().map(|one| (one["benchmark"].as_str(), one["engine"].as_str())).collect();
+    assert_eq!(said, [(Some(benchmark), Some(unsuited))], "{named:?}");
+    assert!(named[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{named:?}");
     let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
     (found, document, error)
 }
@@ -191,7 +197,7 @@ fn two_cpus(test: &str) -> bool {
 
 #[test]
 fn vmalloc_has_every_row_of_the_threads_table() {
-    let (found, document, error) = rows("vmalloc", &["freehold", "vanilla"]);
+    let (found, document, error) = rows("vmalloc", &["freehold", "vanilla"], BUDDY);
     assert_eq!(error, "");
     let mut expected = BTreeSet::new();
     for engine in ["freehold", "vanilla", "freehold-host", "mmap"] {
@@ -213,7 +219,7 @@ fn vmalloc_has_every_row_of_the_threads_table() {
 #[test]
 fn lazyfree_has_every_variant_and_the_counts() {
     let test = "lazyfree_has_every_variant_and_the_counts";
-    let (found, document, error) = rows("lazyfree", &["freehold"]);
+    let (found, document, error) = rows("lazyfree", &["freehold"], "vanilla");
     let two = two_cpus(test);
     let mut expected = BTreeSet::new();
     if error.contains("freehold left out") {
@@ -266,7 +272,7 @@ fn give_back_has_both_kinds_of_pages() {
     if !has_memory(test) {
         return;
     }
-    let (found, document, error) = rows("give-back", &["freehold"]);
+    let (found, document, error) = rows("give-back", &["freehold"], "vanilla");
     let mut expected = BTreeSet::new();
     for suffix in BLOCKS {
         if suffix.ends_with("_huge") && error.contains("huge pages left out") {
@@ -301,7 +307,7 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     if !has_memory(test) {
         return;
     }
-    let (found, document, error) = rows("arena", &["freehold"]);
+    let (found, document, error) = rows("arena", &["freehold"], "mmap");
     let mut expected = BTreeSet::new();
     expected.extend(wanted(ARENA.iter().chain(&EMPTY).map(|&name| name.to_owned()), "freehold"));
     expected.extend(wanted(ARENA.map(str::to_owned), "malloc"));
@@ -328,23 +334,6 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     assert!(figure("kib_empty_1t").is_some_and(|kib| kib <= 1024.0), "{document}");
     for metric in ["mib_peak_doubled", "mib_peak_doubled_huge"] {
         assert!(figure(metric).is_none_or(|mib| (511.0..=520.0).contains(&mib)), "{document}");
-    }
-}
-
-#[test]
-fn an_engine_that_a_benchmark_has_nothing_of_is_named_with_the_reason() {
-    for (benchmark, engine) in
-        [("lazyfree", "vanilla"), ("give-back", "vanilla"), ("arena", "mmap"), ("vmalloc", BUDDY)]
-    {
-        let test = "an_engine_that_a_benchmark_has_nothing_of_is_named_with_the_reason";
-        if benchmark != "vmalloc" && benchmark != "lazyfree" && !has_memory(test) {
-            continue;
-        }
-        let (found, document, _) = rows(benchmark, &[engine]);
-        assert!(found.iter().all(|(_, of)| of != engine), "{found:?}");
-        let unsuited = document["unsuited"].as_array().expect("an array");
-        let said: Vec<_> = unsuited.iter().map(|one| (one["benchmark"].as_str(), one["engine"].as_str())).collect();
-        assert_eq!(said, [(Some(benchmark), Some(engine))], "{unsuited:?}");
     }
 }
 
