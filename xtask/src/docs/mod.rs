@@ -17,6 +17,8 @@
 
 mod block;
 mod draw;
+#[cfg(test)]
+mod names;
 mod picture;
 mod render;
 
