@@ -225,6 +225,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             let slot = ready.trailing_zeros() as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                leases.set_empty(slot);
                 continue;
             }
             leases.set_current(migratetype, slot);

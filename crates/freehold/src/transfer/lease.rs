@@ -116,12 +116,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.report_late(index, w, strays);
         }
         leases.close(slot);
-        if head.lease(w) != me {
-            // Let go of already: whoever takes it over meanwhile has it, and frees have counted for the lists since.
-            head.change_lease(w, me | EMPTY, 0);
-            return;
+        match head.lease(w) {
+            now if now == me => head.set_lease(w, 0),
+            // Whoever takes it over meanwhile has it.
+            _ => {
+                head.change_lease(w, me | EMPTY, 0);
+            }
         }
-        head.set_lease(w, 0);
         // Not only what was in hand: nothing of a leased word counts for the lists.
         let now = line.word_after_class(w);
         fh.told(index, now, now);
@@ -142,8 +143,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (raw, w) = lease.place();
         let Some(index) = fh.map.index(raw) else { return false };
         let (head, line) = (fh.map.head(index), fh.map.line(index));
-        if line.word(w) != 0 && self.revive(slot, index, w).is_some() {
-            return true;
+        if line.word(w) != 0 {
+            return self.revive(slot, index, w).is_some();
         }
         self.cpu.leases.set_empty(slot);
         if head.lease(w) == self.lease_name() {
