@@ -338,23 +338,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// The word of a block to lease: one that has the run, that nobody leases, and whose own largest run is the smallest, so
     /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
-    #[inline(always)]
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        // No branch for each: which words are used up is anybody's guess.
-        let partly = (0..WORDS).fold(false, |partly, w| partly | (line.word(w).wrapping_add(1) > 1));
-        // No word is a worse choice than a full one, as most of a new block's are.
-        let full = || self.words_in_turn().find(|&w| line.word(w) == !0 && !head.is_leased(w));
-        if partly { self.best_partly_free_word(index, want).or_else(full) } else { full() }
-    }
-
-    /// The same among those that are not full.
-    fn best_partly_free_word(&self, index: Index, want: Want) -> Option<usize> {
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let mut best = None;
-        for w in self.words_in_turn() {
+        for step in 0..WORDS {
+            let w = (step + self.id.index()) % WORDS;
             let word = line.word(w);
-            if word == !0 || bits::runs(word, want.order) == 0 || head.is_leased(w) {
+            // No word is a worse choice than a full one, as most of a new block's are.
+            if word == 0 || word == !0 && best.is_some() {
+                continue;
+            }
+            if bits::runs(word, want.order) == 0 || head.is_leased(w) {
                 continue;
             }
             // Only whether it is smaller than the best so far matters.
@@ -369,13 +363,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
         }
         best.map(|(_, w)| w)
-    }
-
-    /// The words of a block, from this CPU's first one on.
-    #[inline(always)]
-    fn words_in_turn(&self) -> impl Iterator<Item = usize> + use<'_, 'm, P> {
-        let first = self.id.index();
-        (0..WORDS).map(move |step| (step + first) % WORDS)
     }
 
     /// A whole block of a zone, or a CMA block's words.
