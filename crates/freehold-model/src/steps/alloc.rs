@@ -51,9 +51,7 @@ impl Making<'_> {
                 *self.s.hand(at) ^= frame;
                 return self.s.hand_out(at, frame);
             }
-            if *self.s.lease(at) == self.t {
-                return self.next(&[at.then(Replenish), d]);
-            }
+            return self.next(&[at.then(Replenish), d]);
         }
         // A hint: any frame that was freed lately, which is any.
         for b in (0..self.s.blocks.len() as u8).filter(|_| self.settings.hints) {

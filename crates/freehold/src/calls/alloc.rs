@@ -218,14 +218,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn next_frame(&self, migratetype: usize) -> Option<Pfn> {
         let leases = &self.cpu.leases;
         loop {
-            let ready = leases.ready(Purpose::Frames, migratetype);
-            if ready == 0 {
+            let held = leases.held_for(Purpose::Frames, migratetype);
+            if held == 0 {
                 leases.set_current(migratetype, SLOTS);
                 return None;
             }
-            let slot = ready.trailing_zeros() as usize;
+            let slot = held.trailing_zeros() as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
-                leases.set_empty(slot);
                 continue;
             }
             leases.set_current(migratetype, slot);
@@ -238,7 +237,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From a lease for runs of that type.
     fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
+        for slot in bits::each(u64::from(leases.held_for(Purpose::Runs, migratetype))) {
             let slot = slot as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
                 continue;
@@ -322,11 +321,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
-            let lease = self.cpu.leases.slot(slot);
-            if (lease.purpose(), lease.migratetype()) != (want.purpose(), want.migratetype) {
-                // It had the word for something else, with nothing left in hand. The next request finds its own.
-                return Some(pfn);
-            }
             match want.purpose() {
                 Purpose::Frames => self.cpu.leases.set_current(want.migratetype, slot),
                 Purpose::Runs => self.cpu.leases.set_current_run(want.migratetype, slot),
@@ -340,14 +334,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        // Each is read once: others change them meanwhile.
+        let words: [u64; WORDS] = core::array::from_fn(|w| line.word(w));
+        let first = self.id.index() % WORDS;
+        let turned = |step: usize| (step + first) % WORDS;
+        // Those that have some of their frames, but not all.
+        let partly = words.iter().enumerate().fold(0, |all, (w, &word)| all | u64::from(word.wrapping_add(1) > 1) << w);
         let mut best = None;
-        for step in 0..WORDS {
-            let w = (step + self.id.index()) % WORDS;
-            let word = line.word(w);
-            // No word is a worse choice than a full one, as most of a new block's are.
-            if word == 0 || word == !0 && best.is_some() {
-                continue;
-            }
+        for step in bits::each((partly | partly << WORDS) >> first & 0xff) {
+            let w = turned(step as usize);
+            let word = words[w];
             if bits::runs(word, want.order) == 0 || head.is_leased(w) {
                 continue;
             }
@@ -362,7 +358,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 break;
             }
         }
-        best.map(|(_, w)| w)
+        // No word is a worse choice than a full one, as most of a new block's are.
+        let full = |&w: &usize| words[w] == !0 && !head.is_leased(w);
+        best.map(|(_, w)| w).or_else(|| (0..WORDS).map(turned).find(full))
     }
 
     /// A whole block of a zone, or a CMA block's words.

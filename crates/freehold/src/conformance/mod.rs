@@ -32,7 +32,6 @@ pub const CLASS_QUEUED: u8 = crate::block::words::CLASS_QUEUED;
 /// The class of a block of which all is free.
 pub const CLASS_WHOLE: u8 = crate::block::words::CLASS_WHOLE;
 /// In a lease: its CPU has nothing of the word in hand.
-pub const EMPTY: u16 = crate::block::words::EMPTY;
 /// The key of a slot not in use.
 pub const NO_KEY: u64 = crate::cpu::lease::NO_KEY;
 /// On no list.

@@ -10,7 +10,7 @@
 //!
 //! | what holds | who relies on it |
 //! |---|---|
-//! | `mask != 0` only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
+//! | a slot is in use only while its word's lease names this CPU | a free into the hand need not look |
 //! | a frame in `mask` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
 //! | single frames and runs come from different slots | an order-0 request does not break up a run |
 //! | slot 16 is never used: its mask is 0 and its key no word's | "no current lease" needs no branch |
@@ -134,9 +134,9 @@ pub(crate) struct Leases<'m> {
     current: [AtomicU32; TYPES],
     /// The same for runs.
     current_run: [AtomicU32; TYPES],
-    /// Bit s: slot s may have frames in hand, by purpose and migratetype.
-    ready: [[AtomicU32; TYPES]; 2],
-    /// Bit s: slot s is in use.
+    /// Bit s: slot s is in use, by purpose and migratetype.
+    held_for: [[AtomicU32; TYPES]; 2],
+    /// The same of all.
     held: AtomicU32,
     /// How many may be in use.
     limit: AtomicU32,
@@ -150,7 +150,7 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| none()),
             current_run: core::array::from_fn(|_| none()),
-            ready: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
+            held_for: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -195,25 +195,10 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// Slots that may have frames in hand.
+    /// Slots in use for that purpose and migratetype.
     #[inline(always)]
-    pub(crate) fn ready(&self, purpose: Purpose, migratetype: usize) -> u32 {
-        self.ready[purpose as usize][migratetype].get()
-    }
-
-    /// Notes that a slot has frames in hand again.
-    #[inline(always)]
-    pub(crate) fn set_ready(&self, slot: usize) {
-        let lease = &self.slots[slot];
-        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
-        ready.set(ready.get() | 1 << slot);
-    }
-
-    /// Notes that a slot has nothing in hand.
-    pub(crate) fn set_empty(&self, slot: usize) {
-        let lease = &self.slots[slot];
-        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
-        ready.set(ready.get() & !(1 << slot));
+    pub(crate) fn held_for(&self, purpose: Purpose, migratetype: usize) -> u32 {
+        self.held_for[purpose as usize][migratetype].get()
     }
 
     /// Fills a free slot. The word's lease must name this CPU already.
@@ -236,13 +221,15 @@ impl<'m> Leases<'m> {
         // Release: who sees frames in hand sees whose they are.
         lease.mask.store(mask, Ordering::Release);
         self.held.set(self.held.get() | 1 << slot);
-        self.set_ready(slot);
+        let held_for = &self.held_for[kind.0 as usize][kind.1];
+        held_for.set(held_for.get() | 1 << slot);
     }
 
     /// Frees a slot. What was in hand is in its word again.
     pub(crate) fn close(&self, slot: usize) {
-        self.set_empty(slot);
         let lease = &self.slots[slot];
+        let held_for = &self.held_for[lease.purpose() as usize][lease.migratetype()];
+        held_for.set(held_for.get() & !(1 << slot));
         lease.mask.set(0);
         // Release: who no longer finds the key finds the frames in the word.
         lease.key.store(NO_KEY, Ordering::Release);
@@ -255,6 +242,18 @@ impl<'m> Leases<'m> {
     /// Has no request come to that slot any more.
     #[inline(never)]
     fn forget(&self, slot: usize) {
+        let lease = &self.slots[slot];
+        let own = match lease.purpose() {
+            Purpose::Frames => &self.current[lease.migratetype()],
+            Purpose::Runs => &self.current_run[lease.migratetype()],
+        };
+        // Mostly the one kind of request that the word was leased for.
+        if own.get() == slot as u32 {
+            self.name(own, SLOTS);
+            if lease.named.get() == 0 {
+                return;
+            }
+        }
         for current in self.current.iter().chain(&self.current_run).filter(|current| current.get() == slot as u32) {
             self.name(current, SLOTS);
         }

@@ -12,7 +12,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
-use crate::block::words::{CLASS_QUEUED, EMPTY};
+use crate::block::words::CLASS_QUEUED;
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
 use crate::group::lists::{IN_BITMAP, NO_LIST};
@@ -109,8 +109,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for index in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {
-                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a slot for the word still.
-                    let lease = usize::from(self.map.head(index).lease(w) & !EMPTY);
+                    // Read once: its CPU may let it go meanwhile.
+                    let lease = usize::from(self.map.head(index).lease(w));
                     if lease == 0 {
                         break;
                     }
