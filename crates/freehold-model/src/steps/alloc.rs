@@ -39,7 +39,7 @@ impl Making<'_> {
 
     fn frame(&mut self, d: Do) {
         // A frame of the hand, if it is not in the word as well.
-        for &at in self.s.slots(self.t).iter() {
+        if let Some(&at) = self.s.slots(self.t).first() {
             let (hand, word) = (*self.s.hand(at), *self.s.word(at));
             if hand & word != 0 && !self.has(Defect::NoLookAtTheWord) {
                 *self.s.hand(at) &= !word;
