@@ -7,6 +7,7 @@
 #include <linux/bitops.h>
 #include <linux/gfp.h>
 #include <linux/kernel.h>
+#include <linux/mutex.h>
 #include <linux/types.h>
 
 #include "freehold.h"
@@ -45,6 +46,13 @@ void fh_tick(void);
 
 /* Interrupts stay on, preemption is off: for calls that concern more than one CPU. Process context. */
 #define FH_ALONE(call) ({ int status_; preempt_disable(); status_ = (call); preempt_enable(); status_; })
+
+/*
+ * The same for what CPUs and what memory there are. One such call at a time: a second one would wait for the allocator's own
+ * lock with preemption off, and on a machine whose CPUs are not always run (a guest) that takes long enough for the watchdog.
+ */
+extern struct mutex fh_hotplug;
+#define FH_HOTPLUG(call) ({ int result_; mutex_lock(&fh_hotplug); result_ = FH_ALONE(call); mutex_unlock(&fh_hotplug); result_; })
 
 /* memory.c: blocks that come from the kernel and go back to it. */
 

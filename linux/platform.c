@@ -27,6 +27,7 @@ struct fh_cpu {
 
 freehold_allocator *fh;
 atomic64_t fh_late_double_frees, fh_refused;
+DEFINE_MUTEX(fh_hotplug);
 static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
 static void *metadata;
 static enum cpuhp_state hotplug_state;
@@ -209,7 +210,7 @@ static int cpu_comes(unsigned int number)
 	const freehold_owned_cpu *handle;
 	freehold_error error;
 
-	if (FH_ALONE(freehold_cpu_online(fh, number, &error)) || FH_ALONE(freehold_own(fh, number, &handle, &error))) {
+	if (FH_HOTPLUG(freehold_cpu_online(fh, number, &error)) || FH_ALONE(freehold_own(fh, number, &handle, &error))) {
 		pr_err("CPU %u cannot be owned: %s\n", number, error.message);
 		return -EIO;
 	}
@@ -226,7 +227,7 @@ static int cpu_goes(unsigned int number)
 	/* From here on interrupts of this CPU use the shared door. */
 	WRITE_ONCE(cpu->handle, NULL);
 	barrier();
-	if (FH_ALONE(freehold_owned_release(handle, &error)) || FH_ALONE(freehold_cpu_offline(fh, number, &error))) {
+	if (FH_ALONE(freehold_owned_release(handle, &error)) || FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
 		pr_err("CPU %u is not given up: %s\n", number, error.message);
 		atomic64_inc(&fh_refused);
 	}
@@ -257,7 +258,7 @@ int fh_platform_start(unsigned long first, unsigned long end, unsigned int block
 	pr_info("%s, %zu KiB of metadata\n", freehold_version(), size / 1024);
 	/* CPUs that are not there go; those that are get owners by the callback. */
 	for (status = 0; status < nr_cpu_ids; status++)
-		FH_ALONE(freehold_cpu_offline(fh, status, NULL));
+		FH_HOTPLUG(freehold_cpu_offline(fh, status, NULL));
 	status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes, cpu_goes);
 	if (status < 0) {
 		freehold_destroy(fh, NULL);

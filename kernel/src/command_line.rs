@@ -5,6 +5,7 @@
 //! | `cpus=N` | fail unless N CPUs are found |
 //! | `only=NAME` | run the self-tests whose names contain NAME |
 //! | `bench` | run the benchmarks after the self-test |
+//! | `history` | nothing but a run that is written down step by step: see `bare/history.rs` |
 //! | `probe` | say hello and end: does this machine boot at all? |
 //! | `inject=failure` | a self-test that fails |
 //! | `inject=panic` | a panic |
@@ -36,6 +37,8 @@ pub struct CommandLine<'a> {
     pub only: &'a str,
     /// Benchmarks, too.
     pub bench: bool,
+    /// A run that is written down, in place of the self-test.
+    pub history: bool,
     /// Say hello and end.
     pub probe: bool,
     /// See [`Inject`].
@@ -56,6 +59,7 @@ impl<'a> CommandLine<'a> {
                 ("cpus", value) => line.cpus = Some(value.parse().map_err(|_| word)?),
                 ("only", value) => line.only = value,
                 ("bench", "") => line.bench = true,
+                ("history", "") => line.history = true,
                 ("probe", "") => line.probe = true,
                 ("inject", "failure") => line.inject = Some(Inject::Failure),
                 ("inject", "panic") => line.inject = Some(Inject::Panic),
@@ -77,7 +81,10 @@ mod tests {
     fn words_are_understood_or_named() {
         let line = CommandLine::parse("  cpus=4 bench only=lazyfree inject=no-shootdown ").unwrap();
         let inject = Some(Inject::NoShootdown);
-        assert_eq!(line, CommandLine { cpus: Some(4), only: "lazyfree", bench: true, probe: false, inject });
+        assert_eq!(
+            line,
+            CommandLine { cpus: Some(4), only: "lazyfree", bench: true, inject, ..CommandLine::default() }
+        );
         assert_eq!(CommandLine::parse(""), Ok(CommandLine::default()));
         for wrong in ["cpus=four", "benches", "inject=everything", "bench=1"] {
             assert_eq!(CommandLine::parse(wrong), Err(wrong));

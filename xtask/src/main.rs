@@ -3,6 +3,7 @@
 mod build;
 mod ci;
 mod docs;
+mod history;
 mod linux;
 mod msrv;
 mod mutants;

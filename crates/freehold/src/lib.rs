@@ -59,6 +59,8 @@ compile_error!("freehold needs 64-bit atomics, which this target lacks: a word o
 #[cfg(all(feature = "conformance", any(loom, shuttle)))]
 compile_error!("feature conformance tells of the machine's atomics; loom and shuttle have their own");
 
+#[cfg(feature = "conformance")]
+extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 

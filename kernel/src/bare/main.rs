@@ -18,6 +18,8 @@ mod descriptors;
 mod exceptions;
 mod exit;
 mod folios;
+#[cfg(feature = "history")]
+mod history;
 mod interrupts;
 mod jobs;
 mod layout;

@@ -11,6 +11,9 @@ use crate::{bench, calls, cpu, exit, mmu, platform, say, tests, tlb};
 
 /// Does what the command line says and ends the machine.
 pub(crate) fn run(line: &CommandLine<'_>) -> ! {
+    if line.history {
+        exit::exit(if history() { exit::Status::Passed } else { exit::Status::Failed });
+    }
     let mut summary = Summary::default();
     let mut extra: Option<Test<Bare>> = None;
     match line.inject {
@@ -60,6 +63,15 @@ pub(crate) fn run(line: &CommandLine<'_>) -> ! {
     }
     say!("self-test: {summary}");
     exit::exit(if summary.failed == 0 { exit::Status::Passed } else { exit::Status::Failed })
+}
+
+#[cfg(feature = "history")]
+use crate::history::run as history;
+
+#[cfg(not(feature = "history"))]
+fn history() -> bool {
+    say!("FAIL  this kernel has no witness: build it with feature \"history\"");
+    false
 }
 
 /// A frame that is not given back.

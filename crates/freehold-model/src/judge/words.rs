@@ -1,6 +1,6 @@
 //! Words, leases and hands: frames move from one to the other, and only those that somebody has.
 
-use freehold::conformance::{NO_KEY, Op, Step};
+use freehold::conformance::{NOT_IN_USE, Op, Step};
 
 use super::shadow::{Carried, From, Place, TAKEN, WHOLE, WORDS};
 use super::{Judge, Refusal, Task, Verdict, Who};
@@ -261,11 +261,11 @@ impl Judge {
             return Err("a slot changes that has frames");
         }
         let (b, w) = cpu.slots[slot].place();
-        if step.new == NO_KEY {
+        if step.new & NOT_IN_USE != 0 {
             self.actor(a).named.push((b, w));
             return Ok(Some(Close));
         }
-        if step.old != NO_KEY {
+        if step.old & NOT_IN_USE == 0 {
             return Err("a slot is opened twice");
         }
         if cpu.online == 0 {
@@ -311,7 +311,7 @@ impl Judge {
             return Ok(None);
         }
         let slot = &mut self.cpus[usize::from(c)].slots[s];
-        if slot.key == NO_KEY {
+        if slot.key & NOT_IN_USE != 0 {
             return Err("frames in a slot that is not in use");
         }
         let (b, w) = slot.place();

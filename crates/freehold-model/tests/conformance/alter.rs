@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use freehold::conformance::record::Record;
 use freehold::conformance::{Cell, Op, Shape, Step, TagView};
+use freehold::{FrameRange, Pfn};
 use freehold_model::judge::{Event, What, Who};
 
 use crate::court::{judged, shown};
@@ -171,6 +173,32 @@ fn told(what: &str, tried: &Tried) -> (u32, u32) {
         println!("  {kind:?}: {refused} of {n}");
     }
     all
+}
+
+/// What a machine without files writes down is the history.
+#[test]
+fn a_history_as_words_is_the_same() {
+    let (_, history) = crate::recorded(4, 300, 5);
+    for Event { who, what } in history {
+        if let What::Step(step) = what {
+            let record = Record::Step(who, step);
+            assert_eq!(Record::decode(record.encode()), Some(record));
+        }
+    }
+    let range = crate::range(77, 5);
+    for record in [
+        Record::Machine(4, 8, 64),
+        Record::Zone(range, 3, 2),
+        Record::Memory(range),
+        Record::Begin(3, range),
+        Record::End(3, true, range),
+        Record::End(3, false, FrameRange { start: Pfn::new(0), end: Pfn::new(0) }),
+        Record::Quiet(1),
+    ] {
+        assert_eq!(Record::decode(record.encode()), Some(record));
+    }
+    assert_eq!(Record::decode([0x7f, 0, 0, 0, 0]), None);
+    assert_eq!(Record::decode([0x82, 0, 5, 4, 0]), None);
 }
 
 /// In a history of one thread: whoever else might reset a class, or end a lease, frees nothing of the block and has seen

@@ -67,7 +67,7 @@ pub(crate) struct Links {
 #[cfg(feature = "conformance")]
 impl Head {
     /// Where the protocol's cells are in it.
-    pub(crate) fn cells() -> std::vec::Vec<(usize, crate::conformance::Cell)> {
+    pub(crate) fn cells() -> alloc::vec::Vec<(usize, crate::conformance::Cell)> {
         use crate::conformance::Cell;
         let lease = |w: usize| (core::mem::offset_of!(Self, leases) + w * 2, Cell::Lease(0, w as u8));
         let others =

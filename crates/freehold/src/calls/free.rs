@@ -42,15 +42,19 @@ impl<P: Platform> Inside<'_, '_, P> {
         Some(Ok(()))
     }
 
-    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
+    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames; so does a free into one that
+    /// this CPU has leased lately, for what it was leased for.
     fn free_and_lease(&self, index: Index, w: usize, tag: Tag, frames: u64) -> bool {
         let ordinary = tag.migratetype() != HIGH_ATOMIC && self.is_home(tag.zone());
         let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
         if !leasable || self.fh.map.line(index).word(w) & frames != 0 || self.fh.map.head(index).is_leased(w) {
             return false;
         }
-        self.fh.poisoned_word(self.fh.map.base(index) / 64 + w as u64, frames);
-        self.lease(index, w, tag, Purpose::Frames, frames).is_some()
+        let key = self.fh.map.base(index) / 64 + w as u64;
+        self.fh.poisoned_word(key, frames);
+        let slot = self.cpu.leases.slot(Leases::slot_of(key));
+        let purpose = if slot.was_of(key) { slot.purpose() } else { Purpose::Frames };
+        self.lease(index, w, tag, purpose, frames).is_some()
     }
 }
 
@@ -82,7 +86,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let left = inside.cpu.after_recall.get();
             inside.cpu.after_recall.set(left.saturating_sub(1));
-            let again = left == 0 && inside.cpu.last_key.get() == key;
+            let lately = inside.cpu.leases.slot(Leases::slot_of(key)).was_of(key);
+            let again = left == 0 && (lately || inside.cpu.last_key.get() == key);
             if again && tag.is_plain_split() && inside.free_and_lease(index, w, tag, frames) {
                 self.count_frees(inside.cpu, tag, frees);
                 return Ok(());

@@ -180,9 +180,9 @@ impl<P: Platform> Freehold<'_, P> {
         let w = key as usize % WORDS;
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
-        // A second free in a row into the word leases it.
-        let second = cpu.last_key.get() == key;
-        if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
+        // A second free in a row into the word leases it, and a free into one that was leased lately leases it again.
+        let lease = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).was_of(key);
+        if !tag.is_plain_split() || head.is_leased(w) || lease || cfg!(feature = "debug-poison") {
             return false;
         }
         let Ok(now) = line.put(w, frames) else { return false };

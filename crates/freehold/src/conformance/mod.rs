@@ -9,20 +9,25 @@
 //! |---|---|
 //! | [`atomics`] | the atomics of the whole crate, which tell |
 //! | [`places`] | which cell an address is |
+//! | [`record`] | a history as words of memory, for a machine that is judged elsewhere |
+//! | [`lock`] | the one lock |
 
 pub(crate) mod atomics;
+#[expect(unsafe_code, reason = "a lock around a value; see there")]
+mod lock;
 mod places;
+pub mod record;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::boxed::Box;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::vec::Vec;
 
 use crate::block::tag::{HOLES, ISOLATED, TYPES};
 use crate::block::words::CLASSES;
 use crate::group::lists;
 use crate::{FrameRange, Freehold, Pfn, Platform};
+use lock::{Guard, Lock};
 use places::Places;
 
 /// No block.
@@ -31,8 +36,9 @@ pub const NO_BLOCK: u32 = crate::block::NONE;
 pub const CLASS_QUEUED: u8 = crate::block::words::CLASS_QUEUED;
 /// The class of a block of which all is free.
 pub const CLASS_WHOLE: u8 = crate::block::words::CLASS_WHOLE;
-/// In a lease: its CPU has nothing of the word in hand.
-/// The key of a slot not in use.
+/// In the key of a slot not in use; the rest says which word had it last.
+pub const NOT_IN_USE: u64 = crate::cpu::lease::NOT_IN_USE;
+/// No word's key.
 pub const NO_KEY: u64 = crate::cpu::lease::NO_KEY;
 /// On no list.
 pub const NO_LIST: u16 = lists::NO_LIST;
@@ -183,9 +189,9 @@ pub struct Shape {
 static ON: AtomicBool = AtomicBool::new(false);
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-static WITNESS: Mutex<Option<Witness>> = Mutex::new(None);
+static WITNESS: Lock<Option<Witness>> = Lock::new(None);
 /// One allocator has a witness at a time; the others wait.
-static ONE: Mutex<()> = Mutex::new(());
+static ONE: Lock<()> = Lock::new(());
 
 struct Witness {
     places: Places,
@@ -195,19 +201,14 @@ struct Witness {
 /// Who is told of a step; it says how often the thread that made it should let others go on before it does.
 pub type Told = Box<dyn FnMut(&Step) -> u32 + Send>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A witness may panic; what it left is as good as any.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// An allocator that has a witness, until this is dropped.
-pub struct Witnessed<'a>(PhantomData<&'a ()>, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+pub struct Witnessed<'a>(PhantomData<&'a ()>, #[expect(dead_code, reason = "held")] Guard<'static, ()>);
 
 impl Drop for Witnessed<'_> {
     fn drop(&mut self) {
         // Relaxed: who sees it late finds no witness.
         ON.store(false, Ordering::Relaxed);
-        *lock(&WITNESS) = None;
+        *WITNESS.lock() = None;
     }
 }
 
@@ -216,11 +217,11 @@ impl<P: Platform> Freehold<'_, P> {
     /// Nobody may be in a call now, no CPU may have anything in hand or an owner, nothing may be announced.
     #[must_use]
     pub fn witnessed(&self, mut told: Told) -> Witnessed<'_> {
-        let one = lock(&ONE);
+        let one = ONE.lock();
         let places = Places::of(self);
         places::initial(self, &mut told);
         let (start, end) = places.span();
-        *lock(&WITNESS) = Some(Witness { places, told });
+        *WITNESS.lock() = Some(Witness { places, told });
         // Relaxed: calls begin after this, by whatever way their threads come to know.
         START.store(start, Ordering::Relaxed);
         END.store(end, Ordering::Relaxed);
@@ -252,7 +253,7 @@ pub(crate) fn access<T>(at: usize, op: Op, with: u64, value: impl Fn() -> u64, a
     if far {
         return act().0;
     }
-    let mut witness = lock(&WITNESS);
+    let mut witness = WITNESS.lock();
     let (old, mut turns) = (value(), 0);
     let (result, done) = act();
     if let Some(witness) = &mut *witness {
@@ -265,6 +266,6 @@ pub(crate) fn access<T>(at: usize, op: Op, with: u64, value: impl Fn() -> u64, a
         }
     }
     drop(witness);
-    (0..turns).for_each(|_| std::thread::yield_now());
+    (0..turns).for_each(|_| lock::let_others_go_on());
     result
 }

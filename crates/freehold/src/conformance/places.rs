@@ -1,9 +1,10 @@
 //! Which cell an address is, of one allocator.
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::mem::offset_of;
-use std::boxed::Box;
-use std::vec::Vec;
-use std::{ptr, vec};
+use core::ptr;
 
 use super::{Cell, Op, Step};
 use crate::block::WORDS;

@@ -17,6 +17,7 @@
 //!
 //! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
 
+use crate::block::WORDS;
 use crate::block::layout::WordCell;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
@@ -25,7 +26,9 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 pub(crate) const SLOTS: usize = 16;
 /// Places in the table: slots, and what "no current lease" names; a power of two.
 const PLACES: usize = 2 * SLOTS;
-/// The key of a slot not in use.
+/// In the key of a slot not in use; the rest says which word had it last.
+pub(crate) const NOT_IN_USE: u64 = 1 << 63;
+/// No word's key.
 pub(crate) const NO_KEY: u64 = u64::MAX;
 
 /// Serves runs of orders 1 to 5.
@@ -76,6 +79,15 @@ impl<'m> Lease<'m> {
         self.key.get()
     }
     #[inline(always)]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.key.get() & NOT_IN_USE == 0
+    }
+    /// Whether the slot is free and the word of that key had it last.
+    #[inline(always)]
+    pub(crate) fn was_of(&self, key: u64) -> bool {
+        self.key.get() == key | NOT_IN_USE
+    }
+    #[inline(always)]
     pub(crate) fn mask(&self) -> u64 {
         self.mask.get()
     }
@@ -88,7 +100,7 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn place(&self) -> (u32, usize) {
         let at = self.at.get();
-        (at / 8, at as usize % 8)
+        (at / WORDS as u32, at as usize % WORDS)
     }
     #[inline(always)]
     pub(crate) fn migratetype(&self) -> usize {
@@ -212,8 +224,8 @@ impl<'m> Leases<'m> {
         mask: u64,
     ) {
         let lease = &self.slots[slot];
-        debug_assert_eq!(lease.key(), NO_KEY);
-        lease.at.set(place.0 * 8 + place.1 as u32);
+        debug_assert!(!lease.is_in_use());
+        lease.at.set(place.0 * WORDS as u32 + place.1 as u32);
         lease.word.set(place.2);
         lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
         // Release: who finds the key does not find what the word that had the slot before had in hand.
@@ -232,7 +244,7 @@ impl<'m> Leases<'m> {
         held_for.set(held_for.get() & !(1 << slot));
         lease.mask.set(0);
         // Release: who no longer finds the key finds the frames in the word.
-        lease.key.store(NO_KEY, Ordering::Release);
+        lease.key.store(lease.key() | NOT_IN_USE, Ordering::Release);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
             self.forget(slot);

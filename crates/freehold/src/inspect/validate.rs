@@ -136,7 +136,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut held = 0;
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
-            if lease.key() == NO_KEY {
+            if !lease.is_in_use() {
                 expect(number as u64, "a slot not in use has frames", lease.mask(), 0)?;
                 continue;
             }

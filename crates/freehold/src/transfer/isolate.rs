@@ -102,7 +102,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
-                lease.key() != crate::cpu::lease::NO_KEY && is_isolated(lease.place().0)
+                lease.is_in_use() && is_isolated(lease.place().0)
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.

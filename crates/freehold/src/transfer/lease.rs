@@ -17,7 +17,7 @@ use crate::block::layout::Index;
 use crate::block::tag::Tag;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::cpu::lease::{Leases, Purpose};
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -57,7 +57,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if leases.limit() == 0 {
             return false;
         }
-        if leases.slot(slot).key() != NO_KEY {
+        if leases.slot(slot).is_in_use() {
             self.end_lease(slot);
         } else if leases.is_full() {
             // The next one behind it, going round.
