@@ -78,8 +78,8 @@ impl World {
                     let hand = cpu.hand[b][w];
                     if hand != NONE && closing[b][c] >> w & 1 == 0 {
                         is_in(b, w, hand);
-                        if block.leases[w] != c as u8 {
-                            return Err("a CPU has a slot without the lease");
+                        if hand != 0 && block.leases[w] != c as u8 {
+                            return Err("a CPU has frames in hand without the lease");
                         }
                         if !cpu.online && cpu.door == NONE {
                             return Err("an offline CPU has a slot");

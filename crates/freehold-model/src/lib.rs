@@ -35,13 +35,13 @@ pub enum Kind {
     // Allocating.
     Alloc, Hint, HintLook, Source, Pick, TakeOf, TakeWhole, AllocBlock, BlockFrom, Recall, CollectAll,
     // Words go to a CPU and come back.
-    Lease, LeaseCas, TakeWord, Look, LeaseBack, Replenish, Replenish2,
+    Lease, LeaseCas, TakeWord, Look, LeaseBack, Replenish, SetEmpty, Revive, Revive2,
     EndLease, Close, Unname, EndTell, GiveBack, PutBack,
     // A holder is told, and looks.
     Tell, Queue, Route, Push, Unqueue, Again, Collect, Accept, Relist, Accept2,
     File, FileWord, RetireLease, RetireTake, RetireEnd, FileEnd, FileIfOurs, SetSplit, Fill, List,
     // Freeing.
-    FreeEnter, FreeHand, FreeTag, FreeSplit, FreeLeased, FreeChoose, FreeLook, FreePut, FreeBlock, FreeEnd,
+    FreeEnter, FreeHand, FreeTag, FreeSplit, FreeEmpty, FreeOpen, FreeChoose, FreeLook, FreePut, FreeBlock, FreeEnd,
     // CPUs and memory come and go.
     SetOnline, GroupGone, GiveAll, Give, LeaveToZone, LeaveToZone2,
     Isolate, Isolate2, EndIsolatedLeases, AwaitLeases, Empty, Remove, RemoveWord, Add, Restore,
@@ -52,6 +52,8 @@ pub enum Kind {
 pub enum Defect {
     /// Whoever gets into a CPU's state does not look whether it is online still.
     OfflineWithoutLook,
+    /// Whoever takes an EMPTY lease over leaves its name there.
+    ThiefKeepsTheLease,
     /// The class is read before the frame is put.
     AnnounceBeforePut,
     /// The lister reads the words first and sets the class to 0 then.

@@ -22,6 +22,7 @@ pub const FULL: u8 = 0b11; // all frames of a word
 pub const ZONE: u8 = 0; // as a holder; groups are 1 and 2
 pub const HAND: u8 = 9; // the holder of a whole block in a CPU's hand
 pub const NONE: u8 = 0xff; // no CPU, no block, no lease, no slot
+pub const EMPTY: u8 = 0x80; // in a lease: its CPU has nothing of the word in hand
 pub const QUEUED: u8 = 0xee; // the class of a block that is announced
 pub const CLASS_WHOLE: u8 = 3; // the class of a block of which all is free
 pub const HOTPLUG: u8 = 3; // that lock's place among the locks
@@ -167,7 +168,7 @@ pub fn class_of(words: [u8; WORDS]) -> u8 {
 
 /// Whether somebody may have frames of that word in hand.
 pub fn leased(lease: u8) -> bool {
-    lease != NONE
+    lease != NONE && lease & EMPTY == 0
 }
 
 impl World {

@@ -297,8 +297,9 @@ impl Model for Settings {
 }
 
 /// Every defect that the search finds. One more can be planted that it does not: see `docs/model.md`.
-pub const DEFECTS: [Defect; 13] = [
+pub const DEFECTS: [Defect; 14] = [
     Defect::OfflineWithoutLook,
+    Defect::ThiefKeepsTheLease,
     Defect::AnnounceBeforePut,
     Defect::ClassAfterWords,
     Defect::LookAfterPut,

@@ -1,6 +1,6 @@
 //! What calls are given and what they come to, and what is true while none runs.
 
-use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, NO_LIST, TagView, WHOLE_LIST};
+use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST};
 
 use super::announce::class_of;
 use super::shadow::{Carried, Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
@@ -229,7 +229,8 @@ impl Judge {
         if place != Place::Split || tag.isolated {
             return Ok(());
         }
-        let open = std::array::from_fn(|w| if block.leases[w] != 0 { 0 } else { block.words[w] });
+        let leased = |lease: u64| lease != 0 && lease & u64::from(EMPTY) == 0;
+        let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
         let exact = class_of(&open);
         let least = if tag.migratetype < 3 { exact.min(CLASS_WHOLE - 1) } else { exact };
         if class < least {

@@ -1,6 +1,6 @@
 //! Who is inside a CPU's state, who has which lock, which CPUs are online.
 
-use freehold::conformance::{LOCKED, NO_BLOCK, NOT_IN_USE, OWNERLESS, Op, Step};
+use freehold::conformance::{LOCKED, NO_BLOCK, NO_KEY, OWNERLESS, Op, Step};
 
 use super::{Judge, Verdict, Who};
 use crate::Kind::*;
@@ -21,8 +21,7 @@ impl Judge {
             return Ok(None);
         }
         cpu.inside = None;
-        let has = cpu.slots.iter().any(|slot| slot.key & NOT_IN_USE == 0)
-            || cpu.kept.iter().any(|&b| b != u64::from(NO_BLOCK));
+        let has = cpu.slots.iter().any(|slot| slot.key != NO_KEY) || cpu.kept.iter().any(|&b| b != u64::from(NO_BLOCK));
         if cpu.online == 0 && has {
             return Err("an offline CPU has something");
         }

@@ -229,7 +229,7 @@ pub(crate) struct View {
     pub(crate) words: [Option<u64>; WORDS],
     /// The words whose lease it has read.
     pub(crate) leases: u8,
-    /// Those of which it saw last that nobody leases them.
+    /// Those of which it saw last, or has seen to it, that nobody is named.
     pub(crate) unnamed: u8,
     /// It has made all of the block free itself.
     pub(crate) filled: bool,
@@ -248,7 +248,7 @@ pub(crate) struct Actor {
     pub(crate) view: Option<View>,
     /// The class that it saw last, and of which block.
     pub(crate) class: Option<(u32, u64)>,
-    /// Words that the CPU it is inside of leases without a slot: it opens one, or ends the lease.
+    /// Words whose lease names a CPU that it is inside of and that has no slot for them: it ends the lease, or looks again.
     pub(crate) named: Vec<(u32, usize)>,
     /// All that was in an inbox, by the first of it.
     pub(crate) fetched: u64,

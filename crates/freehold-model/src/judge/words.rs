@@ -1,6 +1,6 @@
 //! Words, leases and hands: frames move from one to the other, and only those that somebody has.
 
-use freehold::conformance::{NOT_IN_USE, Op, Step};
+use freehold::conformance::{EMPTY, NO_KEY, Op, Step};
 
 use super::shadow::{Carried, From, Place, TAKEN, WHOLE, WORDS};
 use super::{Judge, Refusal, Task, Verdict, Who};
@@ -113,8 +113,8 @@ impl Judge {
         let mut kind = None;
         if lost != 0 {
             let lease = self.b(b).leases[w];
-            let leaseholder = (lease as usize).checked_sub(1).and_then(|c| self.cpus.get(c));
-            let ours = leaseholder.is_some_and(|cpu| cpu.inside == Some(a));
+            let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
+            let ours = leased && self.cpus.get(lease as usize - 1).is_some_and(|cpu| cpu.inside == Some(a));
             self.actor(a).carry(b, w, lost, if ours { From::Lease } else { From::Past });
             kind = Some(if ours { TakeWord } else { Hint });
         }
@@ -199,45 +199,65 @@ impl Judge {
     }
 
     pub(super) fn lease(&mut self, a: Who, b: u32, w: usize, step: &Step) -> Verdict {
+        let empty = u64::from(EMPTY);
+        let leased = |lease: u64| lease != 0 && lease & empty == 0;
         if step.op == Op::Load {
             self.lease_seen(a, b, w, step.new);
             return Ok(None);
         }
-        let inside =
-            |this: &Self, lease: u64| this.cpus.get(lease as usize - 1).is_some_and(|cpu| cpu.inside == Some(a));
-        match (step.old, step.new) {
-            (0, new) if new != 0 => {
+        let inside = |this: &Self, lease: u64| {
+            this.cpus.get((lease & !empty).wrapping_sub(1) as usize).filter(|cpu| cpu.inside == Some(a)).is_some()
+        };
+        let hand = self.slot_inside(a, b, w).map_or(0, |slot| slot.hand());
+        self.actor(a).named.retain(|&named| named != (b, w));
+        let (old, new) = (step.old, step.new);
+        match (old, new) {
+            // Taken by a CPU: its own that is empty, anybody's that is empty, nobody's.
+            _ if leased(new) && !leased(old) => {
                 if !inside(self, new) || step.op != Op::Exchange {
                     return Err("a word is leased by somebody who is not inside the CPU's state");
                 }
                 if self.cpus[new as usize - 1].online == 0 {
                     return Err("an offline CPU leases a word");
                 }
-                self.actor(a).named.push((b, w));
-                Ok(Some(LeaseCas))
+                Ok(Some(if old == new | empty { Revive } else { LeaseCas }))
             }
-            (old, 0) if old != 0 => {
-                if !inside(self, old) {
-                    return Err("a lease is ended by somebody else");
+            _ if leased(new) => Err("a word is leased that is leased"),
+            _ if leased(old) && inside(self, old) => {
+                if hand != 0 {
+                    return Err("a lease ends before its frames are back");
                 }
-                if self.slot_inside(a, b, w).is_some() {
-                    return Err("a lease ends before its slot is free");
+                if new != 0 && new != old | empty {
+                    return Err("a lease is marked with another CPU's name");
                 }
-                let actor = self.actor(a);
-                actor.named.retain(|&named| named != (b, w));
-                actor.owes(b, Some(w));
-                Ok(Some(Unname))
+                self.actor(a).owes(b, Some(w));
+                Ok(Some(if new == 0 { Unname } else { SetEmpty }))
             }
-            _ => Err("a word is leased that is leased"),
+            _ if leased(old) => Err("a lease is ended by somebody else"),
+            (old, 0) if old != 0 && inside(self, old) && self.slot_inside(a, b, w).is_none() => Ok(Some(Unname)),
+            (old, 0) if old != 0 && self.holds_block(a, b) => {
+                match self.actor(a).view.as_mut().filter(|view| view.b == b && view.words == [Some(!0); WORDS]) {
+                    Some(view) => view.unnamed |= 1 << w,
+                    None => return Err("a lister ends a lease of a block that it has not seen to be free"),
+                }
+                Ok(Some(RetireLease))
+            }
+            _ => Err("a lease does not become that"),
         }
     }
 
     fn lease_seen(&mut self, a: Who, b: u32, w: usize, lease: u64) {
-        let leased = lease != 0;
+        let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
+        let named = self.cpus.get((lease & !u64::from(EMPTY)).wrapping_sub(1) as usize);
+        let ours = named.is_some_and(|cpu| cpu.inside == Some(a)) && self.slot_inside(a, b, w).is_none();
         let actor = self.actor(a);
+        actor.named.retain(|&named| named != (b, w));
+        if ours {
+            actor.named.push((b, w));
+        }
         if let Some(view) = actor.view.as_mut().filter(|view| view.b == b) {
             view.leases |= 1 << w;
-            view.unnamed = view.unnamed & !(1 << w) | u8::from(!leased) << w;
+            view.unnamed = view.unnamed & !(1 << w) | u8::from(lease == 0) << w;
             if leased {
                 view.words[w].get_or_insert(0);
             }
@@ -260,17 +280,16 @@ impl Judge {
         if mask != 0 {
             return Err("a slot changes that has frames");
         }
-        let (b, w) = cpu.slots[slot].place();
-        if step.new & NOT_IN_USE != 0 {
-            self.actor(a).named.push((b, w));
+        if step.new == NO_KEY {
             return Ok(Some(Close));
         }
-        if step.old & NOT_IN_USE == 0 {
+        if step.old != NO_KEY {
             return Err("a slot is opened twice");
         }
         if cpu.online == 0 {
             return Err("an offline CPU has a slot");
         }
+        let (b, w) = cpu.slots[slot].place();
         self.there(b)?;
         if self.b(b).number.map(|n| n * 8 + w as u64) != Some(step.new) || step.new % 16 != slot as u64 {
             return Err("a slot names another word");
@@ -282,7 +301,6 @@ impl Judge {
         if taken.is_some_and(|one| !one.tag) {
             return Err("frames come into a hand without a look at the tag");
         }
-        self.actor(a).named.retain(|&named| named != (b, w));
         Ok(Some(Look))
     }
 
@@ -311,7 +329,7 @@ impl Judge {
             return Ok(None);
         }
         let slot = &mut self.cpus[usize::from(c)].slots[s];
-        if slot.key & NOT_IN_USE != 0 {
+        if slot.key == NO_KEY {
             return Err("frames in a slot that is not in use");
         }
         let (b, w) = slot.place();

@@ -39,7 +39,7 @@ impl Making<'_> {
 
     fn frame(&mut self, d: Do) {
         // A frame of the hand, if it is not in the word as well.
-        if let Some(&at) = self.s.slots(self.t).first() {
+        for &at in self.s.slots(self.t).iter() {
             let (hand, word) = (*self.s.hand(at), *self.s.word(at));
             if hand & word != 0 && !self.has(Defect::NoLookAtTheWord) {
                 *self.s.hand(at) &= !word;
@@ -51,7 +51,9 @@ impl Making<'_> {
                 *self.s.hand(at) ^= frame;
                 return self.s.hand_out(at, frame);
             }
-            return self.next(&[at.then(Replenish), d]);
+            if *self.s.lease(at) == self.t {
+                return self.next(&[at.then(Replenish), d]);
+            }
         }
         // A hint: any frame that was freed lately, which is any.
         for b in (0..self.s.blocks.len() as u8).filter(|_| self.settings.hints) {

@@ -48,7 +48,10 @@ impl Making<'_> {
     pub(super) fn retire(&mut self, d: Do) {
         match d.kind {
             RetireLease if leased(*self.s.lease(d)) => self.not_whole(d),
-            RetireLease => self.next(&[d.then(RetireTake)]),
+            RetireLease => {
+                *self.s.lease(d) = NONE;
+                self.next(&[d.then(RetireTake)]);
+            }
             RetireTake if *self.s.word(d) != FULL => self.not_whole(d),
             RetireTake => {
                 *self.s.word(d) = 0;

@@ -23,7 +23,7 @@ impl Making<'_> {
                 let closer = Do { h: block.tag.1, ..d };
                 match block.tag.0 {
                     State::Absent | State::Whole => self.s.refuse(d, d.freed),
-                    State::Split => self.next(&[closer.then(FreeLeased)]),
+                    State::Split => self.next(&[closer.then(FreeEmpty)]),
                     State::Taken => {
                         block.class = if block.class == QUEUED { QUEUED } else { 0 };
                         self.next(&[closer.then(FreeSplit)]);
@@ -34,7 +34,7 @@ impl Making<'_> {
             _ => {
                 self.s.b(d.b).tag.0 = State::Split;
                 self.strays(d.b, 0);
-                self.next(&[d.then(FreeLeased)]);
+                self.next(&[d.then(FreeEmpty)]);
             }
         }
     }
@@ -77,15 +77,17 @@ impl Making<'_> {
         let hand = if d.n == INSIDE { *self.s.hand(d) } else { NONE };
         let there = *self.s.word(d) & d.freed != 0;
         match d.kind {
-            FreeHand if hand == NONE => self.next(&[d.then(FreeTag)]),
-            FreeLeased if hand == NONE => self.next(&[d.then(FreeChoose)]),
-            FreeHand | FreeLeased if there || hand & d.freed != 0 => self.s.refuse(d, d.freed),
-            FreeHand if d.freed == FULL => self.next(&[d.then(FreeTag)]),
-            FreeLeased if d.freed == FULL => self.next(&[d.then(EndLease), d.then(FreeLook)]),
-            FreeHand | FreeLeased => {
+            FreeHand if hand == NONE || hand == 0 => self.next(&[d.then(FreeTag)]),
+            FreeHand if there || hand & d.freed != 0 => self.s.refuse(d, d.freed),
+            FreeHand | FreeOpen => {
                 *self.s.hand(d) |= d.freed;
                 self.s.accept(d, d.freed);
             }
+            FreeEmpty if hand == NONE => self.next(&[d.then(FreeChoose)]),
+            FreeEmpty if there => self.s.refuse(d, d.freed),
+            FreeEmpty if d.freed == FULL => self.next(&[d.then(EndLease), d.then(FreeLook)]),
+            FreeEmpty if self.claim_slot(d) => self.next(&[d.then(FreeOpen)]),
+            FreeEmpty => self.next(&[d.then(FreeChoose)]),
             _ => {
                 let isolated = self.s.b(d.b).tag.2;
                 if d.n == INSIDE && !isolated && d.freed != FULL && !there && !leased(*self.s.lease(d)) {

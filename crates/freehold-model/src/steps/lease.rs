@@ -11,17 +11,20 @@ impl Making<'_> {
         let failed: &[Do] = if d.freed != 0 { &[Do { bits: 0, ..d.then(FreeLook) }] } else { &[] };
         let lease = *self.s.lease(d);
         match d.kind {
+            Lease if *self.s.hand(d) != NONE => self.next(&[d.then(Revive)]),
             Lease if leased(lease) => self.next(failed),
             Lease => {
-                self.next(&[d.then(LeaseCas)]);
+                self.next(&[d.then(LeaseCas).n(lease)]);
                 let slots = self.s.slots(d.c);
                 if slots.len() >= usize::from(self.settings.leases) {
                     self.next(&slots[..1]);
                 }
             }
-            LeaseCas if leased(lease) => self.next(failed),
+            LeaseCas if lease != d.n => self.next(failed),
             LeaseCas => {
-                *self.s.lease(d) = d.c;
+                if d.n == NONE || !self.has(Defect::ThiefKeepsTheLease) {
+                    *self.s.lease(d) = d.c;
+                }
                 self.next(&[d.then(TakeWord).n(0)]);
             }
             TakeWord => {
@@ -47,10 +50,28 @@ impl Making<'_> {
     /// A slot has nothing in hand.
     pub(super) fn replenish(&mut self, d: Do) {
         match d.kind {
-            _ if *self.s.word(d) == 0 => self.next(&[d.then(EndLease)]),
-            Replenish => self.next(&[d.then(Replenish2)]),
-            _ => *self.s.hand(d) = std::mem::take(self.s.word(d)),
+            Replenish if *self.s.word(d) != 0 => self.next(&[d.then(Revive)]),
+            Replenish => self.next(&[d.then(SetEmpty)]),
+            SetEmpty => {
+                *self.s.lease(d) = d.c | EMPTY;
+                self.next(&[d.then(EndTell)]);
+            }
+            Revive if self.claim_slot(d) => self.next(&[d.then(Revive2)]),
+            Revive => {}
+            _ => {
+                let got = std::mem::take(self.s.word(d));
+                let hand = *self.s.hand(d);
+                self.s.late(d, hand & got);
+                *self.s.hand(d) = hand | got;
+            }
         }
+    }
+
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is free.
+    pub(super) fn claim_slot(&mut self, d: Do) -> bool {
+        let ours = [d.c, d.c | EMPTY].contains(self.s.lease(d));
+        *(if ours { self.s.lease(d) } else { self.s.hand(d) }) = if ours { d.c } else { NONE };
+        ours
     }
 
     pub(super) fn end_lease(&mut self, d: Do) {
@@ -68,7 +89,9 @@ impl Making<'_> {
                 }
             }
             Unname => {
-                *self.s.lease(d) = NONE;
+                if [d.c, d.c | EMPTY].contains(self.s.lease(d)) {
+                    *self.s.lease(d) = NONE;
+                }
                 self.next(&[d.then(EndTell)]);
             }
             kind => {

@@ -201,8 +201,8 @@ fn a_history_as_words_is_the_same() {
     assert_eq!(Record::decode([0x82, 0, 5, 4, 0]), None);
 }
 
-/// In a history of one thread: whoever else might reset a class, or end a lease, frees nothing of the block and has seen
-/// nothing of it, even if it has the lock that a lister needs.
+/// In a history of one thread: whoever else might reset a class, or end a lease that is marked empty, frees nothing of the block
+/// and has seen nothing of it, even if it has the lock that a lister needs.
 #[test]
 fn what_only_some_may_do_is_refused_of_others() {
     let (shape, history) = crate::recorded(1, 3000, 1);
@@ -223,7 +223,7 @@ fn what_only_some_may_do_is_refused_of_others() {
                 with(vec![by(event.what.clone())]);
                 classes += 1;
             }
-            Cell::Lease(b, _) if step.op == Op::Store && step.new == 0 && leases < 20 => {
+            Cell::Lease(b, _) if step.op == Op::Exchange && step.new == 0 && leases < 20 => {
                 let cell = Cell::Lock(tags[&b].zone, tags[&b].group);
                 let lock = |op, old, new| by(What::Step(Step { cell, op, with: new, old, new }));
                 let new = vec![lock(Op::Exchange, 0, 1), by(event.what.clone()), lock(Op::Store, 1, 0)];

@@ -12,7 +12,8 @@
 //! nothing and is seen at once.
 //!
 //! **Leases.** `leases[w]` names the CPU whose hand the frames of word `w` may be in. It is set, by a compare-exchange,
-//! before the word is emptied, and cleared after the frames are back.
+//! before the word is emptied, and cleared after the frames are back. [`EMPTY`] beside the name says that the hand had
+//! nothing left: anybody else may take the lease over.
 //!
 //! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It may be too high, since
 //! frames are taken without telling, but when all is quiet it is not too low: a put that completes a larger run announces
@@ -35,8 +36,10 @@ const RUN: [u64; 7] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 /// Announced: in its group's inbox, or between two groups. Puts need not announce it again.
 pub(crate) const CLASS_QUEUED: u8 = u8::MAX;
 
+/// In a lease: the CPU has nothing of the word in hand.
+pub(crate) const EMPTY: u16 = 1 << 15;
 /// CPUs that a lease can name.
-pub(crate) const MAX_CPUS: u16 = u16::MAX - 1;
+pub(crate) const MAX_CPUS: u16 = EMPTY - 2;
 
 /// The words of one block: a cache line that all who free into it write.
 #[repr(C, align(64))]
@@ -98,7 +101,7 @@ impl Head {
         }
     }
 
-    /// Who leases a word: 0 for nobody, a CPU's number plus 1.
+    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
         // SeqCst: the lister's side of the class protocol reads it after it has set the class to 0. Acquire is part of
@@ -106,25 +109,26 @@ impl Head {
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }
 
-    /// The word is leased by that CPU from now on; `false` where somebody has it.
+    /// Changes who leases a word; `false` where it is not `from` any more.
     #[inline(always)]
-    pub(crate) fn take_lease(&self, w: usize, by: u16) -> bool {
+    pub(crate) fn change_lease(&self, w: usize, from: u16, to: u16) -> bool {
         // SeqCst: the tag is read after it; isolation changes the tag and then reads this. AcqRel is part of it: whoever
         // had the word before is done with it.
-        self.leases[w % WORDS].compare_exchange(0, by, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.leases[w % WORDS].compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// The leaseholder gives the word up.
+    /// The leaseholder says that its hand is empty, or gives the lease up.
     #[inline(always)]
-    pub(crate) fn end_lease(&self, w: usize) {
+    pub(crate) fn set_lease(&self, w: usize, to: u16) {
         // SeqCst: the class is read next; see the module's documentation.
-        self.leases[w % WORDS].store(0, Ordering::SeqCst);
+        self.leases[w % WORDS].store(to, Ordering::SeqCst);
     }
 
     /// Whether somebody may have frames of the word in hand.
     #[inline(always)]
     pub(crate) fn is_leased(&self, w: usize) -> bool {
-        self.lease(w) != 0
+        // Neither nobody's, 0, nor with EMPTY, the top bit: one comparison for both.
+        self.lease(w).wrapping_sub(1) < EMPTY - 1
     }
 
     #[inline(always)]

@@ -218,13 +218,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn next_frame(&self, migratetype: usize) -> Option<Pfn> {
         let leases = &self.cpu.leases;
         loop {
-            let held = leases.held_for(Purpose::Frames, migratetype);
-            if held == 0 {
+            let ready = leases.ready(Purpose::Frames, migratetype);
+            if ready == 0 {
                 leases.set_current(migratetype, SLOTS);
                 return None;
             }
-            let slot = held.trailing_zeros() as usize;
+            let slot = ready.trailing_zeros() as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                leases.set_empty(slot);
                 continue;
             }
             leases.set_current(migratetype, slot);
@@ -237,7 +238,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From a lease for runs of that type.
     fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        for slot in bits::each(u64::from(leases.held_for(Purpose::Runs, migratetype))) {
+        for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
             let slot = slot as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
                 continue;
@@ -321,6 +322,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
+            let lease = self.cpu.leases.slot(slot);
+            if (lease.purpose(), lease.migratetype()) != (want.purpose(), want.migratetype) {
+                // It had the word for something else, with nothing left in hand. The next request finds its own.
+                return Some(pfn);
+            }
             match want.purpose() {
                 Purpose::Frames => self.cpu.leases.set_current(want.migratetype, slot),
                 Purpose::Runs => self.cpu.leases.set_current_run(want.migratetype, slot),

@@ -21,8 +21,8 @@ use crate::primitive::{Count, Plain, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 impl<P: Platform> Inside<'_, '_, P> {
-    /// A free into a word that this CPU leases, which the short way left to this one.
-    fn free_into_lease(&self, key: u64, index: Index, w: usize, frames: u64) -> Option<Result<(), FreeError>> {
+    /// A free into a word for which this CPU has a slot, but nothing in hand: it may have been taken over.
+    fn free_into_empty(&self, key: u64, index: Index, w: usize, frames: u64) -> Option<Result<(), FreeError>> {
         let slot = Leases::slot_of(key);
         let lease = self.cpu.leases.slot(slot);
         if lease.key() != key {
@@ -37,24 +37,24 @@ impl<P: Platform> Inside<'_, '_, P> {
             self.end_lease(slot);
             return None;
         }
+        if !self.claim_slot(slot, index, w) {
+            return None;
+        }
         self.fh.poisoned_word(key, frames);
         lease.set_mask(lease.mask() | frames);
+        self.cpu.leases.set_ready(slot);
         Some(Ok(()))
     }
 
-    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames; so does a free into one that
-    /// this CPU has leased lately, for what it was leased for.
+    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
     fn free_and_lease(&self, index: Index, w: usize, tag: Tag, frames: u64) -> bool {
         let ordinary = tag.migratetype() != HIGH_ATOMIC && self.is_home(tag.zone());
         let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
         if !leasable || self.fh.map.line(index).word(w) & frames != 0 || self.fh.map.head(index).is_leased(w) {
             return false;
         }
-        let key = self.fh.map.base(index) / 64 + w as u64;
-        self.fh.poisoned_word(key, frames);
-        let slot = self.cpu.leases.slot(Leases::slot_of(key));
-        let purpose = if slot.was_of(key) { slot.purpose() } else { Purpose::Frames };
-        self.lease(index, w, tag, purpose, frames).is_some()
+        self.fh.poisoned_word(self.fh.map.base(index) / 64 + w as u64, frames);
+        self.lease(index, w, tag, Purpose::Frames, frames).is_some()
     }
 }
 
@@ -80,14 +80,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
             tag = self.look_closer(index, tag, w, frames)?;
         }
         if let Some(inside) = inside {
-            if let Some(done) = inside.free_into_lease(key, index, w, frames) {
+            if let Some(done) = inside.free_into_empty(key, index, w, frames) {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }
             let left = inside.cpu.after_recall.get();
             inside.cpu.after_recall.set(left.saturating_sub(1));
-            let lately = inside.cpu.leases.slot(Leases::slot_of(key)).was_of(key);
-            let again = left == 0 && (lately || inside.cpu.last_key.get() == key);
+            let again = left == 0 && inside.cpu.last_key.get() == key;
             if again && tag.is_plain_split() && inside.free_and_lease(index, w, tag, frames) {
                 self.count_frees(inside.cpu, tag, frees);
                 return Ok(());
@@ -165,7 +164,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// # Errors
     ///
     /// See [`FreeError`].
-    pub(crate) fn check_word(&self, index: Index, w: usize, frames: u64) -> Result<(), FreeError> {
+    pub(crate) fn check_word(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        index: Index,
+        w: usize,
+        frames: u64,
+    ) -> Result<(), FreeError> {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
         match tag.state() {
@@ -180,7 +185,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return Err(self.nowhere(self.frame_of(index, w, missing)));
             }
         }
-        let free = line.word(w) | self.leased_frames(index, w);
+        let mut free = line.word(w);
+        if head.is_leased(w) {
+            free |= self.leased_frames(index, w);
+        } else if let Some(inside) = inside {
+            // Its own hand, whatever the lease says.
+            let key = u64::from(head.number) * WORDS as u64 + w as u64;
+            let lease = inside.cpu.leases.slot(Leases::slot_of(key));
+            free |= if lease.key() == key { lease.mask() } else { 0 };
+        }
         if free & frames == 0 { Ok(()) } else { Err(self.is_free(index, w, free & frames)) }
     }
 

@@ -53,7 +53,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A range of several words.
     #[inline(never)]
     fn free_pieces(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
-        self.check_range(range)?;
+        self.check_range(inside, range)?;
         self.commit_range(inside, range)
     }
 
@@ -81,7 +81,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    fn check_range(&self, range: FrameRange) -> Result<(), FreeError> {
+    fn check_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
@@ -101,7 +101,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 continue;
             }
             for (w, m) in bits::spans(offset, len) {
-                self.check_word(index, w, m)?;
+                self.check_word(inside, index, w, m)?;
             }
         }
         Ok(())

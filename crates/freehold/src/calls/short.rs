@@ -25,7 +25,7 @@
 //!
 //! | step | holds |
 //! |---|---|
-//! | a slot has the word's key | the word's lease names this CPU |
+//! | a slot has the word's key, and something in hand | the word's lease names this CPU |
 //! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
 //! | `mask` with them is stored | they are free, once |
 //!
@@ -90,9 +90,8 @@ impl CpuState<'_> {
         if lease.key() != key {
             return false;
         }
-        // A whole word is not kept in hand: its block may become whole.
         let mask = lease.mask();
-        if frames == !0 || (mask | lease.word()) & frames != 0 {
+        if mask == 0 || (mask | lease.word()) & frames != 0 {
             return false;
         }
         lease.set_mask(mask | frames);
@@ -112,7 +111,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
     pub(crate) fn frame_freed_lately(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        if cpu.leases.held_for(Purpose::Frames, migratetype) != 0 {
+        if cpu.leases.ready(Purpose::Frames, migratetype) != 0 {
             return None;
         }
         let pfn = self.hinted_frame(cpu, migratetype)?;
@@ -180,9 +179,9 @@ impl<P: Platform> Freehold<'_, P> {
         let w = key as usize % WORDS;
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
-        // A second free in a row into the word leases it, and a free into one that was leased lately leases it again.
-        let lease = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).was_of(key);
-        if !tag.is_plain_split() || head.is_leased(w) || lease || cfg!(feature = "debug-poison") {
+        // A second free in a row into the word leases it, and a word that was leased once may be so again.
+        let second = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).key() == key;
+        if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }
         let Ok(now) = line.put(w, frames) else { return false };

@@ -36,9 +36,9 @@ pub const NO_BLOCK: u32 = crate::block::NONE;
 pub const CLASS_QUEUED: u8 = crate::block::words::CLASS_QUEUED;
 /// The class of a block of which all is free.
 pub const CLASS_WHOLE: u8 = crate::block::words::CLASS_WHOLE;
-/// In the key of a slot not in use; the rest says which word had it last.
-pub const NOT_IN_USE: u64 = crate::cpu::lease::NOT_IN_USE;
-/// No word's key.
+/// In a lease: its CPU has nothing of the word in hand.
+pub const EMPTY: u16 = crate::block::words::EMPTY;
+/// The key of a slot not in use.
 pub const NO_KEY: u64 = crate::cpu::lease::NO_KEY;
 /// On no list.
 pub const NO_LIST: u16 = lists::NO_LIST;

@@ -10,14 +10,13 @@
 //!
 //! | what holds | who relies on it |
 //! |---|---|
-//! | a slot is in use only while its word's lease names this CPU | a free into the hand need not look |
+//! | `mask != 0` only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
 //! | a frame in `mask` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
 //! | single frames and runs come from different slots | an order-0 request does not break up a run |
 //! | slot 16 is never used: its mask is 0 and its key no word's | "no current lease" needs no branch |
 //!
 //! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
 
-use crate::block::WORDS;
 use crate::block::layout::WordCell;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
@@ -26,9 +25,7 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 pub(crate) const SLOTS: usize = 16;
 /// Places in the table: slots, and what "no current lease" names; a power of two.
 const PLACES: usize = 2 * SLOTS;
-/// In the key of a slot not in use; the rest says which word had it last.
-pub(crate) const NOT_IN_USE: u64 = 1 << 63;
-/// No word's key.
+/// The key of a slot not in use.
 pub(crate) const NO_KEY: u64 = u64::MAX;
 
 /// Serves runs of orders 1 to 5.
@@ -79,15 +76,6 @@ impl<'m> Lease<'m> {
         self.key.get()
     }
     #[inline(always)]
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.key.get() & NOT_IN_USE == 0
-    }
-    /// Whether the slot is free and the word of that key had it last.
-    #[inline(always)]
-    pub(crate) fn was_of(&self, key: u64) -> bool {
-        self.key.get() == key | NOT_IN_USE
-    }
-    #[inline(always)]
     pub(crate) fn mask(&self) -> u64 {
         self.mask.get()
     }
@@ -100,7 +88,7 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn place(&self) -> (u32, usize) {
         let at = self.at.get();
-        (at / WORDS as u32, at as usize % WORDS)
+        (at / 8, at as usize % 8)
     }
     #[inline(always)]
     pub(crate) fn migratetype(&self) -> usize {
@@ -146,9 +134,9 @@ pub(crate) struct Leases<'m> {
     current: [AtomicU32; TYPES],
     /// The same for runs.
     current_run: [AtomicU32; TYPES],
-    /// Bit s: slot s is in use, by purpose and migratetype.
-    held_for: [[AtomicU32; TYPES]; 2],
-    /// The same of all.
+    /// Bit s: slot s may have frames in hand, by purpose and migratetype.
+    ready: [[AtomicU32; TYPES]; 2],
+    /// Bit s: slot s is in use.
     held: AtomicU32,
     /// How many may be in use.
     limit: AtomicU32,
@@ -162,7 +150,7 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| none()),
             current_run: core::array::from_fn(|_| none()),
-            held_for: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
+            ready: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -207,10 +195,25 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// Slots in use for that purpose and migratetype.
+    /// Slots that may have frames in hand.
     #[inline(always)]
-    pub(crate) fn held_for(&self, purpose: Purpose, migratetype: usize) -> u32 {
-        self.held_for[purpose as usize][migratetype].get()
+    pub(crate) fn ready(&self, purpose: Purpose, migratetype: usize) -> u32 {
+        self.ready[purpose as usize][migratetype].get()
+    }
+
+    /// Notes that a slot has frames in hand again.
+    #[inline(always)]
+    pub(crate) fn set_ready(&self, slot: usize) {
+        let lease = &self.slots[slot];
+        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        ready.set(ready.get() | 1 << slot);
+    }
+
+    /// Notes that a slot has nothing in hand.
+    pub(crate) fn set_empty(&self, slot: usize) {
+        let lease = &self.slots[slot];
+        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        ready.set(ready.get() & !(1 << slot));
     }
 
     /// Fills a free slot. The word's lease must name this CPU already.
@@ -224,8 +227,8 @@ impl<'m> Leases<'m> {
         mask: u64,
     ) {
         let lease = &self.slots[slot];
-        debug_assert!(!lease.is_in_use());
-        lease.at.set(place.0 * WORDS as u32 + place.1 as u32);
+        debug_assert_eq!(lease.key(), NO_KEY);
+        lease.at.set(place.0 * 8 + place.1 as u32);
         lease.word.set(place.2);
         lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
         // Release: who finds the key does not find what the word that had the slot before had in hand.
@@ -233,18 +236,16 @@ impl<'m> Leases<'m> {
         // Release: who sees frames in hand sees whose they are.
         lease.mask.store(mask, Ordering::Release);
         self.held.set(self.held.get() | 1 << slot);
-        let held_for = &self.held_for[kind.0 as usize][kind.1];
-        held_for.set(held_for.get() | 1 << slot);
+        self.set_ready(slot);
     }
 
     /// Frees a slot. What was in hand is in its word again.
     pub(crate) fn close(&self, slot: usize) {
+        self.set_empty(slot);
         let lease = &self.slots[slot];
-        let held_for = &self.held_for[lease.purpose() as usize][lease.migratetype()];
-        held_for.set(held_for.get() & !(1 << slot));
         lease.mask.set(0);
         // Release: who no longer finds the key finds the frames in the word.
-        lease.key.store(lease.key() | NOT_IN_USE, Ordering::Release);
+        lease.key.store(NO_KEY, Ordering::Release);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
             self.forget(slot);

@@ -15,7 +15,7 @@ use core::fmt;
 use crate::block::NONE;
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, TAKEN, TYPES, WHOLE, ZONE_GROUP};
-use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, class_of};
+use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST};
@@ -113,7 +113,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let (word, lease) = (line.word(w), head.lease(w));
             if tag.state() != SPLIT {
                 expect(pfn, "a block that is no split one has frames in a word", word, 0)?;
-                expect(pfn, "a block that is no split one has a word leased", u64::from(lease), 0)?;
+                let leased = u64::from(lease != 0 && lease & EMPTY == 0 && self.leased_frames(index, w) != 0);
+                expect(pfn, "a block that is no split one has a word leased", leased, 0)?;
                 continue;
             }
             let hand = self.leased_frames(index, w);
@@ -122,7 +123,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if tag.has(ISOLATED) {
                 expect(pfn, "a word of an isolated block is in a hand", hand, 0)?;
             }
-            if lease != 0 {
+            if lease != 0 && lease & EMPTY == 0 {
                 let slot = self.cpus.get(usize::from(lease) - 1).map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
                 expect(pfn, "a lease that its CPU does not know", slot.map_or(NO_KEY, |slot| slot.key()), pfn / 64)?;
             }
@@ -136,7 +137,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut held = 0;
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
-            if !lease.is_in_use() {
+            if lease.key() == NO_KEY {
                 expect(number as u64, "a slot not in use has frames", lease.mask(), 0)?;
                 continue;
             }
@@ -145,12 +146,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let (raw, w) = lease.place();
             let place = self.map.index(raw).map_or(0, |index| self.map.base(index) / 64 + w as u64);
             expect(pfn, "a slot that names another word", place, lease.key())?;
-            if let Some(index) = self.map.index(raw) {
+            if let Some(index) = self.map.index(raw).filter(|_| lease.mask() != 0) {
                 let named = u64::from(self.map.head(index).lease(w));
-                expect(pfn, "a slot whose word is not leased", named, number as u64 + 1)?;
+                expect(pfn, "frames in a hand whose word is not leased", named, number as u64 + 1)?;
+                let ready = cpu.leases.ready(lease.purpose(), lease.migratetype()) >> slot & 1;
+                expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
-            let noted = cpu.leases.held_for(lease.purpose(), lease.migratetype()) >> slot & 1;
-            expect(pfn, "a slot that nobody would look for", u64::from(noted), 1)?;
         }
         expect(number as u64, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
         if !cpu.online.get() {

@@ -11,7 +11,7 @@ use core::cell::Cell;
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE, ZONE_GROUP};
-use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, class_of, count_of};
+use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::block::{FRAMES, WORDS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, list_for};
@@ -200,7 +200,9 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         self.step(1);
         for w in 0..WORDS {
-            if head.is_leased(w) || !line.take_bits(w, !0) {
+            let lease = head.lease(w);
+            let free = lease == 0 || lease & EMPTY != 0 && head.change_lease(w, lease, 0);
+            if !free || !line.take_bits(w, !0) {
                 (0..w).for_each(|w| self.fh.put_back(index, w, !0));
                 return false;
             }

@@ -12,7 +12,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
-use crate::block::words::CLASS_QUEUED;
+use crate::block::words::{CLASS_QUEUED, EMPTY};
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
 use crate::group::lists::{IN_BITMAP, NO_LIST};
@@ -102,15 +102,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
-                lease.is_in_use() && is_isolated(lease.place().0)
+                lease.key() != crate::cpu::lease::NO_KEY && is_isolated(lease.place().0)
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
         for index in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {
-                    // Read once: its CPU may let it go meanwhile.
-                    let lease = usize::from(self.map.head(index).lease(w));
+                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a slot for the word still.
+                    let lease = usize::from(self.map.head(index).lease(w) & !EMPTY);
                     if lease == 0 {
                         break;
                     }

@@ -15,9 +15,10 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::Tag;
+use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -33,7 +34,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
         let (slot, me) = (Leases::slot_of(key), self.lease_name());
-        if !self.make_room(slot) || !head.take_lease(w, me) {
+        if leases.slot(slot).key() == key {
+            debug_assert_eq!(freed, 0);
+            return self.revive(slot, index, w);
+        }
+        let lease = head.lease(w);
+        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
+            return None;
+        }
+        if !head.change_lease(w, lease, me) {
             return None;
         }
         let got = line.take_word(w);
@@ -42,7 +51,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // The frames before the lease, as in `end_lease`: nobody takes any of them until all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
-            head.end_lease(w);
+            head.set_lease(w, 0);
             let now = line.word_after_class(w);
             fh.told(index, now, now);
             return None;
@@ -51,13 +60,39 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(slot)
     }
 
+    /// A word that this CPU has a slot for already: what others freed into it comes into the hand as well.
+    pub(crate) fn revive(&self, slot: usize, index: Index, w: usize) -> Option<usize> {
+        if !self.claim_slot(slot, index, w) {
+            return None;
+        }
+        let lease = self.cpu.leases.slot(slot);
+        let got = self.fh.map.line(index).take_word(w);
+        let strays = lease.mask() & got;
+        self.fh.report_late(index, w, strays);
+        lease.set_mask(lease.mask() | got);
+        self.cpu.leases.set_ready(slot);
+        (lease.mask() != 0).then_some(slot)
+    }
+
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed, which had nothing in hand.
+    pub(crate) fn claim_slot(&self, slot: usize, index: Index, w: usize) -> bool {
+        let (head, me) = (self.fh.map.head(index), self.lease_name());
+        let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
+        if !ours {
+            // Taken over while it was empty, or the block has become whole meanwhile.
+            debug_assert_eq!(self.cpu.leases.slot(slot).mask(), 0);
+            self.cpu.leases.close(slot);
+        }
+        ours
+    }
+
     /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no lease is allowed.
     fn make_room(&self, slot: usize) -> bool {
         let leases = &self.cpu.leases;
         if leases.limit() == 0 {
             return false;
         }
-        if leases.slot(slot).is_in_use() {
+        if leases.slot(slot).key() != NO_KEY {
             self.end_lease(slot);
         } else if leases.is_full() {
             // The next one behind it, going round.
@@ -71,7 +106,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// Puts what is in hand of a slot back and frees it.
     pub(crate) fn end_lease(&self, slot: usize) {
-        let (fh, leases) = (self.fh, &self.cpu.leases);
+        let (fh, leases, me) = (self.fh, &self.cpu.leases, self.lease_name());
         let lease = leases.slot(slot);
         let (raw, w) = lease.place();
         let Some(index) = fh.map.index(raw) else { return };
@@ -81,7 +116,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.report_late(index, w, strays);
         }
         leases.close(slot);
-        head.end_lease(w);
+        match head.lease(w) {
+            now if now == me => head.set_lease(w, 0),
+            // Whoever takes it over meanwhile has it.
+            _ => {
+                head.change_lease(w, me | EMPTY, 0);
+            }
+        }
         // Not only what was in hand: nothing of a leased word counts for the lists.
         let now = line.word_after_class(w);
         fh.told(index, now, now);
@@ -94,20 +135,25 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// A slot has nothing in hand: takes what others have freed into the word, or lets the word go. Whether there is
-    /// something in hand now.
+    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take the word over.
+    /// Whether there is something in hand now.
     pub(crate) fn replenish(&self, slot: usize) -> bool {
+        let fh = self.fh;
         let lease = self.cpu.leases.slot(slot);
         let (raw, w) = lease.place();
-        let Some(index) = self.fh.map.index(raw) else { return false };
-        let line = self.fh.map.line(index);
-        let got = if line.word(w) == 0 { 0 } else { line.take_word(w) };
-        if got == 0 {
-            self.end_lease(slot);
-        } else {
-            lease.set_mask(got);
+        let Some(index) = fh.map.index(raw) else { return false };
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        if line.word(w) != 0 {
+            return self.revive(slot, index, w).is_some();
         }
-        got != 0
+        self.cpu.leases.set_empty(slot);
+        if head.lease(w) == self.lease_name() {
+            head.set_lease(w, self.lease_name() | EMPTY);
+            // A free that came in between has not counted for the lists.
+            let now = line.word_after_class(w);
+            fh.told(index, now, now);
+        }
+        false
     }
 
     /// Takes a run of that order (0 to 5) out of a slot's hand.
@@ -146,7 +192,7 @@ impl<P: Platform> Freehold<'_, P> {
     pub(crate) fn in_other_hand(&self, index: Index, w: usize, bits: u64) -> bool {
         let head = self.map.head(index);
         let lease = head.lease(w);
-        if lease == 0 {
+        if lease == 0 || lease & EMPTY != 0 {
             return false;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
@@ -157,7 +203,7 @@ impl<P: Platform> Freehold<'_, P> {
     pub(crate) fn leased_frames(&self, index: Index, w: usize) -> u64 {
         let head = self.map.head(index);
         let lease = head.lease(w);
-        if lease == 0 {
+        if lease == 0 || lease & EMPTY != 0 {
             return 0;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
