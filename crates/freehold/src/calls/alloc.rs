@@ -340,16 +340,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        // Each is read once: others change them meanwhile.
-        let words: [u64; WORDS] = core::array::from_fn(|w| line.word(w));
-        let first = self.id.index() % WORDS;
-        let turned = |step: usize| (step + first) % WORDS;
-        // Those that have some of their frames, but not all.
-        let partly = words.iter().enumerate().fold(0, |all, (w, &word)| all | u64::from(word.wrapping_add(1) > 1) << w);
         let mut best = None;
-        for step in bits::each((partly | partly << WORDS) >> first & 0xff) {
-            let w = turned(step as usize);
-            let word = words[w];
+        for step in 0..WORDS {
+            let w = (step + self.id.index()) % WORDS;
+            let word = line.word(w);
+            // No word is a worse choice than a full one, as most of a new block's are.
+            if word == 0 || word == !0 && best.is_some() {
+                continue;
+            }
             if bits::runs(word, want.order) == 0 || head.is_leased(w) {
                 continue;
             }
@@ -364,9 +362,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 break;
             }
         }
-        // No word is a worse choice than a full one, as most of a new block's are.
-        let full = |&w: &usize| words[w] == !0 && !head.is_leased(w);
-        best.map(|(_, w)| w).or_else(|| (0..WORDS).map(turned).find(full))
+        best.map(|(_, w)| w)
     }
 
     /// A whole block of a zone, or a CMA block's words.
