@@ -27,13 +27,17 @@ pub(crate) fn arguments(memory: &str) -> Vec<OsString> {
     vec!["-object".into(), backend, "-machine".into(), "memory-backend=ram".into()]
 }
 
-/// Keeps the history and throws the memory away.
+/// Throws the machine's memory away, after the history in it was kept, if there is to be one.
 ///
 /// # Errors
 ///
 /// Where there is none, or it cannot be written.
-pub(crate) fn keep(to: &Path) -> Result<(), String> {
+pub(crate) fn keep(to: &Path, is_whole: bool) -> Result<(), String> {
     let from = memory_file();
+    if !is_whole {
+        let _ = std::fs::remove_file(&from);
+        return Ok(());
+    }
     let kept = File::open(&from).and_then(|memory| copy(memory, to));
     let _ = std::fs::remove_file(&from);
     match kept {

@@ -211,8 +211,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let end = machine.run(&kernel, &line, Duration::from_secs(arguments.limit()), true)?;
     let seconds = started.elapsed().as_secs_f64();
     end.tell(seconds, arguments.limit());
-    if let (Some(file), End::Passed) = (&arguments.history, end) {
-        history::keep(file)?;
+    if let Some(file) = &arguments.history {
+        history::keep(file, end == End::Passed)?;
     }
     Ok(ExitCode::from(end.code()))
 }

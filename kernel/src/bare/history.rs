@@ -33,7 +33,7 @@ const HISTORY: u8 = 14;
 /// What the host looks for.
 const HEAD: [u64; 2] = [u64::from_le_bytes(*b"FREEHOLD"), u64::from_le_bytes(*b"HISTORY1")];
 /// Calls of each CPU.
-const CALLS: u32 = 3500;
+const CALLS: u32 = 2500;
 /// Chunks that a CPU has at a time, and that wait to be freed by any.
 const HELD: usize = 64;
 const OFFERED: usize = 32;
