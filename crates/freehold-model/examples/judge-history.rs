@@ -54,15 +54,6 @@ fn read(bytes: &[u8]) -> Result<(Shape, Vec<Event>), usize> {
     Ok((shape, events))
 }
 
-/// The judge in the end, or the number of the first event that is refused, and why.
-fn judged<'a>(shape: &Shape, events: impl Iterator<Item = &'a Event>) -> Result<Judge, (usize, &'static str)> {
-    let mut judge = Judge::new(shape);
-    for (at, event) in events.enumerate() {
-        judge.event(event).map_err(|why| (at, why))?;
-    }
-    Ok(judge)
-}
-
 /// Steps that change a word, a lease, a hand or a tag, spread over the history; each is altered in turn. How many of those
 /// histories are accepted.
 fn altered(shape: &Shape, events: &mut [Event]) -> usize {
@@ -85,7 +76,7 @@ fn altered(shape: &Shape, events: &mut [Event]) -> usize {
             // Another frame, another CPU, another state.
             step.new ^= 1 << (n % 8);
         }
-        if judged(shape, events.iter()).is_ok() {
+        if Judge::of(shape, events, false).is_ok() {
             println!("accepted with event {at} altered: {before:?}");
             accepted += 1;
         }
@@ -122,7 +113,7 @@ fn main() -> ExitCode {
     if alter {
         return ExitCode::from(u8::from(altered(&shape, &mut events) != 0));
     }
-    match judged(&shape, events.iter()) {
+    match Judge::of(&shape, &events, false) {
         Ok(judge) => {
             let changes: u64 = judge.kinds.values().sum();
             println!(

@@ -21,15 +21,17 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use freehold::conformance::record::{Record, WORDS};
 use freehold::conformance::{Cell, Op, Shape, Step};
-use freehold::{Config, CpuId, FRAME_SIZE, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Request, ZoneConfig};
+use freehold::{Config, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Request, ZoneConfig};
+use freehold_kernel::suite::Numbers;
 
-use crate::layout::direct;
 use crate::platform::Machine;
 use crate::{cpu, jobs, memory, say};
 
-/// Orders of the subject's memory and of the history.
+/// The order of the subject's memory, and the bytes of the history.
 const SUBJECT: u8 = 13;
-const HISTORY: u8 = 14;
+const HISTORY: usize = 64 << 20;
+/// Of a call that frees nothing, or gets nothing.
+const NO_FRAMES: FrameRange = FrameRange { start: Pfn::new(0), end: Pfn::new(0) };
 /// What the host looks for.
 const HEAD: [u64; 2] = [u64::from_le_bytes(*b"FREEHOLD"), u64::from_le_bytes(*b"HISTORY1")];
 /// Calls of each CPU.
@@ -101,33 +103,25 @@ impl Book {
     }
 }
 
-/// A run of frames of the machine's own, for good.
-fn frames(order: u8) -> FrameRange {
-    let order = Order::new(order).unwrap_or(Order::ZERO);
-    let pfn = memory::freehold().alloc(Request::new(order, Migratetype::Unmovable));
-    let pfn = pfn.unwrap_or_else(|error| panic!("no room for a history: {error}; it needs 256M"));
-    FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) }
+/// The frames of a chunk.
+fn frames(first: Pfn, order: Order) -> FrameRange {
+    FrameRange { start: first, end: Pfn::new(first.get() + order.frames()) }
 }
 
 /// The allocator that is looked at.
 fn subject() -> &'static Subject {
-    let memory = [frames(SUBJECT)];
+    let order = Order::new(SUBJECT).unwrap_or(Order::ZERO);
+    let pfn = memory::freehold().alloc(Request::new(order, Migratetype::Unmovable));
+    let memory = [frames(pfn.unwrap_or_else(|error| panic!("no room for a history: {error}; it needs 256M")), order)];
     let zones = [ZoneConfig::new(&memory)];
     let config = Config { group: Some(2), ..Config::new(cpu::count() as u16, &zones) };
     let size = Subject::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
-    let order = Order::fitting((size as u64).div_ceil(FRAME_SIZE).next_power_of_two()).unwrap_or(Order::ZERO);
-    let at = direct(frames(order.get()).start.get() * FRAME_SIZE) as *mut MaybeUninit<u8>;
-    // SAFETY: frames that were just allocated for this and are never given back; the direct map shows them for good.
-    let region = unsafe { core::slice::from_raw_parts_mut(at, (order.frames() * FRAME_SIZE) as usize) };
+    let region = memory::slice_of(size, |_| MaybeUninit::uninit());
     Box::leak(Box::new(Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"))))
 }
 
 fn book() -> &'static Book {
-    let place = frames(HISTORY);
-    let at = direct(place.start.get() * FRAME_SIZE) as *const [AtomicU64; WORDS];
-    let records = (place.len() * FRAME_SIZE) as usize / size_of::<[AtomicU64; WORDS]>();
-    // SAFETY: as in `subject`; any bits are words, and all access is atomic.
-    let records = unsafe { core::slice::from_raw_parts(at, records) };
+    let records = memory::slice_of(HISTORY / size_of::<[AtomicU64; WORDS]>(), |_| [const { AtomicU64::new(0) }; WORDS]);
     Box::leak(Box::new(Book { records, next: AtomicUsize::new(0) }))
 }
 
@@ -142,17 +136,14 @@ struct Caller<'a> {
     book: &'a Book,
     subject: &'static Subject,
     owned: Owned<'static, 'static, Machine>,
-    random: u64,
+    random: Numbers,
     held: [u64; HELD],
     offered: &'a [AtomicU64; OFFERED],
 }
 
 impl Caller<'_> {
     fn below(&mut self, n: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 16) % n
+        (self.random.next() >> 16) % n
     }
 
     fn alloc(&mut self) -> u64 {
@@ -161,11 +152,10 @@ impl Caller<'_> {
         let kinds = [Migratetype::Movable, Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
         let request = Request::new(order, kinds[self.below(4) as usize]);
         let shared = self.below(3) == 0;
-        let none = FrameRange { start: Pfn::new(0), end: Pfn::new(0) };
-        self.book.write(Record::Begin(self.who, none));
+        self.book.write(Record::Begin(self.who, NO_FRAMES));
         let got = if shared { self.subject.alloc(request) } else { self.owned.alloc(request) };
-        let frames = got.map_or(none, |pfn| FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) });
-        self.book.write(Record::End(self.who, got.is_ok(), frames));
+        let got_frames = got.map_or(NO_FRAMES, |pfn| frames(pfn, order));
+        self.book.write(Record::End(self.who, got.is_ok(), got_frames));
         got.map_or(0, |pfn| packed(pfn, order))
     }
 
@@ -174,12 +164,10 @@ impl Caller<'_> {
             return;
         }
         let (pfn, order) = (Pfn::new(chunk >> 8), Order::new(chunk as u8 & 0x7f).unwrap_or(Order::ZERO));
-        let frames = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
         let shared = self.below(3) == 0;
-        self.book.write(Record::Begin(self.who, frames));
+        self.book.write(Record::Begin(self.who, frames(pfn, order)));
         let done = if shared { self.subject.free(pfn, order) } else { self.owned.free(pfn, order) };
-        let none = FrameRange { start: Pfn::new(0), end: Pfn::new(0) };
-        self.book.write(Record::End(self.who, done.is_ok(), none));
+        self.book.write(Record::End(self.who, done.is_ok(), NO_FRAMES));
         done.unwrap_or_else(|error| panic!("a right free is refused: {error}"));
     }
 
@@ -220,13 +208,14 @@ pub(crate) fn run() -> bool {
     let offered = [const { AtomicU64::new(0) }; OFFERED];
     jobs::run_on_all(&|me| {
         let owned = subject.own(CpuId::new(me as u16)).unwrap_or_else(|error| panic!("{error}"));
-        let random = (me as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let random = Numbers((me as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (who, offered) = (me as u16, &offered);
         Caller { who, book, subject, owned, random, held: [0; HELD], offered }.all();
     });
     jobs::run_on(1, &|_| {
         let owned = subject.own(CpuId::new(0)).unwrap_or_else(|error| panic!("{error}"));
-        let mut caller = Caller { who: 0, book, subject, owned, random: 1, held: [0; HELD], offered: &offered };
+        let mut caller =
+            Caller { who: 0, book, subject, owned, random: Numbers(1), held: [0; HELD], offered: &offered };
         // Relaxed: all others are through.
         offered.iter().for_each(|offer| caller.free(offer.swap(0, Ordering::Relaxed)));
     });

@@ -8,10 +8,12 @@ const STEPS: u64 = 4000;
 const HELD: usize = 48;
 
 /// A small generator of numbers that look random (xorshift): the same ones in each run.
-pub(super) struct Numbers(pub(super) u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    pub(super) fn next(&mut self) -> u64 {
+    /// The next one.
+    #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -26,6 +26,7 @@ mod team;
 mod wrong;
 
 pub use chain::{Chain, stamp, stamped};
+pub use churn::Numbers;
 pub use home::Home;
 pub use team::{Member, Team};
 

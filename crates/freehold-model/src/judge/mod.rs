@@ -143,6 +143,17 @@ impl Judge {
         this
     }
 
+    /// Judges a whole history; the judge in the end. `blind`: see there.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first event that is refused, and why.
+    pub fn of(shape: &Shape, history: &[Event], blind: bool) -> Result<Self, (usize, Refusal)> {
+        let mut judge = Self { blind, ..Self::new(shape) };
+        history.iter().enumerate().try_for_each(|(at, event)| judge.event(event).map(drop).map_err(|why| (at, why)))?;
+        Ok(judge)
+    }
+
     /// Judges the next event; the step of the model that it is, where it changes anything.
     ///
     /// # Errors

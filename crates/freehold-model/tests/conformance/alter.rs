@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use freehold::conformance::record::Record;
 use freehold::conformance::{Cell, Op, Shape, Step, TagView};
 use freehold::{FrameRange, Pfn};
-use freehold_model::judge::{Event, What, Who};
+use freehold_model::judge::{Event, Judge, What, Who};
 
-use crate::court::{judged, shown};
+use crate::court::shown;
 use crate::work::Random;
 
 /// What is done to an event.
@@ -156,9 +156,9 @@ fn tried(shape: &Shape, history: &[Event], each: u32, seed: u64, blind: bool) ->
                 other.splice(at..=at, new);
                 let (n, refused) = tried.entry((subject, alteration)).or_default();
                 *n += 1;
-                match judged(shape, &other, blind) {
+                match Judge::of(shape, &other, blind) {
                     Err(_) => *refused += 1,
-                    Ok(()) => accepted.push(format!("{subject}, {alteration:?}, event {at}: {before} => {after:?}")),
+                    Ok(_) => accepted.push(format!("{subject}, {alteration:?}, event {at}: {before} => {after:?}")),
                 }
             }
         }
@@ -206,7 +206,7 @@ fn a_history_as_words_is_the_same() {
 #[test]
 fn what_only_some_may_do_is_refused_of_others() {
     let (shape, history) = crate::recorded(1, 3000, 1);
-    judged(&shape, &history, false).unwrap();
+    Judge::of(&shape, &history, false).map(drop).unwrap();
     let by = |what| Event { who: 9, what };
     let (mut classes, mut leases) = (0, 0);
     let mut tags = BTreeMap::new();
@@ -215,7 +215,7 @@ fn what_only_some_may_do_is_refused_of_others() {
         let with = |new: Vec<Event>| {
             let mut other = history.clone();
             other.splice(at..=at, new);
-            judged(&shape, &other, false).unwrap_err().0
+            Judge::of(&shape, &other, false).map(drop).unwrap_err().0
         };
         match step.cell {
             Cell::Tag(b) => drop(tags.insert(b, TagView::of(step.new))),
@@ -242,7 +242,7 @@ fn a_history_with_one_event_altered_is_refused() {
     let each = std::env::var("FREEHOLD_ALTERED").map_or(8, |n| n.parse().expect("FREEHOLD_ALTERED is a number"));
     for seed in [crate::seed(), crate::seed() + 1] {
         let (shape, history) = crate::recorded(3, 100, seed);
-        judged(&shape, &history, false).unwrap();
+        Judge::of(&shape, &history, false).map(drop).unwrap();
         let (all, accepted) = tried(&shape, &history, each, seed, false);
         told(&format!("of {} events one altered", history.len()), &all);
         let (blind, _) = tried(&shape, &history, 4, seed, true);

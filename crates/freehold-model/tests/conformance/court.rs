@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freehold::conformance::{Op, Shape, Step, Witnessed};
+use freehold::conformance::{Op, Step, Witnessed};
 use freehold::{Freehold, Platform};
 use freehold_model::judge::{Call, Event, Judge, Task, What, Who};
 
@@ -144,11 +144,4 @@ pub fn shown(event: &Event) -> String {
         }
         other => format!("  {who} {other:?}"),
     }
-}
-
-/// Judges a history again; the number of the first event that is refused, and why.
-pub fn judged(shape: &Shape, history: &[Event], blind: bool) -> Result<(), (usize, &'static str)> {
-    let mut judge = Judge::new(shape);
-    judge.blind = blind;
-    history.iter().enumerate().try_for_each(|(at, event)| judge.event(event).map(drop).map_err(|why| (at, why)))
 }

@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::Order;
-use freehold_kernel::suite::{Failure, Machine, Team, at_least, same, succeeds};
+use freehold_kernel::suite::{Failure, Machine, Numbers, Team, at_least, same, succeeds};
 use freehold_vm::{Access, VpnRange};
 
 use super::lazyfree::{SPACE, with_space};
@@ -49,13 +49,11 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
                     stop.store(true, Ordering::Release);
                     return result;
                 }
-                let mut numbers = 0x9e37_79b9_7f4a_7c15u64 ^ (member.cpu as u64) << 32;
+                let mut random = Numbers(0x9e37_79b9_7f4a_7c15 ^ (member.cpu as u64) << 32);
                 let first = (member.cpu as u64 - 1) * PAGES_EACH;
                 let mut sequence = 0;
                 while !stop.load(Ordering::Acquire) {
-                    numbers ^= numbers << 13;
-                    numbers ^= numbers >> 7;
-                    numbers ^= numbers << 17;
+                    let numbers = random.next();
                     sequence += 1;
                     // Relaxed: which pages are in use just now need not be exact.
                     let quarter = returned.load(Ordering::Relaxed) / 4 % 4;
