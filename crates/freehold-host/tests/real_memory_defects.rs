@@ -1,5 +1,5 @@
 //! A regression test on real memory for each defect that Linux's batched unmapping of lazyfree folios has had
-//! (`try_to_unmap_one`, 6.15 to 7.0). The same ones on the software Mmu are `freehold-vm`'s `tests/lazyfree.rs`.
+//! (`try_to_unmap_one`, 6.15 to 7.0). The same ones on the software Mmu are `freehold-vm`'s `tests/suite/lazyfree.rs`.
 //!
 //! A write that must not be allowed ends its process with `SIGSEGV`: those are tried in a forked child, which makes its
 //! own machine, since a userfaultfd and its thread do not come along.

@@ -21,7 +21,7 @@ pub(super) struct Mutant {
     new: String,
     /// What the original is for.
     pub(super) why: String,
-    /// What probably notices it soonest: `PROGRAM` or `PROGRAM::TEST`.
+    /// What probably notices it soonest: `loom::TEST`, `lib::TEST`, or `suite::FILE::TEST` of `tests/suite`.
     #[serde(default)]
     first: Option<String>,
     /// Why no test can notice it, where that is so.
@@ -122,13 +122,18 @@ mod tests {
             "{}: half a brace, or a name that ends with it",
             torn.map_or("", |mutant| &mutant.name)
         );
-        let programs = ["lib", "loom"];
-        let tests = root().join("crates/freehold/tests");
+        let suite = root().join("crates/freehold/tests/suite");
         let loom = ["loom_tests", "loom_wrong_frees", "cpu/lease"].map(|file| sources.join(file).with_extension("rs"));
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
-            let file = tests.join(format!("{program}.rs"));
-            assert!(programs.contains(&program) || file.exists(), "there are no tests called {program}");
-            let files = if program == "loom" { &loom[..] } else { &[file] };
+            let (files, test) = match program {
+                "lib" => continue,
+                "loom" => (loom.to_vec(), test),
+                "suite" => {
+                    let (module, test) = test.split_once("::").unwrap_or((test, ""));
+                    (vec![suite.join(module).with_extension("rs")], test)
+                }
+                other => panic!("there is no program called {other}"),
+            };
             let has = |file: &PathBuf| std::fs::read_to_string(file).unwrap_or_default().contains(test);
             assert!(files.iter().any(has), "{program} has no test called {test}");
         }

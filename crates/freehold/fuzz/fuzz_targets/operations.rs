@@ -11,7 +11,7 @@
 //! The history and its checks live with the ordinary tests, which replay the corpus where there is no fuzzer.
 #![no_main]
 
-#[path = "../../tests/byte_history/mod.rs"]
+#[path = "../../tests/suite/byte_history/mod.rs"]
 mod byte_history;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| byte_history::check(bytes));

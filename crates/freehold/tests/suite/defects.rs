@@ -1,12 +1,10 @@
 //! What an audit of an earlier core found, each as a history on the real functions: none of it can happen again.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
     SingleCpu, Watermarks, ZoneConfig,

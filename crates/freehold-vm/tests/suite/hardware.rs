@@ -1,11 +1,9 @@
 //! An [`Mmu`] that keeps the entries elsewhere, as hardware does, and whose CPU sets young and dirty bits behind
 //! everybody's back: the mechanisms must go through the trait alone. The software entries stay empty throughout.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use common::*;
+use crate::common::*;
 use freehold::{FrameRange, Order};
 use freehold_vm::{Access, Entry, Flush, MapError, Mmu, Slots, SpaceId, UnmapPath, Vm, VmError, Vpn, VpnRange};
 

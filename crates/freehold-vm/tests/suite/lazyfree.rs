@@ -1,11 +1,9 @@
 //! Reclaim of lazyfree folios: what is counted, and a regression test for each defect that the batched unmapping of
 //! Linux has had.
 
-mod common;
-
 use std::cell::RefCell;
 
-use common::*;
+use crate::common::*;
 use freehold::{FrameRange, FreeError, Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vma, Vpn,

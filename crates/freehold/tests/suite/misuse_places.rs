@@ -2,11 +2,9 @@
 //!
 //! One thread arranges the place, so that what is said is always the same; `misuse.rs` has the races.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     Config, FrameRange, FreeError, Freehold, HotplugError, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig,
 };

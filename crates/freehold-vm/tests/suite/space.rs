@@ -1,8 +1,6 @@
 //! Address spaces and mappings: what is refused, what is undone, what is counted.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use freehold::{FrameRange, Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, SoftMmu, Space,

@@ -4,12 +4,10 @@
 //! frees; the frame is free once, is handed out once, and everything comes home. `FREEHOLD_ROUNDS` sets how many rounds
 //! each test makes.
 
-mod common;
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use freehold::{Config, Freehold, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;

@@ -1,6 +1,8 @@
 //! Small machines for the tests.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod actor;
+
 use freehold::{
     AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, SingleCpu, Watermarks,
     ZoneConfig,

@@ -2,14 +2,12 @@
 //!
 //! `cargo +nightly fuzz run operations` in this crate's directory looks for more; what it finds is replayed here from
 //! then on, on machines without a fuzzer too. One file: `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p
-//! freehold --test byte_histories -- one_file --nocapture`.
-
-mod byte_history;
+//! freehold --test suite -- one_file --nocapture`.
 
 use std::io::Write;
 use std::path::Path;
 
-use byte_history::History;
+use crate::byte_history::{self, History};
 use proptest::prelude::*;
 
 #[test]

@@ -4,12 +4,10 @@
 //! invariants is one of the random steps, and what is compared after every step is read without entering: the free
 //! frames, and the counts of allocations and frees. The steps are rows, bulks and pairs: what leases are made and ended by.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order, Owned, Pfn, Platform,
     Request, Watermarks, ZoneConfig,

@@ -1,14 +1,10 @@
 //! Real threads that write, pin, unmap, move, share and protect pages, each its own, while another one reclaims and
 //! splits folios: not one byte may be lost, and no frame may belong to two.
 
-#[path = "common/actor.rs"]
-mod actor;
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use actor::{Actor, Checked, Contents};
-use common::*;
+use crate::common::actor::{Actor, Checked, Contents};
+use crate::common::*;
 use freehold::{Pfn, Threads};
 use freehold_vm::{Access, Fault, SoftMmu, UnmapPath, VmError};
 

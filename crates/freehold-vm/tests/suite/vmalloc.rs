@@ -1,11 +1,9 @@
 //! vmalloc: against a model that knows every translation and every stale one, and counted exactly.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, SingleCpu};
 use freehold_vm::{
     Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,

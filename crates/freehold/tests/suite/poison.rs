@@ -1,11 +1,8 @@
 //! Feature `debug-poison`: every frame is poisoned when it is freed, and checked when it is handed out.
-#![cfg(feature = "debug-poison")]
-
-mod common;
 
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use freehold::{Config, FrameRange, Order, Pfn, Platform, Watermarks, ZoneConfig};
 
 /// Memory as the host sees it: whether each frame holds the pattern.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Shared by the fuzz target (`fuzz/fuzz_targets/operations.rs`) and the ordinary test that replays its corpus
-//! (`tests/byte_histories.rs`), so that what the fuzzer once found stays found where there is no fuzzer.
+//! (`tests/suite/byte_histories.rs`), so that what the fuzzer once found stays found where there is no fuzzer.
 #![allow(unreachable_pub)]
 
 mod decode;

@@ -1,11 +1,9 @@
 //! What a kernel meets that embeds the allocator: zones without memory, marks and address limits together, interrupts, address
 //! spaces that are mostly holes, alignment beyond the size.
 
-mod common;
-
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, AllocFlags, Config, ConfigError, FrameRange, Freehold, Order, Pfn, Platform, Pressure, PressureLevel,
     SingleCpu, Watermarks, ZoneConfig,

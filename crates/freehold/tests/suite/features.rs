@@ -1,11 +1,9 @@
 //! Zones, nodes, watermarks, reserves, CMA, limits, isolation, contiguous ranges, hotplug, pressure.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, Freehold, HotplugError, Migratetype, NodeId, Order, Pfn, Platform,
     Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,

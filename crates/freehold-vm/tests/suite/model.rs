@@ -1,11 +1,7 @@
 //! A million random steps against a model: not one byte may be lost.
 
-#[path = "common/actor.rs"]
-mod actor;
-mod common;
-
-use actor::{Actor, Checked, Contents};
-use common::*;
+use crate::common::actor::{Actor, Checked, Contents};
+use crate::common::*;
 use freehold::SingleCpu;
 use freehold_vm::SoftMmu;
 

@@ -1,13 +1,11 @@
 //! What others do in the middle of a call: each test stops a call at one point and lets somebody else run there, or
 //! begin to, where they have to wait for the call.
 
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
-use common::*;
+use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, SingleCpu};
 use freehold_vm::{
     Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vpn,

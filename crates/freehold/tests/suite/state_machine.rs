@@ -1,11 +1,9 @@
 //! Long random histories, wrong calls included, against the simplest model there is: the set of frames in use.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
     Watermarks, ZoneConfig,

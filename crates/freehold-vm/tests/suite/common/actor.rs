@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::common::*;
+use super::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 use freehold_vm::{Access, FrameAllocator, Vm, Vpn};
 use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError, WriteFault};

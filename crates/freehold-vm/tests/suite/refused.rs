@@ -1,11 +1,9 @@
 //! A machine that cannot take pages away: areas stay as they are, or wait for a purge, and nothing is lost.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use freehold::{FrameRange, Order, SingleCpu};
 use freehold_vm::{
     Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,

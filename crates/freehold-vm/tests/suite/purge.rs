@@ -1,10 +1,8 @@
 //! Lazy purging: how many flushes, what may be reused when, and what happens to those who run out of something.
 
-mod common;
-
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request, SingleCpu};
 use freehold_vm::{
     Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,

@@ -1,10 +1,8 @@
 //! A request fails only where nobody has what it asks for.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{Config, Freehold, Migratetype, Pfn, Platform, Request, SingleCpu, Watermarks, ZoneConfig};
 
 /// Blocks that one group's CPU had whole and freed are there for the CPUs of all other groups, in every order.

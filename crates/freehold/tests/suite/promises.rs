@@ -1,12 +1,10 @@
 //! Promises about work and shape, in exact counts: bounded holds of the zone lock, warm reuse, whole blocks.
 
-mod common;
-
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Threads, Watermarks, ZoneConfig};
 
 /// The longest hold of a zone lock, in steps, whatever is done.

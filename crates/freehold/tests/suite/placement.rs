@@ -1,9 +1,7 @@
 //! Where allocations go, so that large runs and whole blocks stay: best fit among partly free blocks, other groups' blocks
 //! before whole ones.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
 
 /// One zone of `mib` MiB from frame 512 on, with groups of so many CPUs.

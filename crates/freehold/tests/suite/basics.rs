@@ -1,8 +1,6 @@
 //! One call after the other: what each operation does and what it refuses.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request,
     SingleCpu, Watermarks, ZoneConfig,

@@ -1,11 +1,9 @@
 //! Real threads, every frame stamped with its owner: an overlap, a loss or a leak cannot go unseen.
 
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use common::*;
+use crate::common::*;
 use freehold::{
     AllocFlags, Config, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
 };
