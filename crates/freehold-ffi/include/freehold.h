@@ -1651,7 +1651,10 @@ enum freehold_status freehold_arena_builder_build(const struct freehold_arena_bu
 /**
  * So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
  *
- * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such run of free frames.
+ * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is free. Any other number is taken
+ * from wherever so many are free; where memory is scarce that is a search of the whole arena.
+ *
+ * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */

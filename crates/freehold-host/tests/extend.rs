@@ -84,3 +84,24 @@ fn allocations_do_not_fail_while_others_look_for_runs() {
         assert_eq!(failed, 0, "of {rounds}");
     });
 }
+
+/// What `Arena::frames` says of powers of two: an aligned chunk or nothing, and never a search of the arena.
+#[test]
+fn a_power_of_two_of_frames_is_an_aligned_chunk_and_any_other_number_a_run() {
+    let arena = Arena::with_size(8 * MIB).unwrap();
+    for (before, count) in [(3u64, 2u64), (1, 4), (7, 64), (5, 512), (300, 1024)] {
+        let all = arena.frames(arena.stats().frames).unwrap();
+        let (head, rest) = all.split(before).unwrap();
+        let (free, tail) = rest.split(count).unwrap();
+        let run = free.range();
+        drop(free);
+        let fewer = arena.frames(count - 1).map(|frames| run.contains(frames.pfn()));
+        assert_eq!(fewer, Ok(true), "{} of {count} free frames, {before} into the arena", count - 1);
+        let refused = arena.frames(count).err();
+        assert!(matches!(refused, Some(Error::Alloc(AllocError::NoMemory { order })) if order.frames() == count));
+        drop((head, tail));
+        assert_eq!(arena.frames(count).unwrap().pfn().get() % count, 0, "of {count}");
+    }
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+    arena.validate().unwrap();
+}
