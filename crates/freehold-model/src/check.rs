@@ -96,7 +96,7 @@ impl World {
         for block in self.blocks.iter().filter(|block| block.tag.0 == State::Split && !block.tag.2) {
             let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
             let class = class_of(open).min(CLASS_WHOLE - 1);
-            if class > block.class {
+            if class > block.class.max(block.known) {
                 return Err("the class of a block is too low");
             }
             if class != 0 && block.class != QUEUED && !block.listed {

@@ -42,11 +42,19 @@ pub struct Block {
     pub tag: (State, u8, bool), // state, holder, isolated
     pub words: [u8; WORDS],     // bits of free frames
     pub leases: [u8; WORDS],    // who leases each word
-    pub class: u8,              // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED
+    pub class: u8,              // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED; 0 of the zone's own
+    pub known: u8,              // shadow: the class by which the zone has listed it
     pub listed: bool,           // on a list of its holder: partly free ones, whole ones, or the zone's bitmap
     pub inbox: u8,              // the holder in whose inbox it is
     pub used: [u8; WORDS],      // shadow: frames in use
     pub owed: [u8; WORDS],      // shadow: frames freed once too often
+}
+
+impl Block {
+    /// It has been listed with that class. The zone's own blocks tell of none: any free into one announces it.
+    pub fn tell(&mut self, class: u8) {
+        (self.class, self.known) = if self.tag.1 == ZONE { (0, class) } else { (class, 0) };
+    }
 }
 
 /// One CPU.
@@ -179,6 +187,7 @@ impl World {
             words: [0; WORDS],
             leases: [NONE; WORDS],
             class: 0,
+            known: 0,
             listed: true,
             inbox: NONE,
             used: [0; WORDS],

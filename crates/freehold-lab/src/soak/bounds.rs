@@ -119,8 +119,9 @@ impl Shape {
     fn locks(&self, kind: Kind) -> u64 {
         let failing =
             self.zones * self.stages(false) + RECALLS * (self.collected_everywhere() + self.zones * self.stages(true));
-        // For each kind of block a look at the marks and one at each block, and one at the bitmap; each may take a hold.
-        let within_limits = 5 * (self.blocks + self.zones) + self.zones;
+        // For each kind of block a look at the marks, after all that was announced, and one at each block, and one at the bitmap;
+        // each may take a hold.
+        let within_limits = 5 * (self.blocks + self.zones * self.collected()) + self.zones;
         let bitmap = self.blocks / 768 + 2;
         let range = RANGE.div_ceil(512) + 1;
         match kind {
@@ -128,7 +129,7 @@ impl Shape {
             Kind::AllocAligned => failing + within_limits,
             Kind::AllocNoLock => self.zones * (self.stages(false) + self.stages(true)),
             Kind::AllocBulk => BULK as u64 * (failing + self.refill()),
-            Kind::AllocBlocks => 2 * self.zones * bitmap + self.fetched(),
+            Kind::AllocBlocks => 2 * self.zones * (bitmap + self.collected()) + self.fetched(),
             Kind::AllocLimited => 2 * within_limits + self.fetched(),
             Kind::FreeFrame | Kind::FreeRun | Kind::FreeWords | Kind::FreeBlocks | Kind::FreeRange | Kind::FreeBulk => {
                 0

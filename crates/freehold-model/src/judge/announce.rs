@@ -1,6 +1,6 @@
 //! Classes and inboxes: a holder is told of a block, and looks at it.
 
-use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, NO_BLOCK, Op, Step, WHOLE_LIST};
+use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, NO_BLOCK, Op, Step, class_of_list};
 
 use super::shadow::{ABSENT, View, WORDS};
 use super::{Judge, Task, Verdict, Who};
@@ -67,6 +67,8 @@ impl Judge {
                 self.actor(a).again = Some(b);
                 Ok(Some(Unqueue))
             }
+            // The last step for one of the zone's own: it is listed by then.
+            Op::Exchange if (old, new) == (0, 0) && class_of_list(self.b(b).list as u16) != 0 => self.end_view(a, b, 0),
             Op::Exchange if old != queued && new == 0 => {
                 let state = self.b(b).tag().state;
                 // Who frees frames of it has looked when it was in use as a whole; it may be split by now.
@@ -88,13 +90,14 @@ impl Judge {
         actor.view = Some(View { b, words: [None; WORDS], leases: 0, unnamed: 0, filled });
     }
 
-    /// The class is what the lister has read since it began.
-    fn end_view(&mut self, a: Who, b: u32, class: u8) -> Verdict {
+    /// The class is what the lister has read since it began; of the zone's own blocks that of their list is, and they tell of none.
+    fn end_view(&mut self, a: Who, b: u32, told: u8) -> Verdict {
         if !self.holds_block(a, b) {
             return Err("a block is looked at without its holder's lock");
         }
-        let listed = self.b(b).list < u64::from(WHOLE_LIST);
-        if listed != (class != 0) {
+        let class = class_of_list(self.b(b).list as u16);
+        let zones_own = self.b(b).tag().group == 0;
+        if told != if zones_own { 0 } else { class } {
             return Err("a class is set of a block that is listed otherwise");
         }
         let Some(view) = self.actor(a).view.take().filter(|view| view.b == b) else {

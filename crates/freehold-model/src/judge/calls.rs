@@ -1,6 +1,6 @@
 //! What calls are given and what they come to, and what is true while none runs.
 
-use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST};
+use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST, class_of_list};
 
 use super::announce::class_of;
 use super::shadow::{Carried, Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
@@ -233,7 +233,9 @@ impl Judge {
         let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
         let exact = class_of(&open);
         let least = if tag.migratetype < 3 { exact.min(CLASS_WHOLE - 1) } else { exact };
-        if class < least {
+        // The zone's own blocks tell of none: any free into one announces it.
+        let known = if class == 0 && tag.group == 0 { class_of_list(block.list as u16) } else { class };
+        if known < least {
             return Err("the class of a block is too low");
         }
         let findable = exact == 0 || queued || block.list < u64::from(WHOLE_LIST);

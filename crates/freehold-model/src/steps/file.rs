@@ -14,7 +14,7 @@ impl Making<'_> {
             FileIfOurs if (block.tag.0, block.tag.1) == (State::Split, d.h) => self.next(&[d.then(File)]),
             FileIfOurs => {}
             File => {
-                block.listed = false;
+                (block.listed, block.known) = (false, 0);
                 if block.tag.2 {
                     return;
                 }
@@ -38,7 +38,7 @@ impl Making<'_> {
             _ => {
                 block.listed = d.n != 0;
                 if d.c == 1 && (block.class == 0 || late && block.class != QUEUED) {
-                    block.class = d.n;
+                    block.tell(d.n);
                 }
             }
         }
@@ -89,7 +89,9 @@ impl Making<'_> {
             SetSplit => block.tag = (State::Split, d.h, false),
             _ => {
                 block.listed = true;
-                block.class = if block.class == QUEUED { QUEUED } else { 2 };
+                if block.class != QUEUED {
+                    block.tell(2);
+                }
             }
         }
     }

@@ -24,6 +24,39 @@ pub(crate) const fn runs(word: u64, order: u32) -> u64 {
     starts & ALIGNED[order as usize]
 }
 
+/// Whether there is such a run.
+#[inline(always)]
+pub(crate) const fn has_run(word: u64, order: u32) -> bool {
+    LANES[order as usize].has_full(word)
+}
+
+/// A word as lanes of `2^order` bits: the first and the last bit of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes {
+    firsts: u64,
+    lasts: u64,
+}
+
+/// Those of orders 0 to 6.
+pub(crate) const LANES: [Lanes; 7] = {
+    let mut lanes = [Lanes { firsts: 0, lasts: 0 }; 7];
+    let mut order = 0;
+    while order < 7 {
+        lanes[order] = Lanes { firsts: ALIGNED[order], lasts: ALIGNED[order] << ((1 << order) - 1) };
+        order += 1;
+    }
+    lanes
+};
+
+impl Lanes {
+    /// Whether all bits of a lane are set, in the same few steps for every order.
+    #[inline(always)]
+    pub(crate) const fn has_full(self, word: u64) -> bool {
+        // Such a lane is 0 in the complement, and with 1 taken away its last bit is set. The lowest one borrows from none below.
+        (!word).wrapping_sub(self.firsts) & word & self.lasts != 0
+    }
+}
+
 /// Which of these starts of runs of `2^order` bits to take, at least one and `order` at most 5: the lowest one that is not
 /// half of a run twice as long, or the lowest.
 #[inline(always)]
@@ -137,6 +170,7 @@ mod tests {
                         .filter(|&s| naive_free(w, s, order))
                         .fold(0u64, |m, s| m | 1 << s);
                     assert_eq!(runs(w, order), expected, "{w:#x} order {order}");
+                    assert_eq!(has_run(w, order), expected != 0, "{w:#x} order {order}");
                 }
                 let largest = (0..=6u32).rev().find(|&o| runs(w, o) != 0);
                 assert_eq!(largest_run(w), largest);

@@ -17,7 +17,7 @@
 //!
 //! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It may be too high, since
 //! frames are taken without telling, but when all is quiet it is not too low: a put that completes a larger run announces
-//! the block to its group. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the
+//! the block to its group. Of the zone's own blocks it says 0, whatever their lists know, so that every put announces them. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the
 //! bit and then reads the class. Both are sequentially consistent, so one of them sees the other.
 
 use super::tag::TagCell;
@@ -181,7 +181,7 @@ impl Head {
             let run = RUN[order as usize] << start;
             return now & run == run;
         }
-        bits::runs(now, order) != 0
+        bits::has_run(now, order)
     }
 }
 
@@ -322,10 +322,9 @@ impl Line {
 /// Where the first aligned run of that order (0 to 9) starts in the words given.
 pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
     if order <= 6 {
-        return (0..WORDS).find_map(|w| {
-            let starts = bits::runs(words[w], order);
-            (starts != 0).then(|| w * 64 + starts.trailing_zeros() as usize)
-        });
+        let lanes = bits::LANES[order as usize];
+        let w = (0..WORDS).find(|&w| lanes.has_full(words[w]))?;
+        return Some(w * 64 + bits::runs(words[w], order).trailing_zeros() as usize);
     }
     let len = 1usize << (order - 6);
     (0..WORDS).step_by(len).find(|&w| words[w..w + len].iter().all(|&word| word == !0)).map(|w| w * 64)
@@ -338,17 +337,21 @@ pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
         return CLASS_NONE;
     }
     let mut full_words = 0u32;
-    let mut largest = None;
+    let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
     for (w, &word) in words.iter().enumerate() {
         if word == !0 {
             full_words |= 1 << w;
-        } else {
-            largest = largest.max(bits::largest_run(word));
+            continue;
+        }
+        // Whoever has a run has half of it.
+        while larger.has_full(word) {
+            class += 1;
+            larger = bits::LANES[usize::from(class)];
         }
     }
     match full_words {
         0xff => CLASS_WHOLE,
-        0 => largest.map_or(CLASS_NONE, |order| order as u8 + 1),
+        0 => class,
         _ if full_words & 0x0f == 0x0f || full_words & 0xf0 == 0xf0 => 9,
         _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
         _ => 7,

@@ -263,7 +263,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 types.into_iter().flatten().find_map(|migratetype| self.split_block(z, want(migratetype)))
             }
             Stage::Reserve => self.types(z, request).into_iter().flatten().find_map(|migratetype| {
-                let held = self.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
+                let held = self.fh.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
                 let pfn = held.take_in_zone(want(migratetype))?;
                 held.reserve_high_atomic(want(migratetype), pfn);
                 Some(pfn)
@@ -340,6 +340,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        let lanes = bits::LANES[want.order as usize];
         let mut best = None;
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
@@ -348,12 +349,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if word == 0 || word == !0 && best.is_some() {
                 continue;
             }
-            if bits::runs(word, want.order) == 0 || head.is_leased(w) {
+            if !lanes.has_full(word) || head.is_leased(w) {
                 continue;
             }
             // Only whether it is smaller than the best so far matters.
             let largest = match best {
-                Some((least, _)) if bits::runs(word, least) != 0 => continue,
+                Some((least, _)) if bits::has_run(word, least) => continue,
                 _ => bits::largest_run(word).unwrap_or(0),
             };
             best = Some((largest, w));
@@ -385,7 +386,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
                 continue;
             }
-            let Some(held) = self.hold_collected(zone, from, request.flags) else { continue };
+            let Some(held) = self.fh.hold_collected(zone, from, request.flags) else { continue };
             let index = match from {
                 ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(own),
                 ZONE_GROUP => None,
@@ -407,8 +408,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mine = zone.group_of(self.id.index());
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
             for from in zone.holders(mine) {
-                let Some(held) = self.hold_collected(zone, from, want.flags) else { continue };
-                if from == ZONE_GROUP && !held.keeps_mark(1 << want.order, want.flags, false) {
+                let Some(held) = self.fh.hold_collected(zone, from, want.flags) else { continue };
+                if from == ZONE_GROUP && !zone.leaves_mark(1 << want.order, want.flags, false) {
                     continue;
                 }
                 if let Some(pfn) = held.take_listed(fallback as usize, want.order) {

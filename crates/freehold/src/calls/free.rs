@@ -109,7 +109,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             None => self.unattributed_frees.add_shared(frees),
             Some(inside) => {
                 if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
-                    inside.cpu.hints.push(0, index.get(), (first.get() % FRAMES as u64) as u32);
+                    inside.cpu.hints.push(tag.migratetype(), 0, index.get(), (first.get() % FRAMES as u64) as u32);
                 }
                 self.count_frees(inside.cpu, tag, frees);
             }

@@ -52,8 +52,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         loop {
-            let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
-            if !held.keeps_mark(frames, request.flags, false) {
+            let held = self.hold_collected(zone, ZONE_GROUP, request.flags)?;
+            if !zone.leaves_mark(frames, request.flags, false) {
                 return None;
             }
             let mut steps = 0;

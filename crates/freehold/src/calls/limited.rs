@@ -106,8 +106,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Whether the zone keeps its mark; its own blocks are not looked at otherwise. The reserve is there to be used.
         let own = kind == Kind::Reserve
             || self
-                .hold_for(zone, ZONE_GROUP, request.flags)
-                .is_some_and(|held| held.keeps_mark(request.order.frames(), request.flags, kind == Kind::Cma));
+                .hold_collected(zone, ZONE_GROUP, request.flags)
+                .is_some_and(|_| zone.leaves_mark(request.order.frames(), request.flags, kind == Kind::Cma));
         if kind == Kind::Whole && own {
             if let Some(pfn) = self.search_bitmap(zone, request, first, end) {
                 return Some(pfn);

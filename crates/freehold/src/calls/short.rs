@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | order 0 | the current lease's hand; a frame freed lately | the hand, if the word is leased; else the word |
 //! | 1 to 5 | the hand of a lease for runs; a run freed lately | the hand, if the word is leased; else the word |
-//! | 6 to 8 | whole words of the block in use | the words |
+//! | 6 to 8 | whole words freed lately; those of the block in use | the words |
 //! | 9 | a block in hand | the hand |
 //!
 //! Each returns "no" for anything out of the ordinary, and nothing has changed then: the long way knows what to do.
@@ -129,14 +129,37 @@ impl<P: Platform> Freehold<'_, P> {
     /// nearly free may become whole: a run of it is better left alone, unless most of the zone is whole.
     #[inline(never)]
     pub(crate) fn hinted_run(&self, cpu: &CpuState<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
-        let zone = &self.zones[cpu.home_zone.get() as usize];
-        let most = if zone.roomy.get() { u16::MAX } else { zone.nearly_full.get() };
+        let most = self.most_beside(cpu);
         self.hinted(cpu, migratetype, order, |index, w, run| {
             let line = self.map.line(index);
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << order), 1 << order);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.links(index).count.get() <= most && line.take_bits(w, run)
         })
+    }
+
+    /// The same of 1, 2 or 4 whole words.
+    #[inline(always)]
+    fn hinted_words<const LEN: usize>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        let most = self.most_beside(cpu);
+        while let Some((raw, offset)) = cpu.hints.pop(migratetype, 6 + LEN.ilog2()) {
+            let index = self.map.index(raw)?;
+            let (head, line, first) = (self.map.head(index), self.map.line(index), offset as usize / 64);
+            let buddy = first ^ LEN;
+            let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
+                && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
+            if fits && head.tag.get().is_plain_split_of(migratetype) && self.claim_words_at::<LEN>(index, first) {
+                return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
+            }
+        }
+        None
+    }
+
+    /// Free frames that a block may have had when it was last looked at, for a run of it to be taken by a hint.
+    #[inline(always)]
+    fn most_beside(&self, cpu: &CpuState<'_>) -> u16 {
+        let zone = &self.zones[cpu.home_zone.get() as usize];
+        if zone.roomy.get() { u16::MAX } else { zone.nearly_full.get() }
     }
 
     #[inline(always)]
@@ -147,7 +170,7 @@ impl<P: Platform> Freehold<'_, P> {
         order: u32,
         take: impl Fn(Index, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((raw, offset)) = cpu.hints.pop(order) {
+        while let Some((raw, offset)) = cpu.hints.pop(migratetype, order) {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
@@ -188,15 +211,29 @@ impl<P: Platform> Freehold<'_, P> {
         self.told(index, now, frames);
         cpu.last_key.set(key);
         if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(order, index.get(), (pfn % FRAMES as u64) as u32);
+            cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
         }
         self.count_frees(cpu, tag, 1);
         true
     }
 
-    /// Whole words of the block in use: 1, 2 or 4 of them.
+    /// 1, 2 or 4 whole words that this CPU has freed lately, or of the block in use.
     #[inline(never)]
     pub(crate) fn words_at_hand(&self, cpu: &CpuState<'_>, id: CpuId, migratetype: usize, order: u32) -> Option<Pfn> {
+        let found = match order {
+            6 => self.words_nearby::<1>(cpu, id, migratetype),
+            7 => self.words_nearby::<2>(cpu, id, migratetype),
+            _ => self.words_nearby::<4>(cpu, id, migratetype),
+        }?;
+        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(found)
+    }
+
+    #[inline(always)]
+    fn words_nearby<const LEN: usize>(&self, cpu: &CpuState<'_>, id: CpuId, migratetype: usize) -> Option<Pfn> {
+        if let Some(pfn) = self.hinted_words::<LEN>(cpu, migratetype) {
+            return Some(pfn);
+        }
         let zone = cpu.home_zone.get() as usize;
         let cursors = &self.cursors[id.index() * self.zones.len() + zone];
         let index = self.map.index(cursors.get(Purpose::Runs, migratetype))?;
@@ -204,12 +241,7 @@ impl<P: Platform> Freehold<'_, P> {
         if !self.zones[zone].roomy.get() || tag.holder() != cpu.home.get() || !tag.is_plain_split_of(migratetype) {
             return None;
         }
-        let offset = match order {
-            6 => self.claim_words::<1>(index),
-            7 => self.claim_words::<2>(index),
-            _ => self.claim_words::<4>(index),
-        }?;
-        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        let offset = self.claim_words::<LEN>(index)?;
         Some(Pfn::new(self.map.base(index) + offset as u64))
     }
 
@@ -247,6 +279,9 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         self.told(index, !0, !0);
+        if tag.zone() == cpu.home_zone.get() as usize {
+            cpu.hints.push(tag.migratetype(), 6 + words.ilog2(), index.get(), (pfn % FRAMES as u64) as u32);
+        }
         self.count_frees(cpu, tag, frees);
         true
     }

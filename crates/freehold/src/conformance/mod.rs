@@ -171,6 +171,12 @@ pub fn type_of_list(list: u16) -> usize {
     usize::from(list) * TYPES / usize::from(WHOLE_LIST)
 }
 
+/// The class of the blocks on such a list; 0 where it is none.
+#[must_use]
+pub fn class_of_list(list: u16) -> u8 {
+    lists::listed_class(list)
+}
+
 const _: () = assert!(WHOLE_LIST as usize % (TYPES * CLASSES) == 0);
 
 /// What there is of everything.

@@ -15,7 +15,7 @@ use crate::block::bits;
 use crate::block::layout::Index;
 use crate::block::map::FrameMap;
 use crate::block::tag::TYPES;
-use crate::block::words::CLASSES;
+use crate::block::words::{CLASS_NONE, CLASSES};
 use crate::block::{FRAMES, NONE};
 use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, Plain};
 
@@ -45,6 +45,11 @@ pub(crate) struct Lists {
 pub(crate) fn list_for(migratetype: usize, frames: u32, class: u8) -> u16 {
     let bucket = (frames.clamp(1, FRAMES as u32) as usize - 1) / 64;
     list_of(migratetype, usize::from(class), bucket)
+}
+
+/// The class of the blocks on that list; none where it is no list of partly free ones.
+pub(crate) fn listed_class(list: u16) -> u8 {
+    if list < WHOLE_LIST { (usize::from(list) / BUCKETS % CLASSES) as u8 } else { CLASS_NONE }
 }
 
 fn list_of(migratetype: usize, class: usize, bucket: usize) -> u16 {

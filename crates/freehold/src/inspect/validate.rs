@@ -18,7 +18,7 @@ use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, TAKE
 use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
 use crate::group::Stock;
-use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST};
+use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, listed_class};
 use crate::primitive::Plain;
 use crate::zone::Zone;
 use crate::{Freehold, Pfn, Platform};
@@ -189,12 +189,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // A whole one of an ordinary type stays split until somebody looks.
                 let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
                 let least = if whole { CLASS_WHOLE - 1 } else { exact };
-                expect(
-                    base,
-                    "the class of a block is too low",
-                    u64::from(head.class().max(least)),
-                    u64::from(head.class()),
-                )?;
+                // The zone's own blocks say nothing: any free into one announces it.
+                let known = match head.class() {
+                    CLASS_NONE if tag.group() == ZONE_GROUP => listed_class(list),
+                    class => class,
+                };
+                expect(base, "the class of a block is too low", u64::from(known.max(least)), u64::from(known))?;
                 let findable = exact == CLASS_NONE || queued || list < WHOLE_LIST;
                 expect(base, "a block with free frames that nobody would find", u64::from(findable), 1)
             }

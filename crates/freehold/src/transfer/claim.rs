@@ -60,16 +60,28 @@ impl<P: Platform> Freehold<'_, P> {
     /// The same for `LEN` whole words: 1, 2, 4 or 8 of them.
     #[inline(always)]
     pub(crate) fn claim_words<const LEN: usize>(&self, index: Index) -> Option<usize> {
-        let (head, line) = (self.map.head(index), self.map.line(index));
+        // A loop: unrolled, which an iterator's search is not.
         for first in (0..WORDS).step_by(LEN) {
-            let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
-            if all == !0 && !(first..first + LEN).any(|w| head.is_leased(w)) {
-                let lost = (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
-                let Some(lost) = lost else { return Some(first * 64) };
-                (first..lost).for_each(|w| self.put_back(index, w, !0));
+            if self.claim_words_at::<LEN>(index, first) {
+                return Some(first * 64);
             }
         }
         None
+    }
+
+    /// Takes `LEN` whole words from word `first` on; all or none.
+    #[inline(always)]
+    pub(crate) fn claim_words_at<const LEN: usize>(&self, index: Index, first: usize) -> bool {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
+        if all != !0 || (first..first + LEN).any(|w| head.is_leased(w)) {
+            return false;
+        }
+        let lost = (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
+        if let Some(lost) = lost {
+            (first..lost).for_each(|w| self.put_back(index, w, !0));
+        }
+        lost.is_none()
     }
 
     /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high` of the block.

@@ -16,6 +16,7 @@ use crate::block::{FRAMES, WORDS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, list_for};
 use crate::primitive::{Count, Ordering, Plain};
+use crate::transfer::refill::COLLECT;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
@@ -76,6 +77,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.try_hold(zone, group);
         }
         Some(self.hold(zone, group))
+    }
+
+    /// The same after everything that was announced has been looked at, a few blocks a hold.
+    pub(crate) fn hold_collected(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+        loop {
+            let held = self.hold_for(zone, group, flags)?;
+            if !held.collect(COLLECT) || flags.contains(AllocFlags::NO_LOCK) {
+                return Some(held);
+            }
+        }
     }
 
     /// Takes the lock of whoever has the block now. `None` where it is no memory, or in a CPU's hand.
@@ -176,8 +187,14 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             self.step(1);
         }
         if listing {
-            head.end_listing(class);
+            head.end_listing(self.known(class));
         }
+    }
+
+    /// The class that a block's lists tell the world. Of the zone's own blocks none: the next free into one announces it, as what
+    /// they have counts for the watermarks.
+    fn known(&self, class: u8) -> u8 {
+        if self.group == ZONE_GROUP { CLASS_NONE } else { class }
     }
 
     /// The same for a block that was handed over before this lock was taken: a free may have announced it and somebody else
@@ -242,7 +259,7 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         self.stock().note(migratetype, FRAMES as u64);
         self.stock().lists.link(map, index, list_for(migratetype, FRAMES as u32, class));
         if listing {
-            head.end_listing(class);
+            head.end_listing(self.known(class));
         }
         self.step(2);
     }

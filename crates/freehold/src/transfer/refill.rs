@@ -17,7 +17,6 @@ use super::in_use::FOLLOWED;
 use crate::block::FRAMES;
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, ZONE_GROUP};
-use crate::block::words::count_of;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::inspect::stats::RefillPhase;
@@ -73,16 +72,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cursors(z).set(want.purpose(), want.migratetype, index.get());
         self.cpu.followed.set(FOLLOWED);
         Some(index)
-    }
-
-    /// Takes a lock, or only tries to, after everything that was announced has been looked at, a few blocks a hold.
-    pub(crate) fn hold_collected(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
-        loop {
-            let held = self.fh.hold_for(zone, group, flags)?;
-            if !held.collect(COLLECT) || flags.contains(AllocFlags::NO_LOCK) {
-                return Some(held);
-            }
-        }
     }
 
     fn choose(&self, zone: &'m Zone<'m>, want: Want) -> Option<(Index, RefillPhase)> {
@@ -330,7 +319,7 @@ impl<P: Platform> Held<'_, '_, P> {
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        if !self.keeps_mark(1 << want.order, want.flags, want.migratetype == CMA) {
+        if !self.zone.leaves_mark(1 << want.order, want.flags, want.migratetype == CMA) {
             return None;
         }
         if let Some(pfn) = self.take_listed(want.migratetype, want.order) {
@@ -362,40 +351,6 @@ impl<P: Platform> Held<'_, '_, P> {
         self.zone.counters.splits.add_shared(1);
         self.file(index);
         Some(self.fh.map.base(index) + offset? as u64)
-    }
-
-    /// Whether the zone may hand out so many frames of its own and keep more than the mark of these flags. For the zone's own
-    /// hold.
-    pub(crate) fn keeps_mark(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
-        let keeps = || self.zone.leaves_mark(frames, flags, cma);
-        keeps() || {
-            // Frees into listed blocks have not been counted yet.
-            self.recount();
-            keeps()
-        }
-    }
-
-    /// Counts the frames that were freed into listed blocks since they were listed. Each failing request comes here a few
-    /// times: lists without a block, as most are then, cost nothing.
-    pub(crate) fn recount(&self) {
-        for list in self.stock().lists.filled() {
-            let Some(first) = self.stock().lists.first(list).and_then(|raw| self.fh.map.index(raw)) else { continue };
-            let (mut start, mut at) = (first, first);
-            loop {
-                let links = self.fh.map.links(at);
-                let Some(next) = self.fh.map.index(links.next.get()) else { break };
-                let (last, moved) = (next == start, count_of(&self.words(at)) != u32::from(links.count.get()));
-                if moved {
-                    // It may go to another list; the circle starts behind it then.
-                    self.file(at);
-                    start = if at == start { next } else { start };
-                }
-                if last {
-                    break;
-                }
-                at = next;
-            }
-        }
     }
 
     /// Keeps the rest of a block for HIGHATOMIC requests after one of them had to be served at the min mark: at most 1 %

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Threads, Watermarks, ZoneConfig};
+use freehold::{
+    AllocFlags, Config, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Threads, Watermarks,
+    ZoneConfig,
+};
 
 /// The longest hold of a zone lock, in steps, whatever is done.
 const LONGEST_HOLD: u64 = 64;
@@ -73,6 +76,66 @@ fn the_frames_freed_last_are_used_first() {
         assert!(distinct.len() <= 65, "{} distinct frames", distinct.len());
         flight.into_iter().for_each(free);
     }
+}
+
+/// Chunks of each order, held in numbers and exchanged at random, by requests of one type and of three in turn: what was freed
+/// last is taken again without a look under a lock.
+#[test]
+#[cfg_attr(feature = "debug-poison", ignore = "frees that poison leave no hints of runs")]
+fn chunks_of_every_order_freed_lately_are_found_without_a_lock() {
+    const STEPS: u64 = 10_000;
+    let types = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
+    for (kinds, o) in [1, 3].into_iter().flat_map(|kinds| (0..=8).map(move |o| (kinds, o))) {
+        let fh = machine(1, 4096);
+        let owned = fh.own(cpu(0)).unwrap();
+        let alloc = |kind: usize| (owned.alloc(Request::new(order(o), types[kind])).unwrap(), kind);
+        let mut held: Vec<(Pfn, usize)> = (0..1000).map(|n| alloc(n % kinds)).collect();
+        let locks = || fh.totals().lock_acquisitions + fh.totals().group_lock_acquisitions;
+        let (before, mut seed) = (locks(), 7);
+        for _ in 0..STEPS {
+            let n = random(&mut seed) as usize % held.len();
+            owned.free(held[n].0, order(o)).unwrap();
+            held[n] = alloc(held[n].1);
+        }
+        let taken = locks() - before;
+        assert!(taken <= STEPS / 50, "order {o}, {kinds} types: {taken} locks for {STEPS} chunks");
+        held.into_iter().for_each(|(pfn, _)| owned.free(pfn, order(o)).unwrap());
+        drop(owned);
+        assert_all_free(&fh);
+    }
+}
+
+/// A request that the min mark refuses does not look at all the blocks that the zone has; and a single frame freed into any of
+/// them counts at once.
+#[test]
+fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
+    let memory = [range(512, 1024 * MIB)];
+    let (blocks, left) = (1024 * MIB / 512, 8);
+    let watermarks = Watermarks::Frames { min: blocks * left, low: blocks * left, high: blocks * left };
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]), SingleCpu);
+    let on = fh.on(cpu(0));
+    let all = movable(0).flags(AllocFlags::NO_WATERMARKS);
+    let frames: Vec<Pfn> = std::iter::from_fn(|| on.alloc(all).ok()).collect();
+    assert_eq!(frames.len() as u64, 1024 * MIB);
+    // A few frames of each block are free, no two of them side by side, and the zone has all the blocks.
+    let (free, mut used): (Vec<Pfn>, Vec<Pfn>) = frames.into_iter().partition(|pfn| pfn.get() % (512 / left) == 0);
+    free.iter().for_each(|&pfn| on.free(pfn, Order::ZERO).unwrap());
+    fh.drain_all();
+    let before = fh.zone_stats(0).unwrap().lock_work;
+    for _ in 0..100 {
+        assert!(is_no_memory(on.alloc(movable(0))), "all that is left is at the mark");
+    }
+    let steps = (fh.zone_stats(0).unwrap().lock_work - before) / 100;
+    assert!(steps <= 16, "{steps} steps for each of them");
+    for _ in 0..100 {
+        // Beside a free frame or not: no larger run than the block has already.
+        let pfn = used.pop().unwrap();
+        on.free(pfn, Order::ZERO).unwrap();
+        used.push(on.alloc(movable(0)).expect("one frame more than the mark"));
+        fh.drain_all();
+    }
+    used.into_iter().for_each(|pfn| on.free(pfn, Order::ZERO).unwrap());
+    assert_all_free(&fh);
 }
 
 /// How a split block is freed.

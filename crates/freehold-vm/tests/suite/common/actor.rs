@@ -5,8 +5,6 @@
 //! page holds its value. Each frame has two words that hold a value and its complement; accesses go through modelled
 //! TLBs, so that a flush that was forgotten shows, too.
 
-#![allow(dead_code, unreachable_pub)]
-
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
