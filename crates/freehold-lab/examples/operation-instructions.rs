@@ -38,6 +38,8 @@ enum Row {
     PairNoBarrier,
     /// A pair, so many held at a time, freed in that order.
     Depth(u16, Freed),
+    /// 100 chunks of that order held: one at random is freed, another allocated.
+    Held(u8),
     /// A frame of a GiB, by single calls.
     Fill,
     /// A frame of a GiB, freed in the order of allocation.
@@ -66,6 +68,7 @@ enum Row {
 fn rows() -> Vec<(String, Row)> {
     let mut rows: Vec<(String, Row)> = (0..=9).map(|order| (format!("pair-order{order}"), Row::Pair(order))).collect();
     let mut add = |name: &str, row| rows.push((name.to_owned(), row));
+    (0..=9).for_each(|order| add(&format!("held-order{order}"), Row::Held(order)));
     add("pair-any-order", Row::PairAnyOrder);
     add("pair-on", Row::PairOn);
     add("pair-owned-no-barrier", Row::PairNoBarrier);
@@ -107,7 +110,7 @@ impl Row {
             // Whole rounds of every depth.
             Self::Depth(..) => (1 << 16, 1 << 17),
             Self::Pair(_) | Self::PairAnyOrder | Self::PairOn | Self::PairNoBarrier => (50_000, 100_000),
-            Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
+            Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
         }
     }
 
@@ -144,13 +147,8 @@ impl Row {
             Self::FreeAtRandom => filled(&mut cpu, true).and_then(|f| free_all(&mut cpu, f[..n as usize].iter())),
             Self::BulkFree => filled(&mut cpu, false).and_then(|f| free_in_bulk(&mut cpu, &f[..n as usize])),
             Self::RangeFree => free_ranges(&mut cpu, n as usize),
-            Self::Churn(percent) => {
-                let held = GIB * percent / 100;
-                Churn::start(&mut cpu, held, SEED).and_then(|mut churn| {
-                    churn.steps(&mut cpu, held)?;
-                    churn.steps(&mut cpu, n)
-                })
-            }
+            Self::Held(order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
+            Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
             Self::Mixed(percent) => Mixed::new(GIB * percent / 100, SEED).steps(&mut cpu, n),
             Self::RemoteInSequence => filled(&mut cpu, false).and_then(|mut f| {
                 f.sort_unstable();
@@ -226,6 +224,29 @@ fn pairs_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
         pairs::<C, 9>,
     ];
     loops[usize::from(order)](cpu, n)
+}
+
+/// Steps with so many chunks held, each of which has been replaced once before.
+fn steps<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<(), Refused> {
+    let mut churn = Churn::<ORDER>::start(cpu, held, SEED)?;
+    churn.steps(cpu, held)?;
+    churn.steps(cpu, n)
+}
+
+fn steps_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
+    let loops = [
+        steps::<C, 0>,
+        steps::<C, 1>,
+        steps::<C, 2>,
+        steps::<C, 3>,
+        steps::<C, 4>,
+        steps::<C, 5>,
+        steps::<C, 6>,
+        steps::<C, 7>,
+        steps::<C, 8>,
+        steps::<C, 9>,
+    ];
+    loops[usize::from(order)](cpu, 100, n)
 }
 
 fn main() -> ExitCode {

@@ -91,18 +91,20 @@ pub fn depth<M: Machine>(machine: &M, depth: u16, freed: Freed, pairs: u64, seed
     Ok(per(timed(|| held.rounds(black_box(&mut cpu), rounds))?, rounds * u64::from(depth)))
 }
 
-/// Single frames held, for churn.
+/// Chunks of one order held, for churn.
 #[derive(Clone, Debug)]
-pub struct Churn {
+pub struct Churn<const ORDER: u8> {
     held: Vec<Pfn>,
     random: Random,
 }
 
-impl Churn {
-    /// Allocates so many frames, which are held from then on.
-    pub fn start<C: Calls>(cpu: &mut C, frames: u64, seed: u64) -> Result<Self, Refused> {
-        let mut held = vec![Pfn::default(); frames as usize];
-        alloc_all(cpu, &mut held)?;
+impl<const ORDER: u8> Churn<ORDER> {
+    /// A constant of the loops, as it is where kernels call their allocators.
+    const ORDER: Order = Order::new(ORDER).expect("an order there is");
+
+    /// Allocates so many chunks, which are held from then on.
+    pub fn start<C: Calls>(cpu: &mut C, chunks: u64, seed: u64) -> Result<Self, Refused> {
+        let held = (0..chunks).map(|_| cpu.alloc(Self::ORDER)).collect::<Result<_, _>>()?;
         Ok(Self { held, random: Random::new(seed) })
     }
 
@@ -111,22 +113,22 @@ impl Churn {
         let Self { held, random } = self;
         for _ in 0..steps {
             let place = random.scaled(held.len() as u64) as usize;
-            cpu.free(held[place], Order::ZERO)?;
-            held[place] = cpu.alloc(Order::ZERO)?;
+            cpu.free(held[place], Self::ORDER)?;
+            held[place] = cpu.alloc(Self::ORDER)?;
         }
         Ok(())
     }
 
     pub fn end<C: Calls>(self, cpu: &mut C) -> Result<(), Refused> {
-        free_all(cpu, self.held.iter())
+        self.held.into_iter().try_for_each(|pfn| cpu.free(pfn, Self::ORDER))
     }
 }
 
-/// Nanoseconds a step with so many frames held, in a steady state: each held frame has been replaced once on average.
-pub fn churn<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<f64, Refused> {
+/// Nanoseconds a step with so many chunks held, in a steady state: each of them has been replaced once on average.
+pub fn churn<M: Machine, const ORDER: u8>(machine: &M, chunks: u64, steps: u64, seed: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
-    let mut churn = Churn::start(&mut cpu, frames, seed)?;
-    churn.steps(&mut cpu, frames)?;
+    let mut churn = Churn::<ORDER>::start(&mut cpu, chunks, seed)?;
+    churn.steps(&mut cpu, chunks)?;
     let time = timed(|| churn.steps(black_box(&mut cpu), steps))?;
     churn.end(&mut cpu)?;
     Ok(per(time, steps))

@@ -189,11 +189,11 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
 /// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many frames of its own.
 pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -> Result<f64, Refused> {
     let start = |cpu: &mut M::Cpu<'_>, index| {
-        let mut churn = Churn::start(cpu, frames, 1 + u64::from(index))?;
+        let mut churn = Churn::<0>::start(cpu, frames, 1 + u64::from(index))?;
         churn.steps(cpu, frames)?;
         Ok(churn)
     };
-    let work = |cpu: &mut M::Cpu<'_>, churn: &mut Churn, n| churn.steps(cpu, n);
+    let work = |cpu: &mut M::Cpu<'_>, churn: &mut Churn<0>, n| churn.steps(cpu, n);
     let slower = side_by_side(machine, cpus, (2, steps), start, work, |cpu, churn| churn.end(cpu))?;
     Ok(per(slower, steps))
 }

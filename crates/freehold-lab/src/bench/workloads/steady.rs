@@ -58,7 +58,11 @@ pub const MIXED: About = About {
     ..About::ONE_THREAD
 };
 
-const ORDER_METRICS: [Metric; 10] = [
+/// Chunks of an order that `orders` holds.
+const HELD: u64 = 100;
+
+/// Pairs of each order, then steps of each order.
+const ORDER_METRICS: [Metric; 20] = [
     ns("ns_per_pair_order0", "an allocation and its free, order 0: 4 KiB"),
     ns("ns_per_pair_order1", "order 1: 8 KiB"),
     ns("ns_per_pair_order2", "order 2: 16 KiB"),
@@ -69,17 +73,37 @@ const ORDER_METRICS: [Metric; 10] = [
     ns("ns_per_pair_order7", "order 7: 512 KiB"),
     ns("ns_per_pair_order8", "order 8: 1 MiB"),
     ns("ns_per_pair_order9", "order 9: 2 MiB"),
+    ns(
+        "ns_per_step_order0",
+        "100 are held: one at random is freed, another allocated, order 0; drawing a number included",
+    ),
+    ns("ns_per_step_order1", "order 1"),
+    ns("ns_per_step_order2", "order 2"),
+    ns("ns_per_step_order3", "order 3"),
+    ns("ns_per_step_order4", "order 4"),
+    ns("ns_per_step_order5", "order 5"),
+    ns("ns_per_step_order6", "order 6"),
+    ns("ns_per_step_order7", "order 7"),
+    ns("ns_per_step_order8", "order 8"),
+    ns("ns_per_step_order9", "order 9"),
 ];
 
 pub const ORDERS: About = About {
-    what: "One thread allocates a chunk of one order and frees it, over and over; each order from 0 to 9.",
-    source: "the pair test for what is neither a frame nor a huge page: stacks, socket buffers, large folios",
+    what: "One thread allocates a chunk of one order and frees it, over and over; then it holds 100 of them, frees one at \
+           random and allocates another, over and over. Each order from 0 to 9.",
+    source: "the pair test for what is neither a frame nor a huge page: stacks, socket buffers, large folios; and the same \
+             as a pool that is in use, since a pair finds what it has just freed whatever the allocator does",
     metrics: &ORDER_METRICS,
     ..About::ONE_THREAD
 };
 
-/// Nanoseconds of a pair, so many times.
-type Pairs<M> = fn(&M, u64) -> Result<f64, Refused>;
+/// Nanoseconds of a pair or a step, so many times.
+type Loop<M> = fn(&M, u64) -> Result<f64, Refused>;
+
+/// Nanoseconds of a step.
+fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<f64, Refused> {
+    steady::churn::<_, ORDER>(machine, HELD, steps, SEED)
+}
 
 pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let shapes = DEPTHS.into_iter().flat_map(|depth| FREED.map(|freed| (depth, freed)));
@@ -90,7 +114,8 @@ pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
 }
 
 pub fn churn<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let at = |percent| steady::churn(run.drained(machine), run.frames * percent / 100, run.scale.churn_steps, SEED);
+    let at =
+        |percent| steady::churn::<_, 0>(run.drained(machine), run.frames * percent / 100, run.scale.churn_steps, SEED);
     Ok(Figures::default().with("ns_per_step_50", at(50)?).with("ns_per_step_90", at(90)?))
 }
 
@@ -106,19 +131,24 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
 
 pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     // The order is a constant in each loop, as it is where kernels call their allocators.
-    let loops: [Pairs<M>; 10] = [
-        loops::pair::<M, 0>,
-        loops::pair::<M, 1>,
-        loops::pair::<M, 2>,
-        loops::pair::<M, 3>,
-        loops::pair::<M, 4>,
-        loops::pair::<M, 5>,
-        loops::pair::<M, 6>,
-        loops::pair::<M, 7>,
-        loops::pair::<M, 8>,
-        loops::pair::<M, 9>,
-    ];
-    loops.iter().zip(&ORDER_METRICS).try_fold(Figures::default(), |figures, (pair, metric)| {
-        Ok(figures.with(metric.name, pair(run.drained(machine), run.scale.steady_pairs)?))
+    macro_rules! of_each_order {
+        ($($of:ident)::+) => {
+            [
+                $($of)::+::<M, 0>,
+                $($of)::+::<M, 1>,
+                $($of)::+::<M, 2>,
+                $($of)::+::<M, 3>,
+                $($of)::+::<M, 4>,
+                $($of)::+::<M, 5>,
+                $($of)::+::<M, 6>,
+                $($of)::+::<M, 7>,
+                $($of)::+::<M, 8>,
+                $($of)::+::<M, 9>,
+            ]
+        };
+    }
+    let loops: [[Loop<M>; 10]; 2] = [of_each_order!(loops::pair), of_each_order!(step)];
+    loops.as_flattened().iter().zip(&ORDER_METRICS).try_fold(Figures::default(), |figures, (each, metric)| {
+        Ok(figures.with(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
     })
 }
