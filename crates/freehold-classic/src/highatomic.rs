@@ -1,13 +1,14 @@
 //! Pageblocks kept back for high-order requests that may not wait.
 //!
 //! A network driver that needs an order-3 buffer in an interrupt cannot compact memory first. So when such a request
-//! succeeds, the pageblock it was served from becomes a HIGHATOMIC block, up to 1 % of the zone, and before the system
+//! succeeds, the pageblock it was served from becomes a HIGHATOMIC block, up to some 1 % of the zone, and before the system
 //! would fail somebody for lack of memory the reserve is given back block by block.
 
 use freehold::Migratetype;
 
 use crate::page::{PAGEBLOCK, PAGEBLOCK_ORDER};
 use crate::primitive::Ordering::Relaxed;
+use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 
 impl Zone {
@@ -19,11 +20,15 @@ impl Zone {
         }
     }
 
-    /// Nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up to pageblocks. Source: Linux
-    /// 6.12 and later, `reserve_highatomic_pageblock`.
+    /// Nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up to pageblocks; before, a pageblock
+    /// more and in zones of any size. Source: `reserve_highatomic_pageblock` of Linux 6.12 and of 6.1.
     fn most_high_atomic_blocks(&self) -> u64 {
         let (share, block) = (self.managed / 100, u64::from(PAGEBLOCK));
-        if share < block { 0 } else { share.div_ceil(block) }
+        match self.on.has(Switch::HighAtomicRounded) {
+            false => share.div_ceil(block) + 1,
+            true if share < block => 0,
+            true => share.div_ceil(block),
+        }
     }
 }
 

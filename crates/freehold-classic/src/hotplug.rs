@@ -7,7 +7,7 @@ use crate::page::PAGEBLOCK;
 use crate::pageblock::{BlockList, STALE};
 use crate::primitive::Ordering::{Relaxed, SeqCst};
 use crate::switches::Switch;
-use crate::tune::{Tuning, batch_size, high_range};
+use crate::tune::{Tuning, batch_size, clamp, high_range};
 use crate::zone::Zone;
 
 /// Pageblocks disowned in one hold of the zone lock when a CPU goes offline.
@@ -171,7 +171,7 @@ impl Classic {
             let free_high_batch = self.cache_slice > u64::from(3 * batch);
             for pcp in &zone.pcps {
                 let mut inner = pcp.lock();
-                let high = inner.tuning.high.clamp(high_min, high_max);
+                let high = clamp(inner.tuning.high, high_min, high_max);
                 let high = if self.on.has(Switch::AutoHigh) { high } else { high_min };
                 inner.tuning = Tuning { batch, high, high_min, high_max, free_high_batch, ..inner.tuning };
             }

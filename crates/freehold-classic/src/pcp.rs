@@ -3,7 +3,7 @@
 //! ```text
 //!   5.17 .. 7.2                                    pcp-buddy
 //!   lists[0..12]  orders 0..3 x 3 types            lists[0..30]  orders 0..9 x 3 types
-//!   lists[12..14] order 9: not movable, movable    (6.9 and before: one list for both)
+//!   lists[12..14] order 9: not movable, movable    (6.0 to 6.9: one list for both; before: 12..15, 3 types)
 //!   5.12 and before, or `high-order-pcp` off: lists[0..3], order 0 only
 //!
 //!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
@@ -94,20 +94,38 @@ impl Pcp {
     }
 }
 
+/// The lists that a PCP has for huge pages; the value is how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum HugeLists {
+    /// Huge pages are off.
+    None = 0,
+    /// 6.0 to 6.9.
+    One = 1,
+    /// 6.10 and later.
+    MovableOrNot = 2,
+    /// 5.13 to 5.19.
+    EachType = 3,
+}
+
 /// How the lists are laid out, which depends on the design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     buddy: bool,
     high_order: bool,
-    thp_by_type: bool,
-    huge_pages: bool,
+    huge_lists: HugeLists,
 }
 
 impl Layout {
     pub(crate) fn new(on: Switches, huge_pages: bool) -> Self {
         let has = |switch| on.has(switch);
         let (buddy, high_order) = (has(Switch::Ownership), has(Switch::HighOrderPcp));
-        Self { buddy, high_order, thp_by_type: has(Switch::ThpByType), huge_pages }
+        let huge_lists = match (has(Switch::ThpByType), has(Switch::ThpOneList)) {
+            _ if !huge_pages => HugeLists::None,
+            (true, _) => HugeLists::MovableOrNot,
+            (_, true) => HugeLists::One,
+            _ => HugeLists::EachType,
+        };
+        Self { buddy, high_order, huge_lists }
     }
 
     /// Whether the PCP keeps chunks of `order`.
@@ -116,7 +134,8 @@ impl Layout {
         if self.buddy {
             order <= PAGEBLOCK_ORDER
         } else {
-            order == 0 || self.high_order && (order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER && self.huge_pages)
+            let huge = order == PAGEBLOCK_ORDER && self.huge_lists != HugeLists::None;
+            order == 0 || self.high_order && (order <= COSTLY_ORDER || huge)
         }
     }
 
@@ -125,7 +144,11 @@ impl Layout {
     pub(crate) fn index(self, order: u8, migratetype: Migratetype) -> usize {
         let kind = if migratetype.is_mergeable() { migratetype } else { Migratetype::Movable }.index();
         if !self.buddy && order > COSTLY_ORDER {
-            return 12 + usize::from(self.thp_by_type && kind == Migratetype::Movable.index());
+            return match self.huge_lists {
+                HugeLists::EachType => 12 + kind,
+                HugeLists::MovableOrNot => 12 + usize::from(kind == Migratetype::Movable.index()),
+                HugeLists::One | HugeLists::None => 12,
+            };
         }
         3 * order as usize + kind
     }
@@ -142,9 +165,7 @@ impl Layout {
         match self {
             Self { buddy: true, .. } => MAX_LISTS,
             Self { high_order: false, .. } => 3,
-            Self { huge_pages: false, .. } => 12,
-            Self { thp_by_type: false, .. } => 13,
-            Self { .. } => 14,
+            Self { huge_lists, .. } => 12 + huge_lists as usize,
         }
     }
 }
@@ -251,13 +272,15 @@ mod tests {
     #[test]
     fn lists_by_design() {
         use Migratetype::{Cma, Movable, Unmovable};
-        assert_eq!((layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()), (13, 14, 30));
+        assert_eq!((layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()), (15, 14, 30));
         assert_eq!(layout("7.2").index(3, Movable), 10);
         assert_eq!((layout("7.2").index(9, Unmovable), layout("7.2").index(9, Movable)), (12, 13));
-        assert_eq!(layout("5.17").index(9, Movable), 12);
+        assert_eq!((layout("5.17").index(9, Unmovable), layout("5.17").index(9, Movable)), (12, 13));
+        let one = layout("7.2,-thp-by-type");
+        assert_eq!((one.lists(), one.index(9, Unmovable), one.index(9, Movable)), (13, 12, 12));
         assert_eq!(layout("pcp-buddy").index(9, Movable), 28);
         assert_eq!(layout("7.2").index(0, Cma), layout("7.2").index(0, Movable));
-        for name in ["5.17", "7.2", "pcp-buddy", "5.17,-high-order-pcp"] {
+        for name in ["5.17", "7.2", "7.2,-thp-by-type", "pcp-buddy", "5.17,-high-order-pcp"] {
             let layout = layout(name);
             for order in (0..=10).filter(|&order| layout.keeps(order)) {
                 for migratetype in Migratetype::PCP {

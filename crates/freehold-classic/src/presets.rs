@@ -1,4 +1,7 @@
 //! The designs that can be named: kernels, single patches of the 2022 series, and the pcp-buddy proposals.
+//!
+//! A preset is what the switches say and nothing more. What no switch is about is in all of them as in 7.3, above all who
+//! may go below a watermark: until 6.3 that was said in other flags, to nearly the same effect.
 
 use core::fmt;
 
@@ -28,7 +31,9 @@ const V5_18: Switches = V5_18_4.with(Switch::RequestedFirst).with(Switch::HighOr
 // Buddy prefetching and the tracked range of lists were dropped again on the way to 6.1.
 const V6_18: Switches = V5_18
     .without(Switch::PindexRange)
+    .with(Switch::ThpOneList)
     .with(Switch::AutoHigh)
+    .with(Switch::HighAtomicRounded)
     .with(Switch::TypeHygiene)
     .with(Switch::ThpByType)
     .with(Switch::BatchQuarterMebi)

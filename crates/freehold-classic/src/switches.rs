@@ -97,12 +97,16 @@ switches! {
         "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a second list first.";
     HighOrderLimit = "high-order-limit", "5.18", HighOrderPcp,
         "A CPU that only frees gives its high-order pages back at once.", needs HighOrderPcp;
+    ThpOneList = "thp-one-list", "6.0", Kernel,
+        "One PCP list for all huge pages instead of one a type.", needs HighOrderPcp;
     AutoHigh = "auto-high", "6.7", Kernel,
         "The high mark tunes itself between high_min and high_max; refills grow with consecutive allocations.";
+    HighAtomicRounded = "highatomic-rounded", "6.8", Kernel,
+        "The HIGHATOMIC reserve is 1 % of the zone rounded up to pageblocks, and nothing where that is less than one; off: a pageblock more.";
     TypeHygiene = "type-hygiene", "6.10", Kernel,
         "A drained page goes to the list of its pageblock's type of now; merged pageblocks take one type.";
     ThpByType = "thp-by-type", "6.10", Kernel,
-        "Two order-9 PCP lists, movable and not, instead of one.", needs HighOrderPcp;
+        "Two order-9 PCP lists, movable and not, instead of one.", needs ThpOneList;
     BatchQuarterMebi = "batch-256k", "6.13", Kernel,
         "The batch is a power of two minus one from managed/4096, at most 256 KiB, and never 0.";
     ClaimSteal = "claim-steal", "6.15", Kernel,

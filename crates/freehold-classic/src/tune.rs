@@ -38,7 +38,8 @@ pub fn batch_size(managed: u64, new: bool) -> u32 {
 
 /// The range of the high mark: `(high_min, high_max)`.
 ///
-/// `max(low / cpus, 4 * batch)` and `max(managed / 8 / cpus, 4 * batch)`. Source: Linux 6.7, `zone_highsize`.
+/// `max(low / cpus, 4 * batch)` and `max(managed / 8 / cpus, 4 * batch)`. In a zone of which more than an eighth is
+/// watermark the range is upside down. Source: Linux 6.7, `zone_highsize`.
 ///
 /// ```
 /// use freehold_classic::high_range;
@@ -51,9 +52,17 @@ pub fn high_range(managed: u64, low_watermark: u64, batch: u32, cpus: u16) -> (u
     let cpus = u64::from(cpus.max(1));
     let floor = u64::from(4 * batch);
     let mark = |frames: u64| (frames / cpus).max(floor).min(u64::from(u32::MAX / 2)) as u32;
-    let least = mark(low_watermark);
-    // In a zone of which more than an eighth is watermark the range would be upside down; the kernel's clamp copes.
-    (least, mark(managed / 8).max(least))
+    (mark(low_watermark), mark(managed / 8))
+}
+
+/// The kernel's `clamp`, of which std's is a part: a range that is upside down is allowed, and what is in it or above
+/// counts as its `high`. Source: Linux 6.1, `include/linux/minmax.h`.
+pub(crate) fn clamp(value: u32, low: u32, high: u32) -> u32 {
+    match value {
+        _ if value >= high => high,
+        _ if value <= low => low,
+        _ => value,
+    }
 }
 
 /// The tuning state of one CPU in one zone.
@@ -105,9 +114,9 @@ impl Tuning {
         }
     }
 
-    /// `high` within its range; a range that was set upside down counts as its lower end.
+    /// `high` within its range.
     fn in_range(&self, high: u32) -> u32 {
-        high.clamp(self.high_min, self.high_max.max(self.high_min))
+        clamp(high, self.high_min, self.high_max)
     }
 
     /// An allocation from the PCP breaks the row of frees.
@@ -219,7 +228,8 @@ impl Tuning {
         high
     }
 
-    /// Frames to give back once `count` has reached `high`. Source: `nr_pcp_free` of 5.17 and of 6.7.
+    /// Frames to give back once `count` has reached `high`: a batch is to be left, even where that means to give back
+    /// less than a batch, or nothing. Source: `nr_pcp_free` of 5.17 and of 6.7.
     #[inline]
     pub fn drain(&mut self, on: Switches, count: u32, high: u32, free_high: bool) -> u32 {
         if !on.has(Switch::AutoHigh) {
@@ -229,13 +239,13 @@ impl Tuning {
             if high < self.batch {
                 return 1;
             }
-            let (least, most) = (self.batch, (high - self.batch).max(self.batch));
+            let most = high - self.batch;
             // A shift by 32 or more is out of reach of any batch but 0.
             let scaled = self.batch.checked_shl(self.free_factor).unwrap_or(u32::MAX);
             if scaled < most {
                 self.free_factor += 1;
             }
-            return scaled.clamp(least, most);
+            return clamp(scaled, self.batch, most);
         }
         if free_high {
             return count.min(self.batch << SCALE_MAX);
@@ -243,7 +253,7 @@ impl Tuning {
         if high < self.batch {
             return 1;
         }
-        self.free_count.clamp(self.batch, (high - self.batch).max(self.batch))
+        clamp(self.free_count, self.batch, high - self.batch)
     }
 
     /// Lets the high mark sink when idle and says how many of `count` frames are above it then. Source: Linux 6.7,
@@ -283,7 +293,26 @@ mod tests {
         assert_eq!(batch_size(1 << 18, false), 63);
         assert_eq!(batch_size(1, false), 1);
         // The default watermarks of 1 MiB: low is 40 frames, an eighth of the zone 32.
-        assert_eq!(high_range(256, 40, 1, 1), (40, 40));
+        assert_eq!(high_range(256, 40, 1, 1), (40, 32));
+    }
+
+    #[test]
+    fn an_upside_down_range_counts_as_its_upper_end() {
+        let mut tuning = Tuning::new(1, 40, 32, false);
+        assert_eq!(tuning.high, 40);
+        assert_eq!(tuning.high_after_free(on("6.18"), 1, false, Pressure::default()), 32);
+        // Only what is below both comes up to the lower.
+        assert_eq!([31, 32, 36, 40, 41].map(|high| tuning.in_range(high)), [40, 32, 32, 32, 32]);
+    }
+
+    #[test]
+    fn a_drain_leaves_a_batch_where_the_mark_is_less_than_two() {
+        let mut tuning = tuning();
+        for name in ["5.17", "5.18"] {
+            assert_eq!([126, 100, 63].map(|high| tuning.drain(on(name), 500, high, false)), [63, 37, 0], "{name}");
+        }
+        tuning.free_count = 500;
+        assert_eq!([126, 100, 63, 62].map(|high| tuning.drain(on("6.18"), 500, high, false)), [63, 37, 0, 1]);
     }
 
     #[test]

@@ -180,24 +180,24 @@ impl DrainOf for Classic {
 
 #[test]
 fn before_patch_3_the_share_of_a_list_grows_with_the_empty_ones_before_it() {
-    // 13 lists, the search starts behind the first. List 1 is empty: list 2 (one reclaimable single) has a share of
+    // 15 lists, the search starts behind the first. List 1 is empty: list 2 (one reclaimable single) has a share of
     // two and can give one; what is left of it goes to list 3, which gives two chunks of order 1.
     let counters = drain_one_batch("5.17", &[(0, Reclaimable, 1), (1, Unmovable, 10)], 5);
     assert_eq!((counters.drained_chunks, counters.drained_frames, counters.lists_looked_at), (3, 5, 3));
     // The only list that is not empty is found out after one round: then all of it goes.
     let counters = drain_one_batch("5.17", &[(0, Reclaimable, 50)], 40);
-    assert_eq!((counters.drained_chunks, counters.lists_looked_at), (40, 2 + 13));
+    assert_eq!((counters.drained_chunks, counters.lists_looked_at), (40, 2 + 15));
 }
 
 #[test]
 fn patch_2_takes_a_list_for_the_only_one_as_soon_as_the_range_says_so() {
-    // Lists 0 and 12 hold something; the search starts at 1 and needs 12 looks, as many as max - min: everything that
-    // is wanted comes from list 12. Before, only 12 chunks did.
-    let hold = [(0, Unmovable, 1), (9, Movable, 14)];
-    let after = drain_one_batch("5.17+2", &hold, 13 * 512 + 1);
-    assert_eq!((after.drained_chunks, after.drained_blocks, after.lists_looked_at), (14, 14, 12));
-    let before = drain_one_batch("5.17+1", &hold, 13 * 512 + 1);
-    assert_eq!((before.drained_chunks, before.drained_blocks, before.lists_looked_at), (14, 13, 12 + 1 + 12));
+    // Lists 0 and 14 hold something; the search starts at 1 and needs 14 looks, as many as max - min: everything that
+    // is wanted comes from list 14. Before, only 14 chunks did.
+    let hold = [(0, Unmovable, 1), (9, Reclaimable, 16)];
+    let after = drain_one_batch("5.17+2", &hold, 15 * 512 + 1);
+    assert_eq!((after.drained_chunks, after.drained_blocks, after.lists_looked_at), (16, 16, 14));
+    let before = drain_one_batch("5.17+1", &hold, 15 * 512 + 1);
+    assert_eq!((before.drained_chunks, before.drained_blocks, before.lists_looked_at), (16, 15, 14 + 1 + 14));
 }
 
 /// netperf on localhost: order-3 chunks allocated on one CPU and freed on the other, one at a time.

@@ -48,8 +48,10 @@ fn orders_0_to_3_and_9_are_kept_and_no_others_before_pcp_buddy() {
 }
 
 #[test]
-fn huge_pages_have_one_list_before_6_10_and_two_since() {
-    for (engine, shared) in [("5.18", true), ("7.2,-thp-by-type", true), ("7.2", false)] {
+fn huge_pages_have_a_list_a_type_one_from_6_0_and_two_since_6_10() {
+    for (engine, shared) in
+        [("5.17", false), ("5.18", false), ("5.18,+thp-one-list", true), ("7.2,-thp-by-type", true), ("7.2", false)]
+    {
         let classic = machine(engine, 16);
         classic.set_tuning(0, CPU0, Tuning::new(63, 4000, 4000, false));
         let unmovable = classic.take(CPU0, 9, Unmovable);

@@ -76,12 +76,15 @@ fn a_lower_zone_keeps_its_lowmem_reserve_whatever_the_flags() {
 
 #[test]
 fn highatomic_reserves_grow_to_one_percent_rounded_up_to_blocks_and_not_in_small_zones() {
-    for (blocks, most) in [(99, 0), (100, 1), (128, 2), (201, 3)] {
-        let classic = short("7.2", blocks);
+    // Before 6.8 to a block more, and in every zone.
+    let since = [("7.2", 99, 0), ("7.2", 100, 1), ("7.2", 128, 2), ("7.2", 201, 3)];
+    let before = [("5.18", 99, 2), ("5.18", 100, 2), ("5.18", 128, 3), ("5.18", 201, 4)];
+    for (engine, blocks, most) in since.into_iter().chain(before) {
+        let classic = short(engine, blocks);
         for _ in 0..5 * 32 {
             assert!(classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).is_some());
         }
-        assert_eq!(classic.types(HighAtomic), most, "{blocks} blocks");
+        assert_eq!(classic.types(HighAtomic), most, "{engine}, {blocks} blocks");
         assert_eq!(classic.stats().zone.high_atomic_reserves, most);
         classic.validate().unwrap();
     }

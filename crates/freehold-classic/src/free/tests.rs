@@ -159,7 +159,7 @@ fn a_zone_is_above_high_when_what_it_keeps_from_higher_requests_is_there_too() {
     let zones = vec![low, zone("Normal", 0x10_0000, 1, 0)];
     let config = Config { zones, ..Config::single_zone(Design::parse("7.2").unwrap(), 1, 512) };
     let classic = Classic::new(config).unwrap();
-    classic.set_tuning(0, CPU0, crate::Tuning::new(8, 8, 8, false));
+    classic.set_tuning(0, CPU0, crate::Tuning::new(8, 16, 16, false));
     let movable = Request::new(Order::ZERO, Migratetype::Movable);
     let taken: Vec<Pfn> = core::iter::from_fn(|| classic.alloc(CPU0, movable).ok()).collect();
     let low = &classic.zones[0];
@@ -171,6 +171,6 @@ fn a_zone_is_above_high_when_what_it_keeps_from_higher_requests_is_there_too() {
         below += 1;
     }
     assert!(below > 50, "{below}");
-    mine.take(16).for_each(|pfn| assert!(classic.free(CPU0, pfn, Order::ZERO).is_ok()));
+    mine.take(32).for_each(|pfn| assert!(classic.free(CPU0, pfn, Order::ZERO).is_ok()));
     assert!(!low.below_high.load(Relaxed));
 }
