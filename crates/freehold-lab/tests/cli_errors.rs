@@ -119,6 +119,31 @@ fn a_trace_of_other_events_only() {
 }
 
 #[test]
+fn a_trace_of_which_nothing_can_be_replayed() {
+    let folder = Folder::new();
+    // Above the largest order; then at frames where no chunk of the order starts; then nothing but a foreign free.
+    let text = |pfn: &str, order| {
+        let head = TEXT.lines().take(3).collect::<Vec<_>>().join("\n").replace("0x1000", pfn).replace("order=0", order);
+        head + "\n"
+    };
+    refused(&folder.file("large.txt", text("0x1000", "order=11"))).stderr(contains("1 above order 10"));
+    refused(&folder.file("odd.txt", text("0x1001", "order=1"))).stderr(contains("1 at frames that no chunk"));
+    let free = TEXT.lines().nth(4).unwrap().to_owned() + "\n";
+    refused(&folder.file("free.txt", free)).stderr(contains("1 frees of frames").and(contains("--warm")));
+}
+
+#[test]
+fn text_that_is_nearly_a_trace_is_told_what_is_wrong_with_it() {
+    let folder = Folder::new();
+    let events: String = TEXT.lines().skip(2).map(|line| line.to_owned() + "\n").collect();
+    let utf_16: Vec<u8> = "\u{feff}".chars().chain(TEXT.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect();
+    refused(&folder.file("utf-16.txt", utf_16)).stderr(contains("UTF-16").and(contains("iconv -f UTF-16")));
+    let negative = events.replace("  100.0", " -100.0");
+    refused(&folder.file("negative.txt", negative))
+        .stderr(contains("line 1").and(contains("`-100.000001:` is out of range")));
+}
+
+#[test]
 fn an_unknown_engine_gets_a_suggestion() {
     freehold()
         .args(["replay", "--engine", "pcp-budy"])
@@ -389,8 +414,11 @@ fn a_clock_that_no_recording_has_is_said() {
     };
     let text = |seconds: &[u64]| (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>();
     let replay = |more: &[&str], path: &Path| {
-        let done =
-            freehold().args(["replay", "-e", "vanilla", "--json", "--memory", "64M"]).args(more).arg(path).assert();
+        let done = freehold()
+            .args(["replay", "-e", "vanilla", "--json", "--memory", "64M", "--warm"])
+            .args(more)
+            .arg(path)
+            .assert();
         let done = done.code(0);
         let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();

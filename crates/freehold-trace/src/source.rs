@@ -330,6 +330,9 @@ fn text_format(head: &[u8]) -> Option<Format> {
     found
 }
 
+/// What to do with text as Windows tools write it.
+const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE";
+
 /// What to do with a table of a trace's columns that is no Parquet.
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
@@ -351,6 +354,8 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
         (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
         (b"PK\x03\x04", "a zip archive", None),
+        (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
+        (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
         (b"\x7fELF", "an ELF program", None),
         (b"ARROW1", "an Arrow file", None),
         (b"SQLite format 3", "an SQLite database", None),
@@ -370,7 +375,19 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
     if COLUMNS.iter().filter(|column| column.required).all(|column| first.contains(column.name)) {
         return (format!("it looks like {inside}a table as text, beginning `{first}`"), Some(TABLE.into()));
     }
+    if let Some((line, why)) = bad_event(head) {
+        return (format!("it looks like {inside}text whose events cannot be read, line {line} first: {why}"), None);
+    }
     (format!("it looks like {inside}text without an event in it, beginning `{first}`"), None)
+}
+
+/// The number of the first line that names an event of the page allocator, and why it cannot be read.
+fn bad_event(head: &[u8]) -> Option<(usize, String)> {
+    let lines = head.split(|&b| b == b'\n').enumerate();
+    lines.map(|(at, text)| (at + 1, text.trim_ascii_end())).find_map(|(number, text)| {
+        memchr::memmem::find(text, b" mm_page_")?;
+        LineParser::default().parse(text).err().map(|bad| (number, bad.to_string()))
+    })
 }
 
 #[cfg(test)]

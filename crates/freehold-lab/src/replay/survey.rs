@@ -57,6 +57,12 @@ impl Survey {
         self.untraced.iter().map(|injection| injection.order.frames()).sum()
     }
 
+    /// Whether no event of it reaches an engine: all are left out, or are neither allocation nor free.
+    #[must_use]
+    pub fn nothing_to_replay(&self) -> bool {
+        self.facts.peak_live_frames == 0 && self.warm.is_empty() && self.untraced.is_empty()
+    }
+
     /// The most frames that a replay with these options will have live at once (an upper bound where untraced
     /// allocations are put in).
     #[must_use]

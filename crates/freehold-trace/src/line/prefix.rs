@@ -125,6 +125,9 @@ fn thread_id(before: &[u8]) -> Option<u32> {
 /// bare number in the units of the trace's clock.
 fn timestamp(token: &[u8]) -> Option<Option<u64>> {
     let text = token.strip_suffix(b":")?;
+    if let Some(b'0'..=b'9') = text.strip_prefix(b"-").and_then(|text| text.first()) {
+        return Some(None);
+    }
     let dot = text.iter().position(|&b| b == b'.');
     let (seconds, fraction) = match dot {
         Some(dot) => (&text[..dot], &text[dot + 1..]),
