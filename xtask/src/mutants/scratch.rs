@@ -70,7 +70,11 @@ pub(super) struct Scratch {
 impl Scratch {
     /// Brings it up to date.
     pub(super) fn new(mutants: &[Mutant]) -> Result<Self, String> {
-        let (root, folder) = (root(), target().join("mutants"));
+        Self::at(target().join("mutants"), mutants)
+    }
+
+    fn at(folder: PathBuf, mutants: &[Mutant]) -> Result<Self, String> {
+        let root = root();
         let manifest = read(&root.join("Cargo.toml"))?;
         let rest = manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
         put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", paths(&manifest[rest..])).as_bytes())?;
@@ -92,7 +96,7 @@ impl Scratch {
             copy(&core.join(part), &folder.join("freehold").join(part), &change)?;
         }
         let model = root.join("crates/freehold-model");
-        for part in ["Cargo.toml", "src", "tests"] {
+        for part in ["Cargo.toml", "src", "tests", "examples"] {
             copy(&model.join(part), &folder.join("freehold-model").join(part), &|_, bytes| Ok(bytes))?;
         }
         // The model names it, and is built without it.
@@ -189,4 +193,20 @@ fn copy(from: &Path, to: &Path, change: Change<'_>) -> Result<(), String> {
         copy(&from.join(&name), &to.join(&name), change)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_has_all_that_its_manifests_name() {
+        let folder = target().join("mutants-test");
+        let scratch = Scratch::at(folder.clone(), &[]).expect("a copy");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(&scratch.folder);
+        let output = cargo.output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::remove_dir_all(folder).expect("it is there");
+    }
 }
