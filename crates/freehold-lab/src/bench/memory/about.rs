@@ -85,7 +85,11 @@ pub(in crate::bench) const ARENA: About = About {
         metric("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
         metric("ms_empty_16t", "ms", "until it is made"),
         metric("mib_peak_doubled", "MiB", "the most in memory while a buffer is doubled to 512 MiB"),
-        metric("ms_doubled", "ms", "CPU time of that, page faults of 4 KiB pages included"),
+        metric(
+            "ms_doubled",
+            "ms",
+            "CPU time of that, page faults of 4 KiB pages included; the system had the memory in use just before",
+        ),
         metric("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
         metric("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),
     ],
