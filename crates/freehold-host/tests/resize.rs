@@ -105,6 +105,9 @@ fn an_arena_shrinks_by_what_is_free_and_says_how_much_that_is() {
         assert!(matches!(arena.shrink(64 * MIB), Err(Error::Knob { knob: "shrink", .. })));
         assert!(matches!(arena.shrink(0), Err(Error::Knob { knob: "shrink", .. })));
         arena.shrink(62 * MIB).unwrap();
+        // Nothing can go of one block, and that is what it says.
+        let error = arena.shrink(2 * MIB).unwrap_err().to_string();
+        assert!(error.contains("that a block of 2 MiB is left"), "{error}");
         assert_eq!((arena.free_frames(), arena.stats().frames), (512, 512));
         consistent(&arena);
     }

@@ -157,7 +157,7 @@ impl Arena {
         let frames = bytes.div_ceil(BLOCK).saturating_mul(PAGEBLOCK_FRAMES);
         let start = end.get().checked_sub(frames).filter(|&start| start >= least && frames > 0);
         let Some(start) = start else {
-            let allowed = "1 byte to all but a block of the last node";
+            let allowed = "1 byte or more, and so little that a block of 2 MiB is left (of the last node, where there are several)";
             return Err(Error::Knob { knob: "shrink", value: bytes, allowed });
         };
         let gone = FrameRange { start: Pfn::new(start), end };
