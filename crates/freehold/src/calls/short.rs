@@ -148,7 +148,10 @@ impl<P: Platform> Freehold<'_, P> {
             let buddy = first ^ LEN;
             let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
                 && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
-            if fits && head.tag.get().is_plain_split_of(migratetype) && self.claim_words_at::<LEN>(index, first) {
+            // Of the own group's blocks: the zone counts what is free in its own, and keeps its min mark.
+            let tag = head.tag.get();
+            let mine = tag.holder() == cpu.home.get() && tag.is_plain_split_of(migratetype);
+            if fits && mine && self.claim_words_at::<LEN>(index, first) {
                 return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
             }
         }
@@ -279,7 +282,7 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         self.told(index, !0, !0);
-        if tag.zone() == cpu.home_zone.get() as usize {
+        if tag.holder() == cpu.home.get() {
             cpu.hints.push(tag.migratetype(), 6 + words.ilog2(), index.get(), (pfn % FRAMES as u64) as u32);
         }
         self.count_frees(cpu, tag, frees);

@@ -131,11 +131,73 @@ fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
         // Beside a free frame or not: no larger run than the block has already.
         let pfn = used.pop().unwrap();
         on.free(pfn, Order::ZERO).unwrap();
+        // Not by a hint: it has to be found.
+        on.flush().unwrap();
         used.push(on.alloc(movable(0)).expect("one frame more than the mark"));
         fh.drain_all();
     }
     used.into_iter().for_each(|pfn| on.free(pfn, Order::ZERO).unwrap());
     assert_all_free(&fh);
+}
+
+/// All of 256 blocks is in use as chunks of that order, and the zone's: the group that had them went offline.
+fn all_used_and_the_zones(order: u8, min: u64) -> (Freehold<'static, SingleCpu>, Vec<Pfn>) {
+    let memory = [range(512, 256 * 512)];
+    let watermarks = Watermarks::Frames { min, low: min, high: min };
+    let zones = [ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }];
+    let mut config = Config::new(2, &zones);
+    config.group = Some(1);
+    let fh = build(&config, SingleCpu);
+    let on = fh.on(cpu(1));
+    let request = movable(order).flags(AllocFlags::NO_WATERMARKS);
+    let mut chunks: Vec<Pfn> = std::iter::from_fn(|| on.alloc(request).ok()).collect();
+    assert_eq!(chunks.len(), 256 * 512 >> order);
+    chunks.sort_unstable();
+    fh.cpu_offline(cpu(1)).unwrap();
+    (fh, chunks)
+}
+
+#[test]
+fn what_is_freed_into_the_zones_blocks_stays_above_its_min_mark() {
+    let min = 16 * 512;
+    for o in 6..9 {
+        let (fh, chunks) = all_used_and_the_zones(o, min);
+        let on = fh.on(cpu(0));
+        let a_block = 512 >> o;
+        // Eight whole blocks, half of the mark.
+        chunks[..8 * a_block].iter().for_each(|&pfn| on.free(pfn, order(o)).unwrap());
+        on.flush().unwrap();
+        fh.drain_all();
+        let free = || fh.zone_stats(0).unwrap().free;
+        for &pfn in chunks[8 * a_block..].iter().step_by(a_block) {
+            on.free(pfn, order(o)).unwrap();
+            // Somebody looks at what was announced, so that it is counted.
+            on.tick().unwrap();
+            let served = on.alloc(movable(o));
+            assert!(served.is_err() || free() >= min, "order {o}: {served:?} of the reserve, {} are left", free());
+        }
+        while on.alloc(unmovable(0)).is_ok() {}
+        assert!(free() >= min, "order {o}: {} are left of the reserve", free());
+        fh.validate().unwrap();
+    }
+}
+
+#[test]
+fn no_hold_is_long_where_many_blocks_of_the_zone_are_freed_into() {
+    for o in 6..9 {
+        let (fh, chunks) = all_used_and_the_zones(o, 0);
+        let on = fh.on(cpu(0));
+        let mut held = 0;
+        for &pfn in chunks.iter().step_by(512 >> o) {
+            on.free(pfn, order(o)).unwrap();
+            on.tick().unwrap();
+            held += u64::from(on.alloc(movable(o)).is_ok());
+        }
+        assert_eq!(held, 256, "order {o}");
+        assert!(is_no_memory(on.alloc(movable(o))));
+        let longest = fh.zone_stats(0).unwrap().lock_work_max;
+        assert!(longest <= LONGEST_HOLD, "order {o}: {longest} steps");
+    }
 }
 
 /// How a split block is freed.
