@@ -151,7 +151,7 @@ fn all_used_and_the_zones(order: u8, min: u64) -> (Freehold<'static, SingleCpu>,
     let on = fh.on(cpu(1));
     let request = movable(order).flags(AllocFlags::NO_WATERMARKS);
     let mut chunks: Vec<Pfn> = std::iter::from_fn(|| on.alloc(request).ok()).collect();
-    assert_eq!(chunks.len(), 256 * 512 >> order);
+    assert_eq!(chunks.len(), (256 * 512) >> order);
     chunks.sort_unstable();
     fh.cpu_offline(cpu(1)).unwrap();
     (fh, chunks)
