@@ -17,8 +17,9 @@
 //!
 //! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It may be too high, since
 //! frames are taken without telling, but when all is quiet it is not too low: a put that completes a larger run announces
-//! the block to its group. Of the zone's own blocks it says 0, whatever their lists know, so that every put announces them. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the
-//! bit and then reads the class. Both are sequentially consistent, so one of them sees the other.
+//! the block to its group. Of the zone's own blocks it says 0, whatever their lists know, so that every put announces
+//! them. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the bit and then
+//! reads the class. Both are sequentially consistent, so one of them sees the other.
 
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
