@@ -108,8 +108,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         match inside {
             None => self.unattributed_frees.add_shared(frees),
             Some(inside) => {
-                if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
-                    inside.cpu.hints.push(tag.migratetype(), 0, index.get(), (first.get() % FRAMES as u64) as u32);
+                if frames & (frames - 1) == 0 {
+                    self.leave_hint(inside.cpu, tag, index, first.get(), 0);
                 }
                 self.count_frees(inside.cpu, tag, frees);
             }

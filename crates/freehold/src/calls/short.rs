@@ -107,7 +107,22 @@ impl CpuState<'_> {
     }
 }
 
+/// Whether a request of that type may be served by a hint to a block with that tag: one of the CPU's own group. What is free in
+/// the zone's blocks is counted, and kept at the min mark; other groups' blocks are for those groups.
+#[inline(always)]
+fn hint_may_serve(cpu: &CpuState<'_>, tag: Tag, migratetype: usize) -> bool {
+    tag.holder() == cpu.home.get() && tag.is_plain_split_of(migratetype)
+}
+
 impl<P: Platform> Freehold<'_, P> {
+    /// Leaves a hint to a chunk that was just freed into its words, where a hint may serve later on.
+    #[inline(always)]
+    pub(crate) fn leave_hint(&self, cpu: &CpuState<'_>, tag: Tag, index: Index, pfn: u64, order: u32) {
+        if tag.holder() == cpu.home.get() {
+            cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
+        }
+    }
+
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
     pub(crate) fn frame_freed_lately(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
@@ -148,10 +163,7 @@ impl<P: Platform> Freehold<'_, P> {
             let buddy = first ^ LEN;
             let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
                 && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
-            // Of the own group's blocks: the zone counts what is free in its own, and keeps its min mark.
-            let tag = head.tag.get();
-            let mine = tag.holder() == cpu.home.get() && tag.is_plain_split_of(migratetype);
-            if fits && mine && self.claim_words_at::<LEN>(index, first) {
+            if fits && hint_may_serve(cpu, head.tag.get(), migratetype) && self.claim_words_at::<LEN>(index, first) {
                 return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
             }
         }
@@ -177,7 +189,7 @@ impl<P: Platform> Freehold<'_, P> {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
-            let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
+            let fits = hint_may_serve(cpu, head.tag.get(), migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << order);
             if fits && take(index, w, frames) && self.still_open(index, w, frames) {
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
@@ -213,9 +225,7 @@ impl<P: Platform> Freehold<'_, P> {
         let Ok(now) = line.put(w, frames) else { return false };
         self.told(index, now, frames);
         cpu.last_key.set(key);
-        if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
-        }
+        self.leave_hint(cpu, tag, index, pfn, order);
         self.count_frees(cpu, tag, 1);
         true
     }
@@ -282,9 +292,7 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         self.told(index, !0, !0);
-        if tag.holder() == cpu.home.get() {
-            cpu.hints.push(tag.migratetype(), 6 + words.ilog2(), index.get(), (pfn % FRAMES as u64) as u32);
-        }
+        self.leave_hint(cpu, tag, index, pfn, 6 + words.ilog2());
         self.count_frees(cpu, tag, frees);
         true
     }

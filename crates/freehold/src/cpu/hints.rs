@@ -1,4 +1,5 @@
-//! Chunks that this CPU has freed lately into words that it does not lease: where to look first for one of that order and type.
+//! Chunks that this CPU has freed lately into words that it does not lease, of its own group's blocks: where to look first for
+//! one of that order and type.
 //!
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a random free and the next
 //! allocation would each lease a word for one frame or run, or look for whole words, the latter under its group's lock.

@@ -36,7 +36,8 @@ impl Stock {
         Self { lists: Lists::new(), inbox: Inbox::new(), free: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Free frames of that type in listed blocks, at least: frees since the listing are not counted.
+    /// Free frames of that type in listed blocks when they were listed: neither what was freed since then is counted, nor what
+    /// was taken past the lists.
     pub(crate) fn free_of(&self, migratetype: usize) -> u64 {
         self.free[migratetype].get()
     }

@@ -15,7 +15,7 @@ use core::fmt;
 use crate::block::NONE;
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, TAKEN, TYPES, WHOLE, ZONE_GROUP};
-use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
 use crate::group::Stock;
 use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, listed_class};
@@ -190,10 +190,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
                 let least = if whole { CLASS_WHOLE - 1 } else { exact };
                 // The zone's own blocks say nothing: any free into one announces it.
-                let known = match head.class() {
-                    CLASS_NONE if tag.group() == ZONE_GROUP => listed_class(list),
-                    class => class,
-                };
+                let of_zone = tag.group() == ZONE_GROUP && !queued;
+                if of_zone {
+                    expect(base, "a class that a block of the zone tells", u64::from(head.class()), CLASS_NONE.into())?;
+                    let counted = u64::from(self.map.links(index).count.get());
+                    let listed = if list < WHOLE_LIST { counted } else { 0 };
+                    let uncounted = u64::from(count_of(&open)).saturating_sub(listed);
+                    expect(base, "free frames of the zone that it does not count", uncounted, 0)?;
+                }
+                let known = if of_zone { listed_class(list) } else { head.class() };
                 expect(base, "the class of a block is too low", u64::from(known.max(least)), u64::from(known))?;
                 let findable = exact == CLASS_NONE || queued || list < WHOLE_LIST;
                 expect(base, "a block with free frames that nobody would find", u64::from(findable), 1)

@@ -1,7 +1,8 @@
 //! Putting frames into a block's words, and telling its holder where that matters.
 //!
-//! Most puts tell nobody: the bit is in the word, and the lists know of a run as large already. One that completes a
-//! larger run pushes the block into the inbox of its group, at most once until somebody has looked.
+//! Most puts into a group's block tell nobody: the bit is in the word, and the lists know of a run as large already. One that
+//! completes a larger run pushes the block into the inbox of its group, at most once until somebody has looked. Of a block that
+//! the zone holds the first put does, whatever it completes: what is free there counts for the watermarks.
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, WHOLE};
