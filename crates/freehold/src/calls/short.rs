@@ -32,7 +32,7 @@
 //! **A free into the word**: see [`free`](super::free).
 
 use crate::block::layout::Index;
-use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
@@ -107,18 +107,18 @@ impl CpuState<'_> {
     }
 }
 
-/// Whether a request of that type may be served by a hint to a block with that tag: one of the CPU's own group. What is free in
-/// the zone's blocks is counted, and kept at the min mark; other groups' blocks are for those groups.
+/// Whether a request of that type may be served by a hint to a block with that tag: not from one that the zone holds, which
+/// counts what is free there and keeps its min mark.
 #[inline(always)]
-fn hint_may_serve(cpu: &CpuState<'_>, tag: Tag, migratetype: usize) -> bool {
-    tag.holder() == cpu.home.get() && tag.is_plain_split_of(migratetype)
+fn hint_may_serve(tag: Tag, migratetype: usize) -> bool {
+    tag.is_plain_split_of(migratetype) && tag.group() != ZONE_GROUP
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// Leaves a hint to a chunk that was just freed into its words, where a hint may serve later on.
+    /// Leaves a hint to a chunk of the home zone that was just freed into its words.
     #[inline(always)]
     pub(crate) fn leave_hint(&self, cpu: &CpuState<'_>, tag: Tag, index: Index, pfn: u64, order: u32) {
-        if tag.holder() == cpu.home.get() {
+        if tag.zone() == cpu.home_zone.get() as usize {
             cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
         }
     }
@@ -163,7 +163,7 @@ impl<P: Platform> Freehold<'_, P> {
             let buddy = first ^ LEN;
             let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
                 && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
-            if fits && hint_may_serve(cpu, head.tag.get(), migratetype) && self.claim_words_at::<LEN>(index, first) {
+            if fits && hint_may_serve(head.tag.get(), migratetype) && self.claim_words_at::<LEN>(index, first) {
                 return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
             }
         }
@@ -189,7 +189,7 @@ impl<P: Platform> Freehold<'_, P> {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
-            let fits = hint_may_serve(cpu, head.tag.get(), migratetype) && !head.is_leased(w);
+            let fits = hint_may_serve(head.tag.get(), migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << order);
             if fits && take(index, w, frames) && self.still_open(index, w, frames) {
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));

@@ -1,8 +1,11 @@
-//! Chunks that this CPU has freed lately into words that it does not lease, of its own group's blocks: where to look first for
-//! one of that order and type.
+//! Chunks that this CPU has freed lately into words that it does not lease: where to look first for one of that order and type.
 //!
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a random free and the next
 //! allocation would each lease a word for one frame or run, or look for whole words, the latter under its group's lock.
+//!
+//! A hint may point into any group's block, not into the zone's: that one counts what is free there and keeps its min mark.
+//! (Hints into the own group's blocks alone cost an eighth to a quarter more holds of group locks in aging on 96 CPUs and more,
+//! and up to .025 of free memory as order 9.)
 
 use crate::block::{FRAMES, NONE};
 use crate::primitive::{AtomicU32, AtomicU64, Plain};
