@@ -209,21 +209,18 @@ fn pairs_of_any_order<C: Calls>(cpu: &mut C, order: Order, n: u64) -> Result<(),
     })
 }
 
-/// The order is a constant in each loop, as it is where kernels call their allocators.
+/// That loop for each order from 0 to 9: the order is a constant in each, as it is where kernels call their allocators.
+macro_rules! of_each_order {
+    ($of:ident::<$calls:ty>) => {
+        of_each_order!($of::<$calls>: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    };
+    ($of:ident::<$calls:ty>: $($order:literal),+) => {
+        [$($of::<$calls, $order>),+]
+    };
+}
+
 fn pairs_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
-    let loops = [
-        pairs::<C, 0>,
-        pairs::<C, 1>,
-        pairs::<C, 2>,
-        pairs::<C, 3>,
-        pairs::<C, 4>,
-        pairs::<C, 5>,
-        pairs::<C, 6>,
-        pairs::<C, 7>,
-        pairs::<C, 8>,
-        pairs::<C, 9>,
-    ];
-    loops[usize::from(order)](cpu, n)
+    of_each_order!(pairs::<C>)[usize::from(order)](cpu, n)
 }
 
 /// Steps with so many chunks held, each of which has been replaced once before.
@@ -234,19 +231,7 @@ fn steps<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<()
 }
 
 fn steps_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
-    let loops = [
-        steps::<C, 0>,
-        steps::<C, 1>,
-        steps::<C, 2>,
-        steps::<C, 3>,
-        steps::<C, 4>,
-        steps::<C, 5>,
-        steps::<C, 6>,
-        steps::<C, 7>,
-        steps::<C, 8>,
-        steps::<C, 9>,
-    ];
-    loops[usize::from(order)](cpu, 100, n)
+    of_each_order!(steps::<C>)[usize::from(order)](cpu, 100, n)
 }
 
 fn main() -> ExitCode {

@@ -398,19 +398,9 @@ pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile
         return Err(CliError::new(format!("{}: there is no page-allocator event in it", trace.shown()))
             .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
     }
-    if survey.nothing_to_replay() {
-        let facts = &survey.facts;
-        let reasons = [
-            (facts.misaligned, "at frames that no chunk of their order starts at"),
-            (facts.unsupported, "above order 10"),
-            (facts.failed_allocs, "allocations that had failed"),
-            (facts.unknown_frees, "frees of frames that it does not allocate"),
-        ];
-        let why: Vec<String> =
-            reasons.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        let why = if why.is_empty() { "no allocation and no free".to_owned() } else { why.join(", ") };
+    if let Some(why) = survey.nothing_to_replay() {
         return Err(CliError::new(format!("{}: nothing of its {events} events can be replayed: {why}", trace.shown()))
-            .hint(match facts.unknown_frees {
+            .hint(match survey.facts.unknown_frees {
                 0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
                 _ => "--warm puts in what was allocated before the recording began",
             }));

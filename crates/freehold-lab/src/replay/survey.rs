@@ -57,10 +57,22 @@ impl Survey {
         self.untraced.iter().map(|injection| injection.order.frames()).sum()
     }
 
-    /// Whether no event of it reaches an engine: all are left out, or are neither allocation nor free.
+    /// Why no event of it reaches an engine, if none does: all are left out, or are neither allocation nor free.
     #[must_use]
-    pub fn nothing_to_replay(&self) -> bool {
-        self.facts.peak_live_frames == 0 && self.warm.is_empty() && self.untraced.is_empty()
+    pub fn nothing_to_replay(&self) -> Option<String> {
+        let facts = &self.facts;
+        if facts.peak_live_frames != 0 || !self.warm.is_empty() || !self.untraced.is_empty() {
+            return None;
+        }
+        let reasons = [
+            (facts.misaligned, "at frames that no chunk of their order starts at"),
+            (facts.unsupported, "above order 10"),
+            (facts.failed_allocs, "allocations that had failed"),
+            (facts.unknown_frees, "frees of frames that it does not allocate"),
+        ];
+        let seen = reasons.into_iter().filter(|(count, _)| *count > 0);
+        let why: Vec<String> = seen.map(|(count, what)| format!("{count} {what}")).collect();
+        Some(if why.is_empty() { "no allocation and no free".to_owned() } else { why.join(", ") })
     }
 
     /// The most frames that a replay with these options will have live at once (an upper bound where untraced
