@@ -584,6 +584,30 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
     });
 }
 
+/// A hand is empty, and its CPU frees into it, while another frees into the word and asks for what it can get.
+#[test]
+fn a_free_into_the_empty_hand_of_a_word_that_another_cpu_wants() {
+    model_within(2, || {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        let frame = |n: u64| Pfn::new(block + n);
+        // The second free in a row has the word leased, and both frames are taken from it.
+        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        (0..2).for_each(|_| assert!(take(fh, 0, 0).get() < block + 2));
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(0)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
+                0
+            },
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
+                u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok())
+            }
+        ]);
+        settled(fh, 510 + got.iter().sum::<u64>());
+    });
+}
+
 /// Two isolate a block at the same time: one of them has to give way.
 #[test]
 fn a_range_of_a_block_is_taken_while_that_goes() {

@@ -235,20 +235,28 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// From a lease for runs of that type.
+    /// From a lease for runs of that type: from what is in hand, before any word that has nothing in hand is looked at. Such a
+    /// one takes what this CPU frees into it for as long as it is not let go.
     fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
+        let mut spent = 0;
         for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
-            let slot = slot as usize;
-            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
-                continue;
-            }
-            if let Some(pfn) = self.take(slot, order) {
-                leases.set_current_run(migratetype, slot);
-                return Some(Pfn::new(pfn));
+            if leases.slot(slot as usize).mask() == 0 {
+                spent |= 1 << slot;
+            } else if let Some(pfn) = self.take_run(migratetype, slot as usize, order) {
+                return Some(pfn);
             }
         }
-        None
+        bits::each(spent)
+            .filter(|&slot| self.replenish(slot as usize))
+            .find_map(|slot| self.take_run(migratetype, slot as usize, order))
+    }
+
+    #[inline(always)]
+    fn take_run(&self, migratetype: usize, slot: usize, order: u32) -> Option<Pfn> {
+        let pfn = self.take(slot, order)?;
+        self.cpu.leases.set_current_run(migratetype, slot);
+        Some(Pfn::new(pfn))
     }
 
     /// One stage on one zone.

@@ -25,7 +25,7 @@
 //!
 //! | step | holds |
 //! |---|---|
-//! | a slot has the word's key, and something in hand | the word's lease names this CPU |
+//! | a slot has the word's key, and something in hand or its ready bit | the word's lease names this CPU |
 //! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
 //! | `mask` with them is stored | they are free, once |
 //!
@@ -86,17 +86,24 @@ impl CpuState<'_> {
         if cfg!(feature = "debug-poison") {
             return false;
         }
-        let lease = self.leases.slot(Leases::slot_of(key));
+        let slot = Leases::slot_of(key);
+        let lease = self.leases.slot(slot);
         if lease.key() != key {
             return false;
         }
         let mask = lease.mask();
-        if mask == 0 || (mask | lease.word()) & frames != 0 {
+        if mask == 0 && !self.may_keep(slot, frames) || (mask | lease.word()) & frames != 0 {
             return false;
         }
         lease.set_mask(mask | frames);
         self.counters.local_frees.add(1);
         true
+    }
+
+    /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole word at once is not needed there.
+    #[inline(always)]
+    fn may_keep(&self, slot: usize, frames: u64) -> bool {
+        frames != !0 && self.leases.is_ready(slot)
     }
 
     /// A place to keep a whole block of that tag, if it is one of the home zone.

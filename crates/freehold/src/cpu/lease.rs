@@ -10,7 +10,7 @@
 //!
 //! | what holds | who relies on it |
 //! |---|---|
-//! | `mask != 0` only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
+//! | `mask != 0`, or a ready bit, only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
 //! | a frame in `mask` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
 //! | single frames and runs come from different slots | an order-0 request does not break up a run |
 //! | slot 16 is never used: its mask is 0 and its key no word's | "no current lease" needs no branch |
@@ -134,7 +134,7 @@ pub(crate) struct Leases<'m> {
     current: [AtomicU32; TYPES],
     /// The same for runs.
     current_run: [AtomicU32; TYPES],
-    /// Bit s: slot s may have frames in hand, by purpose and migratetype.
+    /// Bit s: slot s may have frames in hand, by purpose and migratetype; its word is this CPU's, and no other may take it over.
     ready: [[AtomicU32; TYPES]; 2],
     /// Bit s: slot s is in use.
     held: AtomicU32,
@@ -199,6 +199,13 @@ impl<'m> Leases<'m> {
     #[inline(always)]
     pub(crate) fn ready(&self, purpose: Purpose, migratetype: usize) -> u32 {
         self.ready[purpose as usize][migratetype].get()
+    }
+
+    /// Whether that slot has its ready bit.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self, slot: usize) -> bool {
+        let lease = self.slot(slot);
+        self.ready(lease.purpose(), lease.migratetype()) >> slot & 1 != 0
     }
 
     /// Notes that a slot has frames in hand again.

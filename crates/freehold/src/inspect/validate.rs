@@ -146,10 +146,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let (raw, w) = lease.place();
             let place = self.map.index(raw).map_or(0, |index| self.map.base(index) / 64 + w as u64);
             expect(pfn, "a slot that names another word", place, lease.key())?;
-            if let Some(index) = self.map.index(raw).filter(|_| lease.mask() != 0) {
+            let ready = cpu.leases.is_ready(slot);
+            if let Some(index) = self.map.index(raw).filter(|_| ready) {
                 let named = u64::from(self.map.head(index).lease(w));
-                expect(pfn, "frames in a hand whose word is not leased", named, number as u64 + 1)?;
-                let ready = cpu.leases.ready(lease.purpose(), lease.migratetype()) >> slot & 1;
+                expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
+            }
+            if lease.mask() != 0 {
                 expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
         }
