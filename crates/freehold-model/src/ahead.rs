@@ -65,7 +65,9 @@ impl Settings {
             Source => matches!(d.n % SECOND, 0 | 4 | 6),
             Recall => usize::from(d.w) == s.cpus.len(),
             CollectAll => d.n >= 2 * (s.groups() + 1),
-            FreeHand => no_slot() || hand(usize::from(d.w)) == 0,
+            FreeHand => {
+                no_slot() || hand(usize::from(d.w)) == 0 && s.blocks[usize::from(d.b)].leases[usize::from(d.w)] != d.c
+            }
             FreeEmpty => no_slot(),
             Lease => hand(usize::from(d.w)) != NONE,
             Alloc => self.defect != Some(Defect::OfflineWithoutLook) && !self.hints && s.slots(t).is_empty(),

@@ -77,7 +77,10 @@ impl Making<'_> {
         let hand = if d.n == INSIDE { *self.s.hand(d) } else { NONE };
         let there = *self.s.word(d) & d.freed != 0;
         match d.kind {
-            FreeHand if hand == NONE || hand == 0 => self.next(&[d.then(FreeTag)]),
+            // Nothing in hand: it takes frees still, as long as nobody may take the word over.
+            FreeHand if hand == NONE || hand == 0 && (*self.s.lease(d) != d.c || d.freed == FULL) => {
+                self.next(&[d.then(FreeTag)]);
+            }
             FreeHand if there || hand & d.freed != 0 => self.s.refuse(d, d.freed),
             FreeHand | FreeOpen => {
                 *self.s.hand(d) |= d.freed;
@@ -85,12 +88,12 @@ impl Making<'_> {
             }
             FreeEmpty if hand == NONE => self.next(&[d.then(FreeChoose)]),
             FreeEmpty if there => self.s.refuse(d, d.freed),
-            FreeEmpty if d.freed == FULL => self.next(&[d.then(EndLease), d.then(FreeLook)]),
+            FreeEmpty if d.freed == FULL || d.h == ZONE => self.next(&[d.then(EndLease), d.then(FreeLook)]),
             FreeEmpty if self.claim_slot(d) => self.next(&[d.then(FreeOpen)]),
             FreeEmpty => self.next(&[d.then(FreeChoose)]),
             _ => {
                 let isolated = self.s.b(d.b).tag.2;
-                if d.n == INSIDE && !isolated && d.freed != FULL && !there && !leased(*self.s.lease(d)) {
+                if d.n == INSIDE && !isolated && d.h != ZONE && d.freed != FULL && !there && !leased(*self.s.lease(d)) {
                     self.or(&[d.then(Lease)]);
                 }
                 self.next(&[d.then(FreeLook)]);

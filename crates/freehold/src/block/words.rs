@@ -174,9 +174,6 @@ impl Head {
         }
         // From order 6 on the runs are whole words: who lists the block looks at the others.
         let order = u32::from(class).min(6);
-        if now == !0 {
-            return true;
-        }
         if bits & (bits - 1) == 0 {
             let start = bits.trailing_zeros() & !((1 << order) - 1);
             let run = RUN[order as usize] << start;

@@ -220,7 +220,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         loop {
             let ready = leases.ready(Purpose::Frames, migratetype);
             if ready == 0 {
-                leases.set_current(migratetype, SLOTS);
+                leases.set_current(Purpose::Frames, migratetype, SLOTS);
                 return None;
             }
             let slot = ready.trailing_zeros() as usize;
@@ -228,7 +228,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 leases.set_empty(slot);
                 continue;
             }
-            leases.set_current(migratetype, slot);
+            leases.set_current(Purpose::Frames, migratetype, slot);
             if let Some(pfn) = self.take(slot, 0) {
                 return Some(Pfn::new(pfn));
             }
@@ -239,23 +239,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// one takes what this CPU frees into it for as long as it is not let go.
     fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        let mut spent = 0;
-        for slot in bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))) {
-            if leases.slot(slot as usize).mask() == 0 {
-                spent |= 1 << slot;
-            } else if let Some(pfn) = self.take_run(migratetype, slot as usize, order) {
-                return Some(pfn);
-            }
-        }
-        bits::each(spent)
-            .filter(|&slot| self.replenish(slot as usize))
-            .find_map(|slot| self.take_run(migratetype, slot as usize, order))
+        let ready = || bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))).map(|slot| slot as usize);
+        let take = |slot| self.take_run(migratetype, slot, order);
+        ready()
+            .filter(|&slot| leases.slot(slot).mask() != 0)
+            .find_map(take)
+            .or_else(|| ready().filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot)).find_map(take))
     }
 
     #[inline(always)]
     fn take_run(&self, migratetype: usize, slot: usize, order: u32) -> Option<Pfn> {
         let pfn = self.take(slot, order)?;
-        self.cpu.leases.set_current_run(migratetype, slot);
+        self.cpu.leases.set_current(Purpose::Runs, migratetype, slot);
         Some(Pfn::new(pfn))
     }
 
@@ -330,14 +325,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
-            let lease = self.cpu.leases.slot(slot);
-            if (lease.purpose(), lease.migratetype()) != (want.purpose(), want.migratetype) {
-                // It had the word for something else, with nothing left in hand. The next request finds its own.
-                return Some(pfn);
-            }
-            match want.purpose() {
-                Purpose::Frames => self.cpu.leases.set_current(want.migratetype, slot),
-                Purpose::Runs => self.cpu.leases.set_current_run(want.migratetype, slot),
+            // Where it had the word for something else, with nothing left in hand, the next request finds its own.
+            if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
+                self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
             }
             return Some(pfn);
         }

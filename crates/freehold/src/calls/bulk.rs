@@ -1,5 +1,6 @@
 //! Many single frames in one call: whole words of 64 at a time.
 
+use super::short::InHand;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -66,7 +67,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// What the current lease has, as far as `out` goes.
     #[inline]
     fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
-        let lease = self.cpu.leases.current(migratetype);
+        let lease = self.cpu.leases.current(Purpose::Frames, migratetype);
         let (raw, w) = lease.place();
         let mask = lease.mask();
         let Some(index) = self.fh.map.index(raw).filter(|_| mask != 0) else { return 0 };
@@ -139,8 +140,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
+            let in_hand = inside.map_or(InHand::No, |inside| inside.cpu.free_in_hand(key, mask));
             if let Some(inside) = inside {
-                if inside.cpu.free_in_hand(key, mask) {
+                if in_hand == InHand::Yes {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);
                     at += run;
                     continue;
@@ -151,7 +153,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let all = inside.is_some_and(|inside| match run {
-                1 => self.frame_to_word(inside.cpu, frames[at].get()),
+                1 if in_hand == InHand::Elsewhere => self.frame_to_word(inside.cpu, frames[at].get()),
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,
             });

@@ -12,7 +12,7 @@
 //! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's succeeded.
 
 use crate::block::layout::Index;
-use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
+use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
@@ -21,8 +21,16 @@ use crate::primitive::{Count, Plain, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 impl<P: Platform> Inside<'_, '_, P> {
-    /// A free into a word for which this CPU has a slot, but nothing in hand: it may have been taken over.
-    fn free_into_empty(&self, key: u64, index: Index, w: usize, frames: u64) -> Option<Result<(), FreeError>> {
+    /// A free into a word for which this CPU has a slot, and that could not go straight into the hand: the word may have been
+    /// let go, and taken over.
+    fn free_into_empty(
+        &self,
+        key: u64,
+        index: Index,
+        w: usize,
+        tag: Tag,
+        frames: u64,
+    ) -> Option<Result<(), FreeError>> {
         let slot = Leases::slot_of(key);
         let lease = self.cpu.leases.slot(slot);
         if lease.key() != key {
@@ -32,8 +40,8 @@ impl<P: Platform> Inside<'_, '_, P> {
         if there != 0 {
             return Some(Err(self.fh.is_free(index, w, there)));
         }
-        if frames == !0 {
-            // All of the word: it is not needed in hand.
+        if frames == !0 || tag.group() == ZONE_GROUP {
+            // All of the word is not needed in hand; and what is free in a block of the zone's, the zone counts and keeps.
             self.end_lease(slot);
             return None;
         }
@@ -48,7 +56,8 @@ impl<P: Platform> Inside<'_, '_, P> {
 
     /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
     fn free_and_lease(&self, index: Index, w: usize, tag: Tag, frames: u64) -> bool {
-        let ordinary = tag.migratetype() != HIGH_ATOMIC && self.is_home(tag.zone());
+        // Of a block that the zone holds what is free is the zone's to count, and to keep for its min mark.
+        let ordinary = tag.migratetype() != HIGH_ATOMIC && tag.group() != ZONE_GROUP && self.is_home(tag.zone());
         let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
         if !leasable || self.fh.map.line(index).word(w) & frames != 0 || self.fh.map.head(index).is_leased(w) {
             return false;
@@ -80,7 +89,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             tag = self.look_closer(index, tag, w, frames)?;
         }
         if let Some(inside) = inside {
-            if let Some(done) = inside.free_into_empty(key, index, w, frames) {
+            if let Some(done) = inside.free_into_empty(key, index, w, tag, frames) {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }

@@ -11,6 +11,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
+use super::short::InHand;
 use crate::block::bits;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
@@ -65,7 +66,7 @@ macro_rules! calls {
 
         /// Allocates one chunk.
         ///
-        /// From what the CPU has in hand in some 20 instructions, for orders up to 5 and order 9; otherwise the next word
+        /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55 for order 9; otherwise the next word
         /// or block, which takes its group's lock for a bounded amount of work; before failing, every CPU is asked.
         ///
         /// # Errors
@@ -135,13 +136,16 @@ macro_rules! calls {
                 return free_unseen(self.fh, pfn, order);
             }
             let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
-            if frames != 0 && state.free_in_hand(pfn.get() / 64, frames) {
+            let in_hand = if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
+            if in_hand == InHand::Yes {
                 self.get_out(state);
                 return Ok(());
             }
             let done = match order.get() {
-                0 => self.fh.frame_to_word(state, pfn.get()),
-                order @ 1..6 if frames != 0 => self.fh.run_to_word(state, pfn.get(), u32::from(order), frames),
+                0 if in_hand == InHand::Elsewhere => self.fh.frame_to_word(state, pfn.get()),
+                order @ 1..6 if in_hand == InHand::Elsewhere => {
+                    self.fh.run_to_word(state, pfn.get(), u32::from(order), frames)
+                }
                 order @ 6..9 => self.fh.run_of_words_to_block(state, pfn.get(), u32::from(order)),
                 9 => self.fh.block_to_hand(state, pfn.get()),
                 _ => false,
@@ -356,14 +360,14 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
             return false;
         }
         if state.door.try_enter_owner() {
-            let done = state.free_in_hand(key, frames);
+            let done = state.free_in_hand(key, frames) == InHand::Yes;
             state.door.leave_owner();
             return done;
         }
         if self.biased || !state.door.try_enter_unowned() {
             return false;
         }
-        let done = state.free_in_hand(key, frames);
+        let done = state.free_in_hand(key, frames) == InHand::Yes;
         state.door.leave_intruder();
         done
     }

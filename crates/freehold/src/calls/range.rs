@@ -1,5 +1,6 @@
 //! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked before anything changes.
 
+use super::short::InHand;
 use crate::block::layout::Index;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
@@ -44,7 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames of one.
-            let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames));
+            let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames) == InHand::Yes);
             return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
         }
         self.free_pieces(inside, range)

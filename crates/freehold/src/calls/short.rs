@@ -15,7 +15,7 @@
 //! |---|---|
 //! | entered | nobody else changes this CPU's leases |
 //! | `mask != 0` | the word's lease names this CPU; the lowest frame of `mask` is free and in nobody else's sight |
-//! | the word does not have the frame too | it was not freed twice unseen, so nobody else can come by it |
+//! | the word has none of them too | they were not freed twice unseen, so nobody else can come by them |
 //! | `mask` without it is stored | it is the caller's |
 //!
 //! Reading the word costs one load of a line that freers write; it is what makes a frame that two CPUs free at the same
@@ -39,26 +39,35 @@ use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
 use crate::{CpuId, Freehold, Order, Pfn, Platform};
 
+/// What became of a free into the hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InHand {
+    Yes,
+    /// Not there, though this CPU has a slot for the word: the long way knows.
+    No,
+    /// The word is none that this CPU has a slot for.
+    Elsewhere,
+}
+
 impl CpuState<'_> {
     /// A single frame of that type from the current lease. The hottest code there is: see the table above.
     #[inline(always)]
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
-        let lease = self.leases.current(migratetype);
+        let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
-        let frame = mask & mask.wrapping_neg();
-        // Nothing in hand, or a frame that was freed twice: the long way knows.
-        if frame & !lease.word() == 0 {
+        // Nothing in hand, or frames that were freed twice: the long way knows.
+        if mask == 0 || mask & lease.word() != 0 {
             return None;
         }
-        lease.set_mask(mask ^ frame);
+        lease.set_mask(mask & (mask - 1));
         self.counters.allocs[migratetype % 4][0].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(frame.trailing_zeros())))
+        Some(Pfn::new(lease.key() * 64 + u64::from(mask.trailing_zeros())))
     }
 
     /// A run of order 1 to 5 of that type from the current lease for runs.
     #[inline(always)]
     pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let lease = self.leases.current_run(migratetype);
+        let lease = self.leases.current(Purpose::Runs, migratetype);
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         if starts == 0 {
@@ -82,22 +91,22 @@ impl CpuState<'_> {
 
     /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the whole way does that.
     #[inline(always)]
-    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> bool {
-        if cfg!(feature = "debug-poison") {
-            return false;
-        }
+    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
         let slot = Leases::slot_of(key);
         let lease = self.leases.slot(slot);
         if lease.key() != key {
-            return false;
+            return InHand::Elsewhere;
         }
         let mask = lease.mask();
-        if mask == 0 && !self.may_keep(slot, frames) || (mask | lease.word()) & frames != 0 {
-            return false;
+        if mask == 0 && !self.may_keep(slot, frames)
+            || (mask | lease.word()) & frames != 0
+            || cfg!(feature = "debug-poison")
+        {
+            return InHand::No;
         }
         lease.set_mask(mask | frames);
         self.counters.local_frees.add(1);
-        true
+        InHand::Yes
     }
 
     /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole word at once is not needed there.
@@ -198,14 +207,16 @@ impl<P: Platform> Freehold<'_, P> {
             let head = self.map.head(index);
             let fits = hint_may_serve(head.tag.get(), migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << order);
-            if fits && take(index, w, frames) && self.still_open(index, w, frames) {
-                return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
+            if fits && take(index, w, frames) {
+                // Where the block has just changed the next request looks further.
+                let pfn = Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset));
+                return self.still_open(index, w, frames).then_some(pfn);
             }
         }
         None
     }
 
-    /// A single frame straight into its word.
+    /// A single frame straight into its word, for which this CPU has no slot.
     #[inline(never)]
     pub(crate) fn frame_to_word(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
         self.to_word(cpu, pfn, 0, 1 << (pfn % 64))
@@ -224,8 +235,8 @@ impl<P: Platform> Freehold<'_, P> {
         let w = key as usize % WORDS;
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
-        // A second free in a row into the word leases it, and a word that was leased once may be so again.
-        let second = cpu.last_key.get() == key || cpu.leases.slot(Leases::slot_of(key)).key() == key;
+        // A second free in a row into the word leases it.
+        let second = cpu.last_key.get() == key;
         if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }

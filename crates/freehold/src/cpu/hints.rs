@@ -3,7 +3,8 @@
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a random free and the next
 //! allocation would each lease a word for one frame or run, or look for whole words, the latter under its group's lock.
 //!
-//! A hint may point into any group's block, not into the zone's: that one counts what is free there and keeps its min mark.
+//! Hints are left to any block of the home zone. One whose block the zone holds when it is looked at is passed over: the zone
+//! counts what is free there and keeps its min mark.
 //! (Hints into the own group's blocks alone cost an eighth to a quarter more holds of group locks in aging on 96 CPUs and more,
 //! and up to .025 of free memory as order 9.)
 

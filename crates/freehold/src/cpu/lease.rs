@@ -5,7 +5,7 @@
 //!
 //! slot  key  mask  at  kind         mask: frames of that word that are free and in this CPU's hand
 //!                                   at:   the word itself: block * 8 + word
-//!                                   kind: migratetype, and whether it serves single frames or runs
+//!                                   kind: whether it serves single frames or runs, and of which migratetype
 //! ```
 //!
 //! | what holds | who relies on it |
@@ -28,9 +28,6 @@ const PLACES: usize = 2 * SLOTS;
 /// The key of a slot not in use.
 pub(crate) const NO_KEY: u64 = u64::MAX;
 
-/// Serves runs of orders 1 to 5.
-const RUNS: u8 = 1 << 7;
-
 /// What a lease is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
@@ -40,6 +37,15 @@ pub(crate) enum Purpose {
     Runs = 1,
 }
 
+/// What a lease is for, and the migratetype it serves, as one number.
+#[inline(always)]
+const fn kind_of(purpose: Purpose, migratetype: usize) -> usize {
+    (purpose as usize) << 3 | migratetype & 7
+}
+/// Such numbers there are room for: a power of two, so that a place in a table needs no comparison.
+const KINDS: usize = 16;
+const _: () = assert!(TYPES <= 8);
+
 /// One leased word.
 #[repr(C, align(32))]
 pub(crate) struct Lease<'m> {
@@ -48,7 +54,7 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: AtomicU32,
     kind: AtomicU8,
-    /// How many of [`Leases::current`] and [`Leases::current_run`] name this slot; of the slot never used it says nothing.
+    /// How many kinds of request [`Leases::current`] has this slot for; of the slot never used it says nothing.
     named: AtomicU8,
 }
 
@@ -90,13 +96,9 @@ impl<'m> Lease<'m> {
         let at = self.at.get();
         (at / 8, at as usize % 8)
     }
-    #[inline(always)]
-    pub(crate) fn migratetype(&self) -> usize {
-        usize::from(self.kind.get() & !RUNS) % TYPES
-    }
-    #[inline(always)]
-    pub(crate) fn purpose(&self) -> Purpose {
-        if self.kind.get() & RUNS == 0 { Purpose::Frames } else { Purpose::Runs }
+    /// Whether it is for that.
+    pub(crate) fn serves(&self, purpose: Purpose, migratetype: usize) -> bool {
+        usize::from(self.kind.get()) == kind_of(purpose, migratetype)
     }
 
     /// Whether a frame of that word is in this hand, as another CPU sees it.
@@ -130,12 +132,10 @@ impl Lease<'_> {
 /// All leases of one CPU.
 pub(crate) struct Leases<'m> {
     slots: [Lease<'m>; PLACES],
-    /// The slot that single frames come from, by migratetype; `SLOTS` for none.
-    current: [AtomicU32; TYPES],
-    /// The same for runs.
-    current_run: [AtomicU32; TYPES],
-    /// Bit s: slot s may have frames in hand, by purpose and migratetype; its word is this CPU's, and no other may take it over.
-    ready: [[AtomicU32; TYPES]; 2],
+    /// The slot that requests of a kind come to; `SLOTS` for none.
+    current: [AtomicU32; KINDS],
+    /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may take it over.
+    ready: [AtomicU32; KINDS],
     /// Bit s: slot s is in use.
     held: AtomicU32,
     /// How many may be in use.
@@ -145,12 +145,10 @@ pub(crate) struct Leases<'m> {
 impl<'m> Leases<'m> {
     /// None; `no_word` is a word that is never anybody's.
     pub(crate) fn new(no_word: &'m AtomicU64) -> Self {
-        let none = || AtomicU32::new(SLOTS as u32);
         Self {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
-            current: core::array::from_fn(|_| none()),
-            current_run: core::array::from_fn(|_| none()),
-            ready: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(0))),
+            current: core::array::from_fn(|_| AtomicU32::new(SLOTS as u32)),
+            ready: core::array::from_fn(|_| AtomicU32::new(0)),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -167,25 +165,15 @@ impl<'m> Leases<'m> {
         &self.slots[slot % PLACES]
     }
 
-    /// The lease that single frames of that type come from; the one never used where there is none.
+    /// The lease that such requests come to; the one never used where there is none.
     #[inline(always)]
-    pub(crate) fn current(&self, migratetype: usize) -> &Lease<'m> {
-        &self.slots[self.current[migratetype].get() as usize % PLACES]
+    pub(crate) fn current(&self, purpose: Purpose, migratetype: usize) -> &Lease<'m> {
+        &self.slots[self.current[kind_of(purpose, migratetype)].get() as usize % PLACES]
     }
 
     #[inline(always)]
-    pub(crate) fn set_current(&self, migratetype: usize, slot: usize) {
-        self.name(&self.current[migratetype], slot);
-    }
-
-    /// The same for runs.
-    #[inline(always)]
-    pub(crate) fn current_run(&self, migratetype: usize) -> &Lease<'m> {
-        &self.slots[self.current_run[migratetype].get() as usize % PLACES]
-    }
-
-    pub(crate) fn set_current_run(&self, migratetype: usize, slot: usize) {
-        self.name(&self.current_run[migratetype], slot);
+    pub(crate) fn set_current(&self, purpose: Purpose, migratetype: usize, slot: usize) {
+        self.name(&self.current[kind_of(purpose, migratetype)], slot);
     }
 
     #[inline(always)]
@@ -198,28 +186,31 @@ impl<'m> Leases<'m> {
     /// Slots that may have frames in hand.
     #[inline(always)]
     pub(crate) fn ready(&self, purpose: Purpose, migratetype: usize) -> u32 {
-        self.ready[purpose as usize][migratetype].get()
+        self.ready[kind_of(purpose, migratetype)].get()
+    }
+
+    /// Where a slot's ready bit is.
+    #[inline(always)]
+    fn ready_of(&self, slot: usize) -> &AtomicU32 {
+        &self.ready[usize::from(self.slot(slot).kind.get()) % KINDS]
     }
 
     /// Whether that slot has its ready bit.
     #[inline(always)]
     pub(crate) fn is_ready(&self, slot: usize) -> bool {
-        let lease = self.slot(slot);
-        self.ready(lease.purpose(), lease.migratetype()) >> slot & 1 != 0
+        self.ready_of(slot).get() >> slot & 1 != 0
     }
 
-    /// Notes that a slot has frames in hand again.
+    /// Notes that a slot may have frames in hand, and that its word is this CPU's.
     #[inline(always)]
     pub(crate) fn set_ready(&self, slot: usize) {
-        let lease = &self.slots[slot];
-        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        let ready = self.ready_of(slot);
         ready.set(ready.get() | 1 << slot);
     }
 
-    /// Notes that a slot has nothing in hand.
+    /// Notes that a slot has nothing in hand, and takes no frees the short way.
     pub(crate) fn set_empty(&self, slot: usize) {
-        let lease = &self.slots[slot];
-        let ready = &self.ready[lease.purpose() as usize][lease.migratetype()];
+        let ready = self.ready_of(slot);
         ready.set(ready.get() & !(1 << slot));
     }
 
@@ -237,7 +228,7 @@ impl<'m> Leases<'m> {
         debug_assert_eq!(lease.key(), NO_KEY);
         lease.at.set(place.0 * 8 + place.1 as u32);
         lease.word.set(place.2);
-        lease.kind.set(kind.1 as u8 | if kind.0 == Purpose::Runs { RUNS } else { 0 });
+        lease.kind.set(kind_of(kind.0, kind.1) as u8);
         // Release: who finds the key does not find what the word that had the slot before had in hand.
         lease.key.store(key, Ordering::Release);
         // Release: who sees frames in hand sees whose they are.
@@ -263,10 +254,7 @@ impl<'m> Leases<'m> {
     #[inline(never)]
     fn forget(&self, slot: usize) {
         let lease = &self.slots[slot];
-        let own = match lease.purpose() {
-            Purpose::Frames => &self.current[lease.migratetype()],
-            Purpose::Runs => &self.current_run[lease.migratetype()],
-        };
+        let own = &self.current[usize::from(lease.kind.get()) % KINDS];
         // Mostly the one kind of request that the word was leased for.
         if own.get() == slot as u32 {
             self.name(own, SLOTS);
@@ -274,14 +262,14 @@ impl<'m> Leases<'m> {
                 return;
             }
         }
-        for current in self.current.iter().chain(&self.current_run).filter(|current| current.get() == slot as u32) {
+        for current in self.current.iter().filter(|current| current.get() == slot as u32) {
             self.name(current, SLOTS);
         }
     }
 
-    /// The slots that single frames and runs come from now; `SLOTS` for none.
+    /// The slots that requests come to now; `SLOTS` for none.
     pub(crate) fn currents(&self) -> impl Iterator<Item = u32> + '_ {
-        self.current.iter().chain(&self.current_run).map(Plain::get)
+        self.current.iter().map(Plain::get)
     }
 
     /// Slots in use.
@@ -316,9 +304,9 @@ mod tests {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
         leases.open(3, 3, (0, 3, &word), (Purpose::Frames, 1), 1);
-        leases.set_current(1, 3);
-        leases.set_current_run(1, 3);
-        leases.set_current(2, 3);
+        leases.set_current(Purpose::Frames, 1, 3);
+        leases.set_current(Purpose::Runs, 1, 3);
+        leases.set_current(Purpose::Frames, 2, 3);
         leases.close(3);
         assert!(leases.currents().all(|slot| slot == SLOTS as u32));
     }

@@ -36,8 +36,8 @@ impl Stock {
         Self { lists: Lists::new(), inbox: Inbox::new(), free: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Free frames of that type in listed blocks when they were listed: neither what was freed since then is counted, nor what
-    /// was taken past the lists.
+    /// Free frames of that type in listed blocks when they were listed: what was freed since then is not added, what was taken
+    /// past the lists not subtracted.
     pub(crate) fn free_of(&self, migratetype: usize) -> u64 {
         self.free[migratetype].get()
     }

@@ -183,6 +183,28 @@ fn what_is_freed_into_the_zones_blocks_stays_above_its_min_mark() {
     }
 }
 
+/// A second free in a row into a word leases it, and what is in hand is handed out without a look at the mark: not of the zone's.
+#[test]
+fn frees_in_a_row_into_the_zones_blocks_leave_its_reserve() {
+    let min = 16 * 512;
+    let (fh, frames) = all_used_and_the_zones(0, min);
+    let on = fh.on(cpu(0));
+    let free = |pfn: &Pfn| on.free(*pfn, Order::ZERO).unwrap();
+    let words = || frames[..17 * 512].chunks(64);
+    // A little more than the mark.
+    words().for_each(|word| word[..62].iter().for_each(free));
+    on.flush().unwrap();
+    on.tick().unwrap();
+    for word in words() {
+        word[62..].iter().for_each(free);
+        (0..64).for_each(|_| drop(on.alloc(movable(0))));
+        on.tick().unwrap();
+        let left = fh.zone_stats(0).unwrap().free;
+        assert!(left >= min, "{left} are left of a reserve of {min}");
+    }
+    fh.validate().unwrap();
+}
+
 #[test]
 fn no_hold_is_long_where_many_blocks_of_the_zone_are_freed_into() {
     for o in 0..9 {
