@@ -12,7 +12,7 @@ fn booted(engine: &str) -> Classic {
     Classic::new(Config::single_zone(design(engine), 2, 1 << 18)).unwrap()
 }
 
-/// The thread's own loop: 100 x {allocate order 9, split, free the range}.
+/// The proposal's own loop: 100 x {allocate order 9, split, free the range}.
 fn loop_of_the_thread(engine: &str) -> Stats {
     let classic = booted(engine);
     classic.counted(|| {
