@@ -96,7 +96,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
-            let Some(index) = self.map.locate(base) else { return Err(self.nowhere(first)) };
+            let Some(index) = self.map.locate(base) else { return Err(self.no_such_frame(first)) };
             if len == FRAMES && self.map.head(index).tag.get().state() == TAKEN {
                 continue;
             }

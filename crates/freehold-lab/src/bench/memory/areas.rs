@@ -18,7 +18,7 @@ pub(super) enum Failed {
     Abandoned,
 }
 
-/// What an area shall be like.
+/// What kind of area is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     pub(super) pages: u64,
