@@ -7,7 +7,7 @@
 //!   firmware   |RAM .......|reserved|RAM .................................|ACPI| hole | RAM
 //!   whole frames of RAM, minus everything that is not RAM
 //!   minus what is taken: frame 0, the trampoline, the kernel's image
-//!   minus what is carved: tables for the direct map, the allocator's own metadata
+//!   minus what is reserved: tables for the direct map, the allocator's own metadata
 //!   = zones    DMA below 16 MiB | DMA32 below 4 GiB | Normal
 //! ```
 //!
@@ -171,16 +171,16 @@ impl MemoryMap {
         self.take(FrameRange { start: Pfn::new(start / FRAME_SIZE), end: Pfn::new(end.div_ceil(FRAME_SIZE)) })
     }
 
-    /// Carves `frames` neighbouring frames out, below `limit`, from the end of the highest piece that has them: low
+    /// Reserves `frames` neighbouring frames, below `limit`, from the end of the highest piece that has them: low
     /// memory is the scarcer. The caller has them for good. `None` where no piece has as many.
-    pub fn carve(&mut self, frames: u64, limit: Pfn) -> Option<FrameRange> {
+    pub fn reserve(&mut self, frames: u64, limit: Pfn) -> Option<FrameRange> {
         let found = self.ranges().iter().rev().find_map(|range| {
             let end = range.end.min(limit);
             let start = end.get().checked_sub(frames)?;
             (start >= range.start.get()).then(|| FrameRange { start: Pfn::new(start), end })
         })?;
         // The end of a piece, or of what of it lies below the limit: where that makes two of one and there is no room
-        // for it, nothing has been carved.
+        // for it, nothing has been reserved.
         self.take(found).ok()?;
         Some(found)
     }
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(frames(&map), [(0, 0x9f), (0x100, 0xffe0)]);
         map.take_bytes(0x20_0000, 0x24_5001).unwrap();
         assert_eq!(frames(&map), [(0, 0x9f), (0x100, 0x200), (0x246, 0xffe0)]);
-        assert_eq!(map.carve(16, Pfn::new(1 << 20)), Some(range(0xffd0, 0xffe0)));
-        assert_eq!(map.carve(0x80, Pfn::new(0x100)), Some(range(0x1f, 0x9f)));
-        assert_eq!(map.carve(1 << 20, Pfn::new(1 << 20)), None);
+        assert_eq!(map.reserve(16, Pfn::new(1 << 20)), Some(range(0xffd0, 0xffe0)));
+        assert_eq!(map.reserve(0x80, Pfn::new(0x100)), Some(range(0x1f, 0x9f)));
+        assert_eq!(map.reserve(1 << 20, Pfn::new(1 << 20)), None);
         let dma = map.zone(ZONES[0]);
         assert_eq!(frames(&dma), [(0, 0x1f), (0x100, 0x200), (0x246, 0x1000)]);
         assert_eq!(frames(&map.zone(ZONES[1])), [(0x1000, 0xffd0)]);
@@ -292,7 +292,7 @@ mod tests {
         fn a_map_is_the_set_of_its_frames(
             pieces in prop::collection::vec((0u64..0x40_000, 0u64..0x10_000, any::<bool>()), 0..12),
             takes in prop::collection::vec((0u64..70, 0u64..10), 0..6),
-            carves in prop::collection::vec((1u64..8, 0u64..80), 0..4),
+            reserves in prop::collection::vec((1u64..8, 0u64..80), 0..4),
         ) {
             let pieces: Vec<Piece> = pieces.into_iter().map(|(start, len, ram)| Piece { start, len, ram }).collect();
             let mut map = MemoryMap::from_firmware(pieces.iter().copied()).unwrap();
@@ -322,8 +322,8 @@ mod tests {
                 (start..start + len).for_each(|frame| { model.remove(&frame); });
                 prop_assert_eq!(all(&map), model.clone());
             }
-            for (len, limit) in carves {
-                match map.carve(len, Pfn::new(limit)) {
+            for (len, limit) in reserves {
+                match map.reserve(len, Pfn::new(limit)) {
                     Some(got) => {
                         prop_assert!(got.len() == len && got.end.get() <= limit);
                         for frame in got.start.get()..got.end.get() {

@@ -45,7 +45,7 @@ impl<H: Handle> LargeBuffers<H> {
         Self { arena, threshold: THRESHOLD }
     }
 
-    /// Only requests of at least so many bytes shall be given frames; at least a page.
+    /// Only requests of at least so many bytes are given frames; at least a page.
     #[must_use]
     pub fn threshold(mut self, bytes: usize) -> Self {
         self.threshold = bytes.max(THRESHOLD);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A chunk's buddy differs from it in one bit of the frame number, so finding it costs nothing; knowing that it is free
-//! costs one look at its record. Each step is counted, since this is the work that the threads try to move out from
+//! costs one look at its record. Each step is counted, since this is the work that the proposals try to move out from
 //! under the zone lock.
 
 use freehold::{AllocFlags, Migratetype};

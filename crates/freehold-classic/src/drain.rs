@@ -194,7 +194,7 @@ impl Zone {
 
     /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one hold of both locks,
     /// or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free; this one they left alone. Source:
-    /// `drain_pages_zone` of 5.17, where the 2022 thread shows it, and of Linux 7.2.
+    /// `drain_pages_zone` of 5.17, where the 2022 series shows it, and of Linux 7.2.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         // Once around per piece; frees that arrive meanwhile are the next drain's business.

@@ -1,4 +1,4 @@
-//! The Linux page allocator as written, in user space, with every change of the threads a switch.
+//! The Linux page allocator as written, in user space, with every change of the proposals a switch.
 //!
 //! This is the baseline that Freehold is compared with and the oracle that its tests use; it is not meant to be
 //! embedded anywhere. It follows the kernel's structure closely enough that a kernel reader finds everything where it
@@ -82,7 +82,7 @@ pub use inspect::PageblockState;
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
 pub use stats::{FallbackTable, ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
-pub use switches::{Switch, Switches, Thread};
+pub use switches::{Proposal, Switch, Switches};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
 
@@ -263,7 +263,7 @@ impl Classic {
         }
     }
 
-    /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy thread adds to.
+    /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy proposal adds to.
     #[must_use]
     pub fn pageblock_bytes(&self) -> usize {
         self.zones.iter().map(|zone| zone.blocks.bytes()).sum()

@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     Buddy = 2,
     /// Free, on a list of a CPU.
     Pcp = 3,
-    /// Free, on a list of the CPU that owns the pageblock: may merge there (pcp-buddy thread).
+    /// Free, on a list of the CPU that owns the pageblock: may merge there (pcp-buddy proposal).
     PcpBuddy = 4,
     /// In use.
     Allocated = 5,

@@ -1,6 +1,6 @@
 //! What is known about each pageblock: its migratetype, whether it is isolated, and who owns it.
 //!
-//! Two layouts, because the first patch of the pcp-buddy thread changes one into the other:
+//! Two layouts, because the first patch of the pcp-buddy proposal changes one into the other:
 //!
 //! ```text
 //!   packed bits (7.2 and before)          one struct a block (pcp-buddy, patch 1)

@@ -1,4 +1,4 @@
-//! Taking a whole pageblock from another CPU: the "block economy" that reviewers of the pcp-buddy thread thought of.
+//! Taking a whole pageblock from another CPU: the "block economy" that reviewers of the pcp-buddy proposal thought of.
 //!
 //! ```text
 //!   CPU 1 is out of movable frames          asks CPU 2, 3, ... 0 in turn, whoever has a whole block of that type

@@ -1,27 +1,27 @@
 //! Every change that the design went through, each a switch that can be on or off by itself.
 //!
 //! A preset is a set of switches ([`presets`](crate::presets)). Turning one off in an otherwise equal engine shows what
-//! that one change is worth, which is how the threads argue and what their benchmarks could not separate.
+//! that one change is worth, which is how proposals argue and what their benchmarks could not separate.
 
 use core::fmt;
 
 /// Where a change comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Thread {
+pub enum Proposal {
     /// "Follow-up on high-order PCP caching", Mel Gorman, February 2022.
     HighOrderPcp,
     /// "Free contiguous order-0 pages efficiently", Ryan Roberts, January 2026.
     FreeContiguous,
     /// "pcp buddy allocator", Johannes Weiner, April 2026.
     PcpBuddy,
-    /// What reviewers of the pcp-buddy thread asked for.
+    /// What reviewers of the pcp-buddy proposal asked for.
     PcpBuddyReview,
-    /// A change between the threads that their kernels contain.
+    /// A change between the proposals that their kernels contain.
     Kernel,
 }
 
-impl Thread {
-    /// The thread's subject.
+impl Proposal {
+    /// The series' subject.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Thread {
 }
 
 macro_rules! switches {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $thread:ident, $summary:literal $(, needs $($needs:ident)+)?;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $proposal:ident, $summary:literal $(, needs $($needs:ident)+)?;)*) => {
         /// One change to the design.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
@@ -59,10 +59,10 @@ macro_rules! switches {
                 match self { $(Self::$variant => $since,)* }
             }
 
-            /// The thread it comes from.
+            /// The proposal it comes from.
             #[must_use]
-            pub const fn thread(self) -> Thread {
-                match self { $(Self::$variant => Thread::$thread,)* }
+            pub const fn proposal(self) -> Proposal {
+                match self { $(Self::$variant => Proposal::$proposal,)* }
             }
 
             /// What it changes, in one sentence.
@@ -84,7 +84,7 @@ switches! {
     CmaHalf = "cma-half", "5.8", Kernel,
         "Movable requests take CMA frames first while more than half of what is free is CMA; off: last.";
     HighOrderPcp = "high-order-pcp", "5.13", HighOrderPcp,
-        "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 thread's 'revert'): order 0 only.";
+        "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 series's 'revert'): order 0 only.";
     RightBuddyPrefetch = "right-buddy-prefetch", "5.18", HighOrderPcp,
         "Bulk free prefetches the buddy of the chunk's own order, not always of order 0.";
     PindexRange = "pindex-range", "5.18", HighOrderPcp,
@@ -187,7 +187,7 @@ impl fmt::Display for Switch {
 pub struct Switches(u64);
 
 impl Switches {
-    /// Nothing on: Linux 5.17 without what it had from before the threads.
+    /// Nothing on: Linux 5.17 without what it had from before the proposals.
     pub const NONE: Self = Self(0);
 
     /// This set with `switch` on as well.

@@ -1,4 +1,4 @@
-//! Merging on a CPU's own lists without ownership: the first question a reviewer of the pcp-buddy thread asked.
+//! Merging on a CPU's own lists without ownership: the first question a reviewer of the pcp-buddy proposal asked.
 //!
 //! A free chunk's record says that it is on *some* PCP, not on whose. The RFC answers that by ownership: a marked chunk
 //! is on its owner's. The other answer is a CPU number in every page's record, for which a kernel would have to find the

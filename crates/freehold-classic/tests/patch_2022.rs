@@ -216,7 +216,7 @@ fn pass(engine: &str, rounds: usize) -> (u64, usize) {
 
 #[test]
 fn without_high_orders_on_the_pcp_the_same_chunk_is_used_again_under_two_locks_each_time() {
-    // The thread's revert column: the most reuse of all, and the most locking.
+    // The series' revert column: the most reuse of all, and the most locking.
     assert_eq!(pass("5.17,-high-order-pcp", 1000), (2000, 1));
     let (kept, limited) = (pass("5.17", 1000), pass("5.18", 1000));
     assert!(kept.0 < limited.0 && limited.0 < 2000, "{kept:?} {limited:?}");

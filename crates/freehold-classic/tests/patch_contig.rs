@@ -12,7 +12,7 @@ fn booted(engine: &str) -> Classic {
     Classic::new(Config::single_zone(design(engine), 2, 1 << 18)).unwrap()
 }
 
-/// The thread's own loop: 100 x {allocate order 9, split, free the range}.
+/// The proposal's own loop: 100 x {allocate order 9, split, free the range}.
 fn loop_of_the_thread(engine: &str) -> Stats {
     let classic = booted(engine);
     classic.counted(|| {
@@ -174,7 +174,7 @@ fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_wh
         (0..256).for_each(|i| classic.put(CPU0, block.checked_add(2 * i).unwrap(), 1));
         classic.put(CPU0, pinned, 1);
         classic.whole_again(512);
-        // Parts larger than the whole would lose what is behind it.
+        // Parts larger than the whole would lose what comes after it.
         let block = classic.take(CPU0, 9, Movable);
         let error = FreeError::WrongOrder { pfn: block, allocated: order(9), freed: order(1) };
         assert_eq!(classic.unsplit(block, order(9), order(1)), Err(error), "{engine}");

@@ -1,4 +1,4 @@
-//! What the pcp-buddy thread leaves open, each question a switch: what it changes, by counts.
+//! What the pcp-buddy proposal leaves open, each question a switch: what it changes, by counts.
 
 mod support;
 

@@ -94,7 +94,7 @@ static int give(struct pool *pool, bool joins, const struct given *window)
 	return 0;
 }
 
-/* Whole blocks of a chunk of small pages, or pages of a chunk of large ones; false where there shall not be more, for the reason in
+/* Whole blocks of a chunk of small pages, or pages of a chunk of large ones; false where there must not be more, for the reason in
  * `rc`. */
 static bool give_of_chunk(struct pool *pool, const struct chunk *chunk, uint64_t page, uint64_t most, int *rc)
 {

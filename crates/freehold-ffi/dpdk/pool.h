@@ -28,7 +28,7 @@ struct chunk {
 	uint64_t first, count;  /* frame numbers: those of its slots */
 };
 
-/* Slots whose pages the system has. Of the first only what is behind its header, by which DPDK's list of objects goes. */
+/* Slots whose pages the system has. Of the first only what comes after its header, by which DPDK's list of objects goes. */
 struct given {
 	uint64_t first, end;
 	uintptr_t pages, pages_end;

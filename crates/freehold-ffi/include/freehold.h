@@ -765,7 +765,7 @@ typedef struct freehold_request {
      */
     uint16_t flags;
     /**
-     * The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for. At
+     * The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. At
      * most 18.
      */
     uint8_t align;
@@ -778,11 +778,11 @@ typedef struct freehold_request {
      */
     uint8_t node;
     /**
-     * Every frame shall lie below this one; 0 for no limit. Bare allocator only.
+     * Every frame has to lie below this one; 0 for no limit. Bare allocator only.
      */
     uint64_t below;
     /**
-     * No frame shall lie below this one; 0 for no limit. Bare allocator only.
+     * No frame may lie below this one; 0 for no limit. Bare allocator only.
      */
     uint64_t from;
 } freehold_request;
@@ -1565,7 +1565,7 @@ enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_bui
                                                        struct freehold_error *error);
 
 /**
- * Whether the kernel shall back the whole arena while it is built, so that running out of memory is an error there.
+ * Whether the kernel backs the whole arena while it is built, so that running out of memory is an error there.
  * Default: no.
  *
  * Thread safety: one thread at a time for each builder.

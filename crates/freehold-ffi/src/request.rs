@@ -73,16 +73,16 @@ pub struct Request {
     pub migratetype: u8,
     /// `FREEHOLD_ALLOC_*`, ored together.
     pub flags: u16,
-    /// The chunk shall start at a multiple of `2^align` frames, where that is more than its own order asks for. At
+    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. At
     /// most 18.
     pub align: u8,
     /// Not zero: look on `node` first. Zero: on the CPU's own.
     pub use_node: u8,
     /// The node to look on first; others follow.
     pub node: u8,
-    /// Every frame shall lie below this one; 0 for no limit. Bare allocator only.
+    /// Every frame has to lie below this one; 0 for no limit. Bare allocator only.
     pub below: u64,
-    /// No frame shall lie below this one; 0 for no limit. Bare allocator only.
+    /// No frame may lie below this one; 0 for no limit. Bare allocator only.
     pub from: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The frames themselves: a range of addresses, what is behind it, and how it is given back.
+//! The frames themselves: a range of addresses, the pages that back it, and how they are given back.
 //!
 //! ```text
 //! address   base                                                   base + len

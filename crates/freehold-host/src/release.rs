@@ -99,7 +99,7 @@ pub(crate) struct Release {
     pass: Mutex<()>,
     budget: u64,
     batch: usize,
-    /// How many wait for the pass that runs, which shall end. Counted, as several passes may be in the queue before one who waits.
+    /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue before one who waits.
     wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,

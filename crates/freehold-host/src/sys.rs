@@ -219,7 +219,7 @@ pub(crate) enum Placement {
     Bound,
 }
 
-/// Says on which node the pages of a range shall be when they come into being.
+/// Says on which node the pages of a range are to be when they come into being.
 pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), Errno> {
     const WORDS: usize = 16;
     let mode: libc::c_int = match placement {

@@ -1,7 +1,7 @@
 //! Every system call fails once: a run of everything that the crate does is made over and over, and each time the next
 //! system call of it is refused. What comes back is an error or a documented lesser way, never a panic, and nothing is lost.
 //!
-//! A seccomp filter hands the calls that the crate makes to a second thread, which says for each whether the kernel shall do
+//! A seccomp filter hands the calls that the crate makes to a second thread, which says for each whether the kernel is to do
 //! it. The allocator of the C library is left alone: what it cannot get ends a Rust program.
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What can be counted exactly of the threads' workloads: the facts that the threads argue with. Nothing here looks at a
+//! What can be counted exactly of the proposals' workloads: the facts that the proposals argue with. Nothing here looks at a
 //! time. And that a broken engine is found by each of the workloads.
 
 use std::sync::Mutex;
@@ -73,7 +73,7 @@ fn freehold_takes_the_zone_lock_no_more_often_and_does_less_under_it() {
     }
 }
 
-/// The 2026 thread's change, alone: a range goes back in large chunks instead of frame by frame.
+/// The 2026 series's change, alone: a range goes back in large chunks instead of frame by frame.
 #[test]
 fn a_range_freed_in_chunks_takes_fewer_locks() {
     for (kind, at_least) in [(Kind::Contig, 5.0), (Kind::CmaRange, 2.0)] {
@@ -85,7 +85,7 @@ fn a_range_freed_in_chunks_takes_fewer_locks() {
     assert_eq!(of("vanilla", Kind::Trunc).values, of("vanilla,-contig-free", Kind::Trunc).values);
 }
 
-/// The 2022 thread's last patch, alone: chunks that are freed on another CPU come back sooner, so fewer different ones
+/// The 2022 series's last patch, alone: chunks that are freed on another CPU come back sooner, so fewer different ones
 /// are used and the one used most is used more often. Its own figures: 13,128 uses before, 166,950 after.
 #[test]
 fn chunks_that_go_back_at_once_are_reused_more() {
@@ -99,7 +99,7 @@ fn chunks_that_go_back_at_once_are_reused_more() {
     assert!(get(&with, ZONE_LOCKS) > get(&without, ZONE_LOCKS), "the price: {with:?} {without:?}");
 }
 
-/// The 2022 thread's other patches change what bulk free does, not how often it is done.
+/// The 2022 series's other patches change what bulk free does, not how often it is done.
 #[test]
 fn the_bulk_free_patches_save_work_and_no_acquisition() {
     for pair in ["5.17", "5.17+1", "5.17+2", "5.17+3", "5.17+4"].windows(2) {

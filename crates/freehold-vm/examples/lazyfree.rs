@@ -1,4 +1,4 @@
-//! The thread's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made lazyfree, reclaimed,
+//! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made lazyfree, reclaimed,
 //! page by page and batched; then the same with every eighth folio written to again.
 //!
 //! ```text

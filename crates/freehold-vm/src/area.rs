@@ -8,7 +8,7 @@ use crate::{Access, MapError, Vpn, VpnRange};
 #[cfg(doc)]
 use crate::{Mmu, Vmalloc};
 
-/// What an area shall be like.
+/// What kind of area is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Pages, without the guard page.
@@ -30,7 +30,7 @@ impl Layout {
         Self { pages, align: 1, huge: false, guard: true, access: Access::ReadWrite }
     }
 
-    /// The area shall start at a multiple of `align` pages.
+    /// The area has to start at a multiple of `align` pages.
     #[must_use]
     pub const fn align(mut self, align: u64) -> Self {
         self.align = align;

@@ -318,7 +318,7 @@ impl<'m> Folios<'m> {
     }
 
     /// Counts one entry less for each of these frames, in their own records only; returns how many are shown by no
-    /// entry any more. [`Folios::settle_maps`] must follow before the folio lock is given back.
+    /// entry any more. [`Folios::update_map_counts`] must follow before the folio lock is given back.
     pub(crate) fn remove_page_maps(&self, head: u32, first: u32, n: u32) -> u32 {
         let mut gone = 0;
         for i in first..first + n {
@@ -331,7 +331,7 @@ impl<'m> Folios<'m> {
     }
 
     /// Brings the folio's own counts up to date with what [`Folios::remove_page_maps`] did.
-    pub(crate) fn settle_maps(&self, head: u32, removed: u32, gone: u32) {
+    pub(crate) fn update_map_counts(&self, head: u32, removed: u32, gone: u32) {
         let frame = self.frame(head);
         frame.maps.set(frame.maps.get() - removed);
         frame.mapped_pages.set(frame.mapped_pages.get() - gone);

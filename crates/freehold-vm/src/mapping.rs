@@ -255,7 +255,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let (first, n) = part;
         self.mappings.remove(&self.folios.frame(head).rmap, space, base, part, || self.mmu.relax());
         let gone = self.folios.remove_page_maps(head, first, n);
-        self.folios.settle_maps(head, n, gone);
+        self.folios.update_map_counts(head, n, gone);
         gone
     }
 

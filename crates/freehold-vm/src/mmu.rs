@@ -159,7 +159,7 @@ pub trait Mmu: Sync {
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
         let mut merged = Entry::NONE;
         for entry in slots.entries() {
-            // A read first: most entries have nothing to clear, and an atomic write is twenty times as dear.
+            // A read first: most entries have nothing to clear, and an atomic write costs twenty times as much.
             let now = entry.load();
             if now.is_mapped() && now.only(bits) != Entry::NONE {
                 merged = merged.with(entry.clear(bits).only(bits));

@@ -49,7 +49,7 @@ pub(crate) enum Kept {
     Busy,
 }
 
-/// What a walk over a folio's entries has taken off so far, and not yet settled with the folio's counts.
+/// What a walk over a folio's entries has taken off so far, and not yet taken off the folio's counts.
 #[derive(Default)]
 struct Removed {
     entries: u32,
@@ -120,7 +120,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 // of the folio may free its frames.
                 self.flush_pending();
             }
-            self.folios.settle_maps(head, removed.entries, removed.gone);
+            self.folios.update_map_counts(head, removed.entries, removed.gone);
             if frame.mapped_pages.get() > 0 && removed.gone > 0 {
                 self.note_partly_mapped(head);
             }
@@ -273,7 +273,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, 1);
             let gone = self.folios.remove_page_maps(head, live, 1);
-            self.folios.settle_maps(head, 1, gone);
+            self.folios.update_map_counts(head, 1, gone);
             // Not the last: the caller of `unmap_folio` has one.
             let _ = frame.drop_refs(1);
             if gone > 0 && frame.mapped_pages.get() > 0 {

@@ -143,7 +143,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
         copy(from, folio.0);
         let new = self.index(folio.0)?;
-        // Nobody knows it yet, but they will before its counts are settled.
+        // Nobody knows it yet, but they will before its counts are up to date.
         self.folios.lock(new, || self.mmu.relax());
         let result = self.count_in(new, space.id(), vpn, (0, 1)).and_then(|()| {
             let result = self.with_table(space, vpn, || self.exchange(space, page, (head, from), folio.0));

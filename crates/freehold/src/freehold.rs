@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use crate::block::FRAMES;
-use crate::block::layout::{ALIGN, Carver};
+use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
 use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
@@ -62,44 +62,44 @@ fn nodes(config: &Config<'_>) -> usize {
     of_zones.chain(of_cpus).map(|n| usize::from(n.get()) + 1).max().unwrap_or(1)
 }
 
-fn cut<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> Parts<'m> {
+fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
-    let no_word = carver.take(1, |_| AtomicU64::new(0));
+    let no_word = layout.take(1, |_| AtomicU64::new(0));
     Parts {
         cpus: match no_word.first() {
-            Some(no_word) => carver.take(cpus, |_| CpuState::new(no_word)),
-            None => carver.skip::<CpuState<'m>>(cpus),
+            Some(no_word) => layout.take(cpus, |_| CpuState::new(no_word)),
+            None => layout.skip::<CpuState<'m>>(cpus),
         },
-        cursors: carver.take(cpus * zones, |_| Cursors::new()),
-        zones: cut_zones(config, carver),
-        zonelists: carver.take(nodes(config) * zones, |_| AtomicU8::new(0)),
-        cpu_nodes: carver.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
+        cursors: layout.take(cpus * zones, |_| Cursors::new()),
+        zones: lay_out_zones(config, layout),
+        zonelists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
+        cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
         map: FrameMap {
-            sections: carver.take(sections as usize, |_| AtomicU32::new(NO_SLOT)),
+            sections: layout.take(sections as usize, |_| AtomicU32::new(NO_SLOT)),
             first_section,
-            ranges: carver.take(config.memory_ranges(), |_| MemoryRange::new()),
-            blocks: carver.take_blocks((config.slots() * SECTION_BLOCKS) as usize),
+            ranges: layout.take(config.memory_ranges(), |_| MemoryRange::new()),
+            blocks: layout.take_blocks((config.slots() * SECTION_BLOCKS) as usize),
             ranges_version: AtomicU32::new(0),
             setting_up: AtomicBool::new(false),
         },
     }
 }
 
-fn cut_zones<'m>(config: &Config<'_>, carver: &mut Carver<'m>) -> &'m [Zone<'m>] {
+fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];
     let mut tainted = [&[][..]; 64];
     let mut groups = [&[][..]; 64];
     for (z, zone) in config.zones.iter().enumerate() {
         let blocks = bitmap_blocks(zone.span);
-        levels[z] = WholeBitmap::sizes(blocks).map(|n| carver.take(n, |_| AtomicU64::new(0)));
-        tainted[z] = carver.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
+        levels[z] = WholeBitmap::sizes(blocks).map(|n| layout.take(n, |_| AtomicU64::new(0)));
+        tainted[z] = layout.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
         let n = config.cpus.div_ceil(config.group_size(zone));
-        groups[z] = carver.take(usize::from(n), |_| Group::new());
+        groups[z] = layout.take(usize::from(n), |_| Group::new());
     }
-    carver.take(config.zones.len(), |z| {
+    layout.take(config.zones.len(), |z| {
         let zone = &config.zones[z];
         let [words, any, any2] = levels[z];
         let bitmap = WholeBitmap::new(words, any, any2);
@@ -119,10 +119,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Those of a configuration that cannot be served.
     pub fn metadata_size(config: &Config<'_>) -> Result<usize, ConfigError> {
         config.check()?;
-        let mut carver = Carver::measure();
-        cut(config, &mut carver);
+        let mut layout = LayoutBuilder::measure();
+        lay_out(config, &mut layout);
         // No region is larger than that. On 64 bits no configuration comes near it.
-        match carver.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
+        match layout.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
             Some(size) => Ok(size),
             None => Err(ConfigError::TooLarge { sections: config.slots() }),
         }
@@ -139,11 +139,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Those of a configuration that cannot be served, and of too small a region.
     pub fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>], platform: P) -> Result<Self, ConfigError> {
         let needed = Self::metadata_size(config)?;
-        let mut carver = Carver::new(metadata);
-        if carver.len() + ALIGN < needed {
-            return Err(ConfigError::TooSmall { given: carver.len(), needed });
+        let mut layout = LayoutBuilder::new(metadata);
+        if layout.len() + ALIGN < needed {
+            return Err(ConfigError::TooSmall { given: layout.len(), needed });
         }
-        let parts = cut(config, &mut carver);
+        let parts = lay_out(config, &mut layout);
         let asymmetric = platform.has_heavy_barrier();
         let this = Self {
             platform,
@@ -169,14 +169,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for (number, cpu) in this.cpus.iter().enumerate() {
             cpu.online.set(number < usize::from(config.online));
         }
-        this.settle_homes();
+        this.choose_home_zones();
         this.compute_limits();
         Ok(this)
     }
 
     /// Each CPU's home is the first zone of its list that has memory. After memory has come or gone; what a CPU has of its
     /// old home goes back.
-    pub(crate) fn settle_homes(&self) {
+    pub(crate) fn choose_home_zones(&self) {
         for (number, cpu) in self.cpus.iter().enumerate() {
             let zones = || self.zonelist(number, None).map(|z| &self.zones[z]);
             let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else { continue };

@@ -44,7 +44,7 @@ pub trait Platform: Sync {
     }
 
     /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: `membarrier(2)` with
-    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an inter-processor interrupt. Dear; called
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an inter-processor interrupt. Costly; called
     /// only when somebody reaches into a CPU's state that another party [owns](crate::Freehold::own).
     fn heavy_barrier(&self) {}
 

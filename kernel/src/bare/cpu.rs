@@ -34,7 +34,7 @@ pub(crate) struct PerCpu {
     pub(crate) in_interrupt: AtomicBool,
     /// Calls of others that wait for this CPU: see `calls.rs`.
     pub(crate) incoming: AtomicU64,
-    /// What it shall do next: see `jobs.rs`.
+    /// What it is to do next: see `jobs.rs`.
     pub(crate) job: AtomicPtr<Job<'static>>,
     /// Timer interrupts.
     pub(crate) timer_ticks: AtomicU64,

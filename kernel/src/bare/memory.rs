@@ -3,11 +3,11 @@
 //! ```text
 //!   RAM of the memory map
 //!     - frame 0, the trampoline's page, the kernel's image
-//!     - carved: page tables of the kernel's half (the direct map's, the image's), freehold's metadata
+//!     - reserved: page tables of the kernel's half (the direct map's, the image's), freehold's metadata
 //!     = all the rest is freehold's, in the zones DMA, DMA32 and Normal
 //! ```
 //!
-//! There is no other allocator, not even an early one: what is carved is carved for good.
+//! There is no other allocator, not even an early one: what is reserved stays so.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -74,10 +74,10 @@ pub(crate) fn start_root() -> Pfn {
     Pfn::new(START_ROOT.load(Ordering::Relaxed))
 }
 
-fn carve(map: &mut MemoryMap, frames: u64) -> FrameRange {
+fn reserve(map: &mut MemoryMap, frames: u64) -> FrameRange {
     // What the boot code's page tables show.
     let limit = Pfn::new(BOOT_MAPPED / FRAME_SIZE);
-    map.carve(frames, limit).unwrap_or_else(|| panic!("no {frames} neighbouring frames in the memory map"))
+    map.reserve(frames, limit).unwrap_or_else(|| panic!("no {frames} neighbouring frames in the memory map"))
 }
 
 /// Makes the kernel's page tables in frames of the map, changes to them, then makes the allocator of what is left.
@@ -103,10 +103,10 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
         configs[n] = ZoneConfig::new(zone.ranges());
         n += 1;
     }
-    // The zones are measured before the metadata is carved, and after: it can only become less.
+    // The zones are measured before the metadata is reserved, and after: it can only become less.
     let config = Config { online: 1, ..Config::new(cpus as u16, &configs[..n]) };
     let size = Freehold::<Machine>::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
-    let metadata = carve(&mut map, (size as u64).div_ceil(FRAME_SIZE));
+    let metadata = reserve(&mut map, (size as u64).div_ceil(FRAME_SIZE));
 
     let zones = ZONES.map(|zone| map.zone(zone));
     let mut configs = [ZoneConfig::new(&[]); ZONES.len()];
@@ -118,14 +118,14 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
     }
     let config = Config { online: 1, ..Config::new(cpus as u16, &configs[..n]) };
     let at = direct(metadata.start.get() * FRAME_SIZE) as *mut MaybeUninit<u8>;
-    // SAFETY: RAM that was carved out for this, seen in the direct map for good; nobody else has it.
+    // SAFETY: RAM that was reserved for this, seen in the direct map for good; nobody else has it.
     let region = unsafe { core::slice::from_raw_parts_mut(at, (metadata.len() * FRAME_SIZE) as usize) };
     let freehold = Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"));
     // SAFETY: there is one CPU as yet.
     let freehold = unsafe { FREEHOLD.set(freehold) };
 
     say!("memory: {} KiB of RAM; kernel image {} KiB at {image_start:#x}", ram * 4, (image_end - image_start) / 1024);
-    say!("  carved: {} KiB of page tables, {} KiB of freehold's metadata", tables * 4, metadata.len() * 4);
+    say!("  reserved: {} KiB of page tables, {} KiB of freehold's metadata", tables * 4, metadata.len() * 4);
     for (z, name) in names[..n].iter().enumerate() {
         let Some(stats) = freehold.zone_stats(z) else { continue };
         let blocks = stats.managed / PAGEBLOCK_FRAMES;
@@ -143,7 +143,7 @@ fn make_tables(map: &mut MemoryMap, direct_end: u64) -> u64 {
     let mut taken = 0;
     let mut table = |map: &mut MemoryMap| {
         taken += 1;
-        let pfn = carve(map, 1).start;
+        let pfn = reserve(map, 1).start;
         tables::clear(pfn);
         pfn
     };

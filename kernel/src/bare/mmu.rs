@@ -30,7 +30,7 @@ pub(crate) struct Hardware;
 
 /// What has been done.
 pub(crate) struct Counters {
-    /// Frames in use as page tables, those carved out at the start not counted.
+    /// Frames in use as page tables, those reserved at the start not counted.
     pub(crate) tables: AtomicU64,
     /// Entries of 2 MiB made.
     pub(crate) huge: AtomicU64,

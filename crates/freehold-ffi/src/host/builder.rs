@@ -312,7 +312,7 @@ pub unsafe extern "C" fn freehold_arena_builder_watermarks(
     }
 }
 
-/// Whether the kernel shall back the whole arena while it is built, so that running out of memory is an error there.
+/// Whether the kernel backs the whole arena while it is built, so that running out of memory is an error there.
 /// Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.

@@ -1,4 +1,4 @@
-//! Frames as memory: where they are, what is behind them, giving them back to the OS.
+//! Frames as memory: their addresses, the pages that back them, giving those back to the OS.
 
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;

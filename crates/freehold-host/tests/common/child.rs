@@ -31,7 +31,7 @@ pub fn wait(pid: i32) -> i32 {
     let mut status = 0;
     // SAFETY: our own child, and a place for its status.
     while unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } != pid {
-        // A child that hangs shall fail the test, not hang it.
+        // A child that hangs must fail the test, not hang it.
         if start.elapsed() > Duration::from_secs(60) {
             // SAFETY: as above.
             unsafe {

@@ -101,14 +101,14 @@ const RANDOM_FREE: About = About {
 
 const ORDER9_SPLIT: About = About {
     what: "A 2 MiB block is allocated, split, and freed as 512 single frames; 64 blocks at a time.",
-    source: "the contiguous-free thread's test before its change (split, then __free_page in a loop)",
+    source: "the contiguous-free proposal's test before its change (split, then __free_page in a loop)",
     metrics: with_locks![ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed")],
     ..About::ONE_THREAD
 };
 
 const CONTIG: About = About {
     what: "A 2 MiB block is allocated, split, and freed by one call for its range; 64 blocks at a time.",
-    source: "the contiguous-free thread's test after its change (split, then free_contig_range)",
+    source: "the contiguous-free proposal's test after its change (split, then free_contig_range)",
     metrics: with_locks![ns("ns_per_group", "the free of the range; allocation and split are not timed")],
     ..About::ONE_THREAD
 };

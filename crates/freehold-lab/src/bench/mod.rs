@@ -8,7 +8,7 @@
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
-//!  workloads/  the threads' workloads        significance  whether a difference is one
+//!  workloads/  the proposals' workloads      significance  whether a difference is one
 //!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
 //!  memory/     virtual memory on top: vmalloc, lazyfree, give-back, arena
 //! ```

@@ -4,7 +4,7 @@ use super::output::complain;
 use crate::replay::{Replay, Survey};
 use crate::report::thousands;
 
-/// What is odd about a trace.
+/// What is not as it should be in a trace.
 pub(super) fn of_trace(name: &str, survey: &Survey) {
     if survey.skipped > 0 {
         let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();

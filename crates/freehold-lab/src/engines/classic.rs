@@ -21,7 +21,7 @@ pub(super) fn catalogue() -> Catalogue {
     let switches = Switch::ALL.iter().map(|switch| Entry {
         name: switch.name().into(),
         summary: switch.summary().into(),
-        source: format!("{}: {}", switch.since(), switch.thread().name()),
+        source: format!("{}: {}", switch.since(), switch.proposal().name()),
     });
     Catalogue { presets: presets.collect(), switches: switches.collect() }
 }
@@ -34,9 +34,9 @@ pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
     others.chain(without).collect()
 }
 
-/// Where a preset comes from: the thread of its newest change.
+/// Where a preset comes from: the proposal of its newest change.
 fn origin(switches: freehold_classic::Switches) -> String {
-    switches.iter().last().map_or("kernel history", |newest| newest.thread().name()).to_owned()
+    switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()
 }
 
 /// Builds the design `text` for `machine`.

@@ -35,7 +35,7 @@ pub struct Entry {
     pub name: String,
     /// What it is, in a line.
     pub summary: String,
-    /// The thread, kernel version or paper it comes from.
+    /// The proposal, kernel version or paper it comes from.
     pub source: String,
 }
 

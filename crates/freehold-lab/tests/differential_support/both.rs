@@ -61,7 +61,7 @@ impl Both {
         self.managed - self.in_use
     }
 
-    /// That CPU, or the next one that is online: hotplug shall not make most calls pointless.
+    /// That CPU, or the next one that is online: hotplug must not make most calls pointless.
     pub fn cpu(&self, cpu: u16) -> CpuId {
         let all = (cpu..CPUS).chain(0..cpu);
         CpuId::new(all.into_iter().find(|&cpu| self.online[usize::from(cpu)]).unwrap())

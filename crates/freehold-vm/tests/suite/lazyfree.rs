@@ -29,7 +29,7 @@ fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
     (0..n).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(page + i))).collect()
 }
 
-/// The thread's microbenchmark, counted: 128 MiB of 64 KiB folios.
+/// The proposal's microbenchmark, counted: 128 MiB of 64 KiB folios.
 fn microbenchmark(path: UnmapPath) -> (freehold_vm::VmStats, freehold_vm::SoftStats) {
     const FOLIOS: u64 = 2048;
     let (fh, vm) = machine(SoftMmu::<1>::new(), 160, 1);
@@ -296,7 +296,7 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     assert_all_free(fh);
 }
 
-/// What the thread is about: whoever works on the deferred-split queue takes a reference in the middle of the unmapping.
+/// What the proposal is about: whoever works on the deferred-split queue takes a reference in the middle of the unmapping.
 /// Returns what was freed, how many pages are still mapped, and how often the queue had something.
 fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
     let (fh, vm) = hooked(4, 0);
@@ -403,7 +403,7 @@ fn droppable_mappings_are_dropped_though_written_to() {
     assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
 }
 
-/// Harry Yoo's question in the thread: PROT_NONE entries sit in no TLB and need no flush, but those beside them do. The
+/// Harry Yoo's question in review: PROT_NONE entries sit in no TLB and need no flush, but those beside them do. The
 /// batch ends where the bit differs. Fails if `Entry::batches_with` ignores PRESENT and PROT_NONE: then there is one
 /// batch, whose first entry says that nothing needs a flush. Tried.
 #[test]

@@ -326,8 +326,8 @@ fn vfree_frees_each_run_once_or_each_page() {
     }
 }
 
-/// The three kernels of the contiguous-free thread's table: single frames freed singly (6.18), the largest chunks freed
-/// singly (6.19-rc1: the regression), the largest chunks freed as they came (the thread's change).
+/// The three kernels of the contiguous-free proposal's table: single frames freed singly (6.18), the largest chunks freed
+/// singly (6.19-rc1: the regression), the largest chunks freed as they came (the proposal's change).
 #[test]
 fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
     for (pages, large, contig, huge, asked) in [

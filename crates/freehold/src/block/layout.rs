@@ -1,4 +1,5 @@
-//! The layout of the metadata: cuts the caller's memory into typed slices. The only unsafe code of the crate.
+//! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the crate but for the lock of
+//! feature `conformance`.
 //!
 //! ```text
 //! | CpuState ... | Cursors ... | Group ... | Zone ... | sections | bitmap words | ... | Line ... | Head ... | Links ... |
@@ -6,7 +7,7 @@
 //!                                                                                       section, on first use
 //! ```
 //!
-//! One function plans the cuts and both [`Freehold::metadata_size`](crate::Freehold::metadata_size) and
+//! One function lays it out and both [`Freehold::metadata_size`](crate::Freehold::metadata_size) and
 //! [`Freehold::new`](crate::Freehold::new) run it, so they cannot disagree.
 
 use core::marker::PhantomData;
@@ -19,24 +20,24 @@ use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// The alignment that the start of the metadata is brought to.
 pub(crate) const ALIGN: usize = 128;
 
-/// Where the next slice starts; without memory it only counts.
-pub(crate) struct Carver<'m> {
+/// Places one slice of metadata behind the other; without memory it only counts.
+pub(crate) struct LayoutBuilder<'m> {
     /// The start of the region, aligned to [`ALIGN`], or none where only the size is wanted.
     base: Option<NonNull<u8>>,
     /// Bytes in the region.
     len: usize,
-    /// Bytes cut off so far.
+    /// Bytes laid out so far.
     used: usize,
     region: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
 
-impl<'m> Carver<'m> {
+impl<'m> LayoutBuilder<'m> {
     /// Counts bytes only.
     pub(crate) fn measure() -> Self {
         Self { base: None, len: 0, used: 0, region: PhantomData }
     }
 
-    /// Cuts `region`, from its first aligned byte on.
+    /// Lays out `region`, from its first aligned byte on.
     pub(crate) fn new(region: &'m mut [MaybeUninit<u8>]) -> Self {
         let skip = region.as_ptr().align_offset(ALIGN).min(region.len());
         let region = &mut region[skip..];
@@ -44,7 +45,7 @@ impl<'m> Carver<'m> {
         Self { base: NonNull::new(region.as_mut_ptr().cast()), len, used: 0, region: PhantomData }
     }
 
-    /// Bytes cut off so far.
+    /// Bytes laid out so far.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -54,8 +55,8 @@ impl<'m> Carver<'m> {
         self.len
     }
 
-    /// Cuts off a slice of `n` values, each made by `init`. An empty slice where only counting, or where the region is
-    /// too small; [`Carver::used`] tells then.
+    /// Places a slice of `n` values, each made by `init`. An empty slice where only counting, or where the region is
+    /// too small; [`LayoutBuilder::used`] tells then.
     pub(crate) fn take<T>(&mut self, n: usize, mut init: impl FnMut(usize) -> T) -> &'m [T] {
         const { assert!(align_of::<T>() <= ALIGN) };
         let Some(start) = self.used.checked_next_multiple_of(align_of::<T>()) else { return self.overflow() };
@@ -67,7 +68,7 @@ impl<'m> Carver<'m> {
         if end > self.len {
             return &[];
         }
-        // SAFETY: `start..end` lies within the region, which `base` and `len` describe and whose borrow 'm this carver
+        // SAFETY: `start..end` lies within the region, which `base` and `len` describe and whose borrow 'm this builder
         // holds exclusively; no other slice covers these bytes, since `used` only grows. `base` is aligned to ALIGN,
         // which `T`'s alignment divides, and so is `start`. Every element is written before the slice is formed. The
         // elements are never dropped, which is safe.
@@ -86,7 +87,7 @@ impl<'m> Carver<'m> {
         &[]
     }
 
-    /// Cuts off the blocks' metadata, which nobody writes yet.
+    /// Places the blocks' metadata, which nobody writes yet.
     pub(crate) fn take_blocks(&mut self, n: usize) -> Blocks<'m> {
         Blocks {
             lines: self.reserve(n),
@@ -98,7 +99,7 @@ impl<'m> Carver<'m> {
         }
     }
 
-    /// Cuts off room for `n` values and leaves it as it is. Dangling where only counting, or where there is no room.
+    /// Leaves room for `n` values and does not write it. Dangling where only counting, or where there is no room.
     fn reserve<T>(&mut self, n: usize) -> NonNull<T> {
         const { assert!(align_of::<T>() <= ALIGN) };
         let start = self.used.checked_next_multiple_of(align_of::<T>());
@@ -247,25 +248,25 @@ mod tests {
 
     #[test]
     fn slices_are_aligned_disjoint_and_measured_alike() {
-        let mut counting = Carver::measure();
+        let mut counting = LayoutBuilder::measure();
         counting.take(3, |i| i as u8);
         counting.take(5, |i| i as u64);
         counting.take(2, |_| [0u32; 3]);
         let mut region = std::vec![MaybeUninit::uninit(); counting.used() + ALIGN];
-        let mut carver = Carver::new(&mut region[1..]);
-        let a = carver.take(3, |i| i as u8);
-        let b = carver.take(5, |i| i as u64 * 7);
-        let c = carver.take(2, |i| [i as u32; 3]);
+        let mut layout = LayoutBuilder::new(&mut region[1..]);
+        let a = layout.take(3, |i| i as u8);
+        let b = layout.take(5, |i| i as u64 * 7);
+        let c = layout.take(2, |i| [i as u32; 3]);
         assert_eq!((a, b, c), (&[0u8, 1, 2][..], &[0u64, 7, 14, 21, 28][..], &[[0u32; 3], [1; 3]][..]));
-        assert_eq!(carver.used(), counting.used());
+        assert_eq!(layout.used(), counting.used());
     }
 
     #[test]
     fn a_region_too_small_yields_nothing() {
         let mut region = [MaybeUninit::uninit(); 40];
-        let mut carver = Carver::new(&mut region);
-        assert!(carver.take(1000, |i| i as u64).is_empty());
-        assert!(carver.take(usize::MAX, |i| i as u64).is_empty());
-        assert!(carver.used() > carver.len());
+        let mut layout = LayoutBuilder::new(&mut region);
+        assert!(layout.take(1000, |i| i as u64).is_empty());
+        assert!(layout.take(usize::MAX, |i| i as u64).is_empty());
+        assert!(layout.used() > layout.len());
     }
 }

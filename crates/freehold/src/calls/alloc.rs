@@ -118,7 +118,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.alloc_limited(request, false);
         }
         if request.align > request.order {
-            // A larger chunk starts where the smaller one has to; what is behind it goes back at once.
+            // A larger chunk starts where the smaller one has to; the frames after it go back at once.
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = match self.alloc_checked(&larger) {
                 Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => return self.alloc_limited(request, true),

@@ -1,4 +1,22 @@
 //! Many single frames in one call: whole words of 64 at a time.
+//!
+//! **Allocating**, round after round until `out` is full:
+//!
+//! | step | holds |
+//! |---|---|
+//! | the current lease's hand, none of which its word has too | as with one frame: it is free and in nobody else's sight |
+//! | 64 are wanted: `take_bits` of a whole word of the block in use that nobody leases | nobody else can take these frames |
+//! | afterwards the block is split still and the word not leased | they are the caller's, no lease needed; else put back |
+//! | 64 are still wanted: a refill without a lease | the block in use is another one, or there is none |
+//! | one frame through all stages | a lease is current again; or it failed, and what `out` has is the answer if that is any |
+//!
+//! **Freeing**, for neighbours in the slice that share a word:
+//!
+//! | step | holds |
+//! |---|---|
+//! | `same_word` | no frame is in the mask twice: a second one begins the next mask, and is refused there |
+//! | the hand; straight into the word; `free_word` | each frees all of the mask or none of it |
+//! | refused: frame by frame up to the first refused | all before that one is free, nothing behind it; `freed` says how many |
 
 use super::short::InHand;
 use crate::block::{WORDS, bits};

@@ -83,7 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), FreeError> {
         let w = (key % WORDS as u64) as usize;
         let first = Pfn::new(key * 64 + u64::from(frames.trailing_zeros()));
-        let Some(index) = self.map.locate(key * 64) else { return Err(self.nowhere(first)) };
+        let Some(index) = self.map.locate(key * 64) else { return Err(self.no_such_frame(first)) };
         let mut tag = self.map.head(index).tag.get();
         if !tag.is_plain_split() {
             tag = self.look_closer(index, tag, w, frames)?;
@@ -141,7 +141,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let head = self.map.head(index);
         loop {
             match tag.state() {
-                ABSENT => return Err(self.nowhere(self.frame_of(index, w, frames))),
+                ABSENT => return Err(self.no_such_frame(self.frame_of(index, w, frames))),
                 WHOLE => return Err(self.is_free(index, w, frames)),
                 TAKEN => {
                     // A part of it is freed: from now on its words tell.
@@ -159,7 +159,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     if tag.has(HOLES) {
                         let missing = frames & !self.map.present_of_ranges(self.map.base(index))[w];
                         if missing != 0 {
-                            return Err(self.nowhere(self.frame_of(index, w, missing)));
+                            return Err(self.no_such_frame(self.frame_of(index, w, missing)));
                         }
                     }
                     return Ok(tag);
@@ -183,7 +183,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
         match tag.state() {
-            ABSENT => return Err(self.nowhere(self.frame_of(index, w, frames))),
+            ABSENT => return Err(self.no_such_frame(self.frame_of(index, w, frames))),
             WHOLE => return Err(self.is_free(index, w, frames)),
             TAKEN => return Ok(()),
             _ => {}
@@ -191,7 +191,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if tag.has(HOLES) {
             let missing = frames & !self.map.present_of_ranges(self.map.base(index))[w];
             if missing != 0 {
-                return Err(self.nowhere(self.frame_of(index, w, missing)));
+                return Err(self.no_such_frame(self.frame_of(index, w, missing)));
             }
         }
         let mut free = line.word(w);
@@ -223,7 +223,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The error for a frame whose block has no metadata.
     #[cold]
-    pub(crate) fn nowhere(&self, pfn: Pfn) -> FreeError {
+    pub(crate) fn no_such_frame(&self, pfn: Pfn) -> FreeError {
         if !self.zones.iter().any(|z| z.span.contains(pfn)) {
             FreeError::OutOfZone { pfn }
         } else if self.map.is_present(pfn.get()) {

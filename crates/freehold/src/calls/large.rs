@@ -1,4 +1,15 @@
 //! Orders 10 to 18: runs of wholly free blocks, found in the zones' bitmaps.
+//!
+//! | step | holds |
+//! |---|---|
+//! | the zone's lock, what was announced to it listed | what it knows to be wholly free is in its bitmap |
+//! | it would keep its mark | the request may have them |
+//! | `find`, a few words of the bitmap a hold | an aligned run of set bits, which stay set while the lock is held |
+//! | who may not wait sets up each block's metadata | what comes after the unlock waits for nobody |
+//! | the bits are cleared; unlock | nobody else finds these blocks, and the zone does not count them |
+//! | of each block: the tag says "in a CPU's hand", then it is on no list | whoever looks for its holder waits |
+//! | `take_block` | it is in use as a whole; the last one makes the run the caller's |
+//! | no run in any zone: whole blocks come from CPUs and groups, then once more | it fails only where those made none |
 
 use crate::block::tag::{IN_HAND, ZONE_GROUP};
 use crate::block::{FRAMES, bits};

@@ -3,6 +3,18 @@
 //!
 //! The blocks within the limits are looked at one by one, without locks, and frames are taken straight from their words,
 //! whoever holds the block. What is the zone's own is taken under its lock, since its watermarks count it.
+//!
+//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest on:
+//!
+//! | step | holds |
+//! |---|---|
+//! | what was announced to the zone is listed, and it would keep its mark | its own blocks are worth a look |
+//! | a glance at tag and room, without a lock | nothing: each may change at once |
+//! | a group's split block: a run out of its words | all or none of it, as by a hint; the group sees it at its next look |
+//! | the zone's: the lock, then tag and mark once more, then a run | what is left is counted and listed before the unlock |
+//! | a whole one, the zone's from the bitmap, a group's off its list, under that lock | nobody else finds it |
+//! | of that one: all of it, or split, a run taken, the rest listed | its holder knows what is left before the unlock |
+//! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, WHOLE, ZONE_GROUP};

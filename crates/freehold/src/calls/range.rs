@@ -1,4 +1,22 @@
 //! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked before anything changes.
+//!
+//! | a range | step | holds |
+//! |---|---|---|
+//! | one block in use as a whole | `free_block` | nothing was to be checked: see below |
+//! | less than a word | the hand, or `free_word` | all of it is free, or none |
+//! | any other | `check_range` | each frame is some zone's memory and not seen to be free; nothing has changed |
+//! | | `commit_range`, a block or word at a time | each is freed all or none, the first counts as the one free that this is |
+//! | | a word is refused | another call frees it at this moment: that one goes on, this one stops; what it freed stays free |
+//!
+//! **`free_block`**:
+//!
+//! | step | holds |
+//! |---|---|
+//! | the tag goes from taken to whole, by one exchange | the block is free, once; no list has it yet |
+//! | with room in hand: "in hand" by the same exchange | nobody else takes it; the CPU has it when `kept` names it |
+//! | without: announced | its holder lists it when it looks into the inbox |
+//! | the exchange failed, taken still | its holder was changed: once more with that tag |
+//! | failed, and split | somebody frees a part of it: word by word, each freed by one of the two |
 
 use super::short::InHand;
 use crate::block::layout::Index;
@@ -97,7 +115,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
-            let Some(index) = self.map.locate(base) else { return Err(self.nowhere(first)) };
+            let Some(index) = self.map.locate(base) else { return Err(self.no_such_frame(first)) };
             if len == FRAMES && self.map.head(index).tag.get().state() == TAKEN {
                 continue;
             }

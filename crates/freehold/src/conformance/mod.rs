@@ -7,10 +7,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`atomics`] | the atomics of the whole crate, which tell |
-//! | [`places`] | which cell an address is |
+//! | `atomics` | the atomics of the whole crate, which tell |
+//! | `places` | which cell an address is |
 //! | [`record`] | a history as words of memory, for a machine that is judged elsewhere |
-//! | [`lock`] | the one lock |
+//! | `lock` | the one lock |
 
 pub(crate) mod atomics;
 #[expect(unsafe_code, reason = "a lock around a value; see there")]

@@ -195,7 +195,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// What follows from the amount of memory is computed again.
     fn memory_changed(&self) {
         self.refresh_watermarks();
-        self.settle_homes();
+        self.choose_home_zones();
         self.compute_limits();
     }
 

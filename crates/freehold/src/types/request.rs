@@ -74,8 +74,8 @@ impl Request {
         self
     }
 
-    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. What is behind
-    /// it need not be free.
+    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. The frames
+    /// after it need not be free.
     #[must_use]
     pub const fn align(mut self, align: Order) -> Self {
         self.plain = Self::SPECIAL;

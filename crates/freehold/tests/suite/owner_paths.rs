@@ -184,7 +184,7 @@ fn steps() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Frame {
     Absent,
-    Virgin,
+    NeverAllocated,
     Free,
     Used,
 }
@@ -229,12 +229,12 @@ impl<'a> Player<'a> {
         let end = spans.iter().map(|span| span.end.get()).max().unwrap() as usize;
         let mut frames = vec![Frame::Absent; end];
         for piece in zones.iter().flat_map(|zone| zone.memory) {
-            frames[piece.start.get() as usize..piece.end.get() as usize].fill(Frame::Virgin);
+            frames[piece.start.get() as usize..piece.end.get() as usize].fill(Frame::NeverAllocated);
         }
         Self {
             fh,
             host,
-            free: frames.iter().filter(|&&f| f == Frame::Virgin).count() as u64,
+            free: frames.iter().filter(|&&f| f == Frame::NeverAllocated).count() as u64,
             frames,
             owners: (0..CPUS).map(|c| Some(fh.own(cpu(c)).unwrap())).collect(),
             counted: vec![Counted::default(); usize::from(CPUS)],
@@ -266,7 +266,11 @@ impl<'a> Player<'a> {
 
     fn took(&mut self, by: Option<On>, kind: u8, order: u8, pfn: u64, len: u64) {
         for f in pfn..pfn + len {
-            assert!(matches!(self.frame(f), Frame::Free | Frame::Virgin), "frame {f:#x} was {:?}", self.frame(f));
+            assert!(
+                matches!(self.frame(f), Frame::Free | Frame::NeverAllocated),
+                "frame {f:#x} was {:?}",
+                self.frame(f)
+            );
             self.frames[f as usize] = Frame::Used;
         }
         self.free -= len;
@@ -344,7 +348,7 @@ impl<'a> Player<'a> {
 
     /// Whether a run of that order is free somewhere.
     fn run(&self, order: u8) -> bool {
-        let is_free = |frame: &Frame| matches!(frame, Frame::Free | Frame::Virgin);
+        let is_free = |frame: &Frame| matches!(frame, Frame::Free | Frame::NeverAllocated);
         self.frames.chunks_exact(1 << order).any(|run| run.iter().all(is_free))
     }
 
@@ -378,11 +382,13 @@ impl<'a> Player<'a> {
             FreeError::PastEnd { pfn } => inside(pfn) && zone(pfn).is_none() && zone(Pfn::new(start)).is_some(),
             FreeError::Hole { pfn } => inside(pfn) && self.frame(pfn.get()) == Frame::Absent && zone(pfn).is_some(),
             // A whole block of which nothing was ever handed out, or a frame of one that has been begun.
-            FreeError::NeverAllocated { pfn } => inside(pfn) && self.block_of(pfn.get()).all(|f| f == Frame::Virgin),
+            FreeError::NeverAllocated { pfn } => {
+                inside(pfn) && self.block_of(pfn.get()).all(|f| f == Frame::NeverAllocated)
+            }
             FreeError::DoubleFree { pfn } => {
                 let begun = self.split_at_first.iter().any(|range| range.contains(pfn))
-                    || self.block_of(pfn.get()).any(|f| f != Frame::Virgin);
-                inside(pfn) && matches!(self.frame(pfn.get()), Frame::Free | Frame::Virgin) && begun
+                    || self.block_of(pfn.get()).any(|f| f != Frame::NeverAllocated);
+                inside(pfn) && matches!(self.frame(pfn.get()), Frame::Free | Frame::NeverAllocated) && begun
             }
             _ => false,
         }

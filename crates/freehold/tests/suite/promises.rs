@@ -231,7 +231,7 @@ enum Punch {
     Scattered,
 }
 
-/// The case of a large folio split and then punched out, raised in the contiguous-free thread. Three CPUs allocate and
+/// The case of a large folio split and then punched out, raised in the contiguous-free proposal. Three CPUs allocate and
 /// free as fast as they can all the while; after every round, and not only when they have stopped, the very block is
 /// there to be had as one, without a drain or a tick.
 #[test]

@@ -18,7 +18,7 @@ pub(super) enum Failed {
     Abandoned,
 }
 
-/// What an area shall be like.
+/// What kind of area is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     pub(super) pages: u64,
@@ -34,14 +34,14 @@ impl Shape {
     }
 }
 
-/// The kernels of the thread's table: how an area's frames come and go.
+/// The kernels of the proposal's table: how an area's frames come and go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kernel {
     /// Single frames (huge mappings: whole pageblocks), freed one by one.
     V6_18,
-    /// The largest chunks that fit, split, and freed one by one: the regression that the thread set out from.
+    /// The largest chunks that fit, split, and freed one by one: the regression that the proposal set out from.
     V6_19Rc1,
-    /// The largest chunks, freed as runs: the thread's change.
+    /// The largest chunks, freed as runs: the proposal's change.
     Patched,
 }
 

@@ -1,4 +1,4 @@
-//! The system's own way: `MADV_FREE`, then `MADV_PAGEOUT`, as the thread's program does it.
+//! The system's own way: `MADV_FREE`, then `MADV_PAGEOUT`, as the proposal's program does it.
 
 use std::fs;
 

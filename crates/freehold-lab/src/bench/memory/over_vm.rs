@@ -15,7 +15,7 @@ const AREAS: usize = 40_000;
 /// Runs of frames in them.
 const RUNS: usize = 80_000;
 
-/// What is behind an area's pages.
+/// What an area's pages are: memory, or page work only.
 pub(super) trait Backed: Mmu {
     const IS_MEMORY: bool;
 

@@ -1,4 +1,7 @@
-//! The only unsafe code of this crate: memory as the system gives it, each piece unmapped when it is dropped.
+//! Memory as the system gives it, each piece unmapped when it is dropped.
+//!
+//! Unsafe code of this crate is here, beside it in `heap`, in the benchmark's memory and its other allocators
+//! (`bench::backing`, `bench::engines::heap`, `bench::engines::mmap`), and where the soak stops threads (`soak::stops`).
 //!
 //! Nothing here hands out a reference to the memory itself, so that whatever another thread or the system does to its
 //! contents (drops them, zeroes them) breaks no promise of the language. All access is by relaxed atomics of single

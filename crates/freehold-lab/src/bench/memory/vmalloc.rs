@@ -1,4 +1,4 @@
-//! `bench vmalloc`: the tests of the contiguous-free thread's table, for each kind of area.
+//! `bench vmalloc`: the tests of the contiguous-free proposal's table, for each kind of area.
 
 use std::sync::Arc;
 

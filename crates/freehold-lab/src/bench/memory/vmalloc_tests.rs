@@ -1,4 +1,4 @@
-//! The tests of `lib/test_vmalloc.c` that the contiguous-free thread's table names, with its parameters.
+//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters.
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
@@ -27,7 +27,7 @@ pub enum Work {
     MapRam,
 }
 
-/// A row of the thread's table.
+/// A row of the proposal's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Test {
     /// The test's name, as the table has it.

@@ -1,6 +1,6 @@
 //! `cma-range`: 16,384 frames in a row are allocated by their numbers and released, while every CPU holds some of them.
 //!
-//! The second benchmark of the contiguous-free thread (CMA's debugfs files, 16,384 pages: 1,406 us before, 402 us after).
+//! The second benchmark of the contiguous-free proposal (CMA's debugfs files, 16,384 pages: 1,406 us before, 402 us after).
 //! A range can be had only when every frame of it has come back from the lists of the CPUs, so each allocation has to
 //! call in what they hold.
 //!
@@ -33,7 +33,7 @@ pub const ABOUT: About = About {
     what: "A range of 16,384 frames (64 MiB) is allocated by its numbers and released by the call for ranges, while \
            sixteen CPUs, played by one thread, hold free frames of it on their lists. buddy_system_allocator, which \
            cannot be asked for given frames, gives any 16,384 in a row.",
-    source: "the contiguous-free thread's CMA test (16,384 pages through CMA's debugfs files: 1,406 us an iteration \
+    source: "the contiguous-free proposal's CMA test (16,384 pages through CMA's debugfs files: 1,406 us an iteration \
              before its change, 402 us after)",
     metrics: with_locks![
         ns("ns_per_alloc", "the allocation of the range: what CPUs hold of it is called in"),

@@ -1,6 +1,6 @@
 //! `many-alloc-few-free` and `few-alloc-many-free`: threads that allocate hand batches to threads that free.
 //!
-//! What the pcp-buddy thread argues about: frames whose blocks many CPUs own come home from a few purgers (jemalloc's
+//! What the pcp-buddy proposal argues about: frames whose blocks many CPUs own come home from a few purgers (jemalloc's
 //! background threads are the example given), and its reverse, the worst case of ownership, in which one CPU owns
 //! everything that all others free.
 //!
@@ -47,7 +47,7 @@ pub const MANY: About = About {
     what: "Threads on all CPUs but one (two, four) allocate single frames, write a line of each and hand them in batches \
            of 1,024 to one purger (two, four), which frees them, 31 a call. One frame of 64 stays to the end. Each \
            number of purgers is measured where it leaves at least as many allocating threads.",
-    source: "the synthetic many-alloc/few-free case of the pcp-buddy thread (2026), whose code was not published; batches \
+    source: "the synthetic many-alloc/few-free case of the pcp-buddy proposal (2026), whose code was not published; batches \
              and purgers as jemalloc's background purging",
     threads: 16,
     fewest_threads: 2,
@@ -63,7 +63,7 @@ pub const MANY: About = About {
 pub const FEW: About = About {
     what: "One thread allocates single frames, writes a line of each and hands them in batches of 1,024 to the threads \
            on all other CPUs in turn, which free them, 31 a call. One frame of 64 stays to the end.",
-    source: "the worst case of ownership as discussed in the pcp-buddy thread (2026): one CPU allocates for everybody",
+    source: "the worst case of ownership as discussed in the pcp-buddy proposal (2026): one CPU allocates for everybody",
     threads: 16,
     fewest_threads: 2,
     metrics: with_locks![

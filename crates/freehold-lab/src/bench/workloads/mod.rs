@@ -1,4 +1,4 @@
-//! The workloads of the threads and of the benchmarks they quote: one file each, with what it is and where it comes from.
+//! The workloads of the proposals and of the benchmarks they quote: one file each, with what it is and where it comes from.
 //!
 //! ```text
 //!  producer_consumer   rings of every depth, frames reused     exit_avalanche   all exit, a bystander allocates

@@ -1,8 +1,8 @@
 //! `netperf-like`: the sender's CPU allocates order-3 chunks and writes them, the receiver's reads and frees them.
 //!
-//! The pattern of netperf's TCP_STREAM over the loopback device, which the 2022 thread measured: allocation and free on
+//! The pattern of netperf's TCP_STREAM over the loopback device, which the 2022 series measured: allocation and free on
 //! different CPUs, few pages in flight, unmovable order 3. Freed chunks that wait on the receiver's lists are cold when
-//! they are handed out again; the thread's last patch gives them back at once and shows by the frames used most often
+//! they are handed out again; the series' last patch gives them back at once and shows by the frames used most often
 //! what that does.
 //!
 //! ```text

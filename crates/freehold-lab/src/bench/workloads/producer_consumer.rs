@@ -1,7 +1,7 @@
 //! `producer-consumer`: one CPU allocates, another frees, through a ring.
 //!
 //! What depends on the ring's depth is how many frames are in use at once, and so whether the frames that come back are
-//! still in a cache. The 2022 thread looked at it by counting how often the same frames are handed out again; an engine
+//! still in a cache. The 2022 series looked at it by counting how often the same frames are handed out again; an engine
 //! that lets freed frames wait on the consumer's CPU uses more different ones than are in flight.
 //!
 //! ```text

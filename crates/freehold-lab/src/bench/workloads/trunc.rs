@@ -1,6 +1,6 @@
 //! `trunc`: a large file is read, so that its pages fill the page cache, and truncated.
 //!
-//! The benchmark of the 2022 thread's bulk-free patches: sparse files, so that no filesystem is measured, in half of the
+//! The benchmark of the 2022 series's bulk-free patches: sparse files, so that no filesystem is measured, in half of the
 //! memory; removal frees their pages in file order, a folio batch a call, on one CPU that allocates nothing meanwhile.
 //! Every page passes through the CPU's lists to the zone, so bulk free is all there is.
 //!

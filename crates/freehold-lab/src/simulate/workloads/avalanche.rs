@@ -10,7 +10,7 @@ pub(super) const EXIT_AVALANCHE: About = About {
     what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free \
            all of it at once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
            are kept apart.",
-    source: "the pcp-buddy thread: concurrent exits",
+    source: "the pcp-buddy proposal: concurrent exits",
     fewest_cpus: 2,
     frames_a_cpu: 1024,
     think_ns: 0.0,

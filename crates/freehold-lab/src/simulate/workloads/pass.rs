@@ -18,7 +18,7 @@ pub(super) const PRODUCER_CONSUMER: About = About {
     name: "producer-consumer",
     what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
            one; at most 64 messages wait.",
-    source: "the 2022 high-order PCP thread; xmalloc-test of malloc families",
+    source: "the 2022 high-order PCP series; xmalloc-test of malloc families",
     fewest_cpus: 2,
     frames_a_cpu: RING,
     think_ns: 0.0,
@@ -27,7 +27,7 @@ pub(super) const PRODUCER_CONSUMER: About = About {
 pub(super) const NETPERF_LIKE: About = About {
     name: "netperf-like",
     what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
-    source: "the 2022 high-order PCP thread: netperf on localhost",
+    source: "the 2022 high-order PCP series: netperf on localhost",
     fewest_cpus: 2,
     frames_a_cpu: 8 * RING,
     think_ns: 0.0,
@@ -37,7 +37,7 @@ pub(super) const MANY_ALLOC_FEW_FREE: About = About {
     name: "many-alloc-few-free",
     what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
            31.",
-    source: "the pcp-buddy thread: jemalloc's purger threads",
+    source: "the pcp-buddy proposal: jemalloc's purger threads",
     fewest_cpus: 2,
     frames_a_cpu: RING,
     think_ns: 250.0,
@@ -46,7 +46,7 @@ pub(super) const MANY_ALLOC_FEW_FREE: About = About {
 pub(super) const FEW_ALLOC_MANY_FREE: About = About {
     name: "few-alloc-many-free",
     what: "One CPU allocates for all others, which free what they are handed, one by one.",
-    source: "the pcp-buddy thread: the worst case that its author and reviewer name",
+    source: "the pcp-buddy proposal: the worst case that its author and reviewer name",
     fewest_cpus: 2,
     frames_a_cpu: RING,
     think_ns: 0.0,

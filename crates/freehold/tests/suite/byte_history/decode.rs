@@ -3,7 +3,7 @@
 
 use super::machines::{CPUS, Which};
 
-/// Calls in a history; what is behind them is ignored, so that no input takes long.
+/// Calls in a history; what comes after them is ignored, so that no input takes long.
 const MOST_CALLS: usize = 192;
 
 /// A machine and what is done to it.

@@ -8,7 +8,7 @@ use super::machines::Machine;
 pub enum Frame {
     Absent,
     /// Free and never handed out since it became memory.
-    Virgin,
+    NeverAllocated,
     Free,
     Used,
 }
@@ -18,7 +18,7 @@ pub struct Model {
     pub spans: Vec<FrameRange>,
     base: u64,
     frames: Vec<Frame>,
-    /// Blocks that may have been opened without anything of them being handed out: a wrong free of a virgin frame there
+    /// Blocks that may have been opened without anything of them being handed out: a wrong free of a never allocated frame there
     /// is a double free or one of a frame that was never allocated, as the allocator likes. In all others it is the latter.
     opened: Vec<bool>,
     cma: Vec<FrameRange>,
@@ -66,7 +66,7 @@ impl Model {
     fn set_present(&mut self, piece: FrameRange) {
         let slice = self.slice(piece.start.get(), piece.len());
         assert!(slice.iter().all(|&f| f == Frame::Absent));
-        slice.fill(Frame::Virgin);
+        slice.fill(Frame::NeverAllocated);
         self.present += piece.len();
         // A block with holes, or of CMA, is split from the beginning; all others are whole.
         for block in piece.start.get() / 512..piece.end.get().div_ceil(512) {
@@ -91,7 +91,10 @@ impl Model {
 
     fn set_absent(&mut self, piece: FrameRange) {
         let slice = self.slice(piece.start.get(), piece.len());
-        assert!(slice.iter().all(|&f| matches!(f, Frame::Virgin | Frame::Free)), "{piece} was removed while in use");
+        assert!(
+            slice.iter().all(|&f| matches!(f, Frame::NeverAllocated | Frame::Free)),
+            "{piece} was removed while in use"
+        );
         slice.fill(Frame::Absent);
         self.present -= piece.len();
     }
@@ -104,7 +107,7 @@ impl Model {
     pub fn take(&mut self, start: u64, len: u64) {
         for pfn in start..start + len {
             let was = self.get(pfn);
-            assert!(matches!(was, Frame::Virgin | Frame::Free), "pfn {pfn:#x} of {start:#x}+{len} was {was:?}");
+            assert!(matches!(was, Frame::NeverAllocated | Frame::Free), "pfn {pfn:#x} of {start:#x}+{len} was {was:?}");
         }
         self.slice(start, len).fill(Frame::Used);
         self.used += len;
@@ -177,13 +180,13 @@ impl Model {
             FreeError::Hole { pfn } => {
                 inside(pfn) && self.span_of(pfn.get()).is_some() && self.get(pfn.get()) == Frame::Absent
             }
-            FreeError::DoubleFree { pfn } if self.get(pfn.get()) == Frame::Virgin => {
+            FreeError::DoubleFree { pfn } if self.get(pfn.get()) == Frame::NeverAllocated => {
                 let opened = self.opened[(pfn.get() / 512 - self.base / 512) as usize];
                 inside(pfn) && (opened || self.was_used(pfn.get()))
             }
             FreeError::DoubleFree { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Free,
             FreeError::NeverAllocated { pfn } => {
-                inside(pfn) && self.get(pfn.get()) == Frame::Virgin && !self.was_used(pfn.get())
+                inside(pfn) && self.get(pfn.get()) == Frame::NeverAllocated && !self.was_used(pfn.get())
             }
             _ => false,
         }
@@ -202,7 +205,7 @@ impl Model {
                     return None;
                 }
                 at = at.max(start);
-                while at < start + len && matches!(self.get(at), Frame::Virgin | Frame::Free) {
+                while at < start + len && matches!(self.get(at), Frame::NeverAllocated | Frame::Free) {
                     at += 1;
                 }
                 if at == start + len {

@@ -62,7 +62,7 @@ impl Wanted {
         let start = block.start.get();
         let (low, high) = (start.max(self.from), (start + 512).min(self.below));
         let first = low.checked_next_multiple_of(self.align.frames())?;
-        let is_free = |pfn: u64| matches!(model.get(pfn), Frame::Virgin | Frame::Free);
+        let is_free = |pfn: u64| matches!(model.get(pfn), Frame::NeverAllocated | Frame::Free);
         let fits = |&at: &u64| at + self.order.frames() <= high && (at..at + self.order.frames()).all(is_free);
         (first..high).step_by(self.align.frames() as usize).find(fits)
     }
@@ -103,7 +103,7 @@ pub fn check_blocks<P: Platform>(fh: &Freehold<'_, P>, model: &Model) {
                 (block.start.get()..block.start.get() + 512).filter(|&pfn| wanted(model.get(pfn))).count() as u64
             };
             let frames = (u64::from(block.frames), u64::from(block.free));
-            let is_free = |frame| matches!(frame, Frame::Virgin | Frame::Free);
+            let is_free = |frame| matches!(frame, Frame::NeverAllocated | Frame::Free);
             assert_eq!(frames, (count(&|frame| frame != Frame::Absent), count(&is_free)), "{block:?}");
             (seen, free) = (seen + frames.0, free + frames.1);
             by_type[block.migratetype.index()] += 1;

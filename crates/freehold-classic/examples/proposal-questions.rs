@@ -1,8 +1,8 @@
-//! Questions of the contiguous-free and pcp-buddy threads that need no recording, answered by counts: the same on every
+//! Questions of the contiguous-free and pcp-buddy proposals that need no recording, answered by counts: the same on every
 //! machine and in every run.
 //!
 //! ```text
-//! cargo run --release -p freehold-classic --example thread-questions
+//! cargo run --release -p freehold-classic --example proposal-questions
 //! ```
 
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
