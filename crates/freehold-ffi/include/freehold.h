@@ -1361,9 +1361,14 @@ enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocat
  * An arena of at least that many bytes of private memory, with every knob at its default; see
  * `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
  *
+ * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
+ * call, or as small as it has to be.
+ *
  * Thread safety: any thread, at any time.
  */
-enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena, struct freehold_error *error);
+enum freehold_status freehold_arena_new(uint64_t bytes,
+                                        struct freehold_arena **arena,
+                                        struct freehold_error *error);
 
 /**
  * Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are still allocated included. A

@@ -26,8 +26,9 @@
 //! - **Reserving** is address space only; pages come when they are touched, so an arena may be larger than the machine. It can
 //!   [grow](Arena::grow) into what was [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
 //! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it ends, with all that the
-//!   slot holds. While it lives, an allocation of a frame and its free take no atomic read-modify-write: others who must
-//!   reach in use `membarrier(2)`.
+//!   slot holds. While it lives, an allocation of a frame or of a run of up to 32 and its free, where
+//!   they lie in words that the slot leases, take no atomic read-modify-write: others who must reach in use `membarrier(2)`.
+//!   Other sizes, frees of what others leased, and [`Lock::Ordinary`] take some.
 //! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any thread; beside them are
 //!   [raw calls](Arena::alloc) by frame number.
 //! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and more within others, are [given back](Arena::pass) to the OS, in batches,

@@ -277,7 +277,7 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
     all_free(&arena);
 }
 
-/// Fills a gibibyte a frame at a time, keeps one in a thousand, and looks at what the kernel has.
+/// Fills 256 MiB a frame at a time, keeps one in a thousand, and looks at what the kernel has.
 #[test]
 fn free_runs_within_blocks_in_use_are_given_back_once_and_are_zero_again() {
     for backing in [Backing::Private, Backing::Memfd] {

@@ -1,5 +1,5 @@
-//! Frees never wait for another thread: threads are stopped in the middle of every call, wherever they happen to be, and
-//! others free beside them.
+//! Frees never wait for another thread: threads are stopped in the middle of each call that changes an arena, wherever they
+//! happen to be, and others free beside them.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use freehold_host::freehold::{FrameRange, Migratetype, Order, Pfn};
-use freehold_host::{Arena, Frames};
+use freehold_host::{Arena, Frames, Lock};
 
 /// The thread that is to be stopped has been, and is held while this is set.
 static HOLD: AtomicBool = AtomicBool::new(false);
@@ -23,8 +23,23 @@ extern "C" fn stop_here(_: i32) {
 }
 
 /// What the stopped thread was doing, over and over.
-const CALLS: [&str; 7] =
-    ["single frames", "long runs", "trim", "pass", "bulk", "first call and exit", "validate and drain"];
+const CALLS: [&str; 13] = [
+    "single frames",
+    "long runs",
+    "trim",
+    "pass",
+    "bulk",
+    "first call and exit",
+    "validate and drain",
+    "grow and shrink",
+    "try_extend",
+    "257 frames",
+    "zeroed",
+    "populate",
+    "flush",
+];
+/// Of `CALLS`: its threads end by themselves.
+const ENDS: usize = 5;
 
 fn work(call: usize, arena: &'static Arena, end: &AtomicBool) {
     let mut out = vec![Pfn::new(0); 3000];
@@ -44,8 +59,17 @@ fn work(call: usize, arena: &'static Arena, end: &AtomicBool) {
                     let _ = unsafe { arena.free_bulk(&out[..got]) };
                 }
             }
-            5 => return drop(arena.frames(3)),
-            _ => drop((arena.validate(), arena.drain())),
+            ENDS => return drop(arena.frames(3)),
+            6 => drop((arena.validate(), arena.drain())),
+            7 => drop((arena.grow(8 << 20), arena.frames(3), arena.shrink(8 << 20))),
+            8 => {
+                let extended = arena.frames(10).map(|mut frames| (frames.try_extend(90), frames.try_extend(1000)));
+                let _ = extended;
+            }
+            9 => drop((arena.frames(257), arena.frames(257))),
+            10 => drop((arena.zeroed(1), arena.zeroed(40), arena.zeroed(600))),
+            11 => drop(arena.frames(20).map(|frames| frames.populate())),
+            _ => drop((arena.frames(1), arena.frames(16), arena.flush())),
         }
     }
 }
@@ -121,7 +145,7 @@ fn spawn(call: usize, arena: &'static Arena, id: &'static AtomicU64, end: &'stat
         id.store(unsafe { libc::pthread_self() } as u64, SeqCst);
         work(call, arena, end);
         // Not to be signalled any more.
-        while call == 5 && id.swap(0, SeqCst) == 0 && !end.load(Relaxed) {
+        while call == ENDS && id.swap(0, SeqCst) == 0 && !end.load(Relaxed) {
             std::thread::yield_now();
         }
     })
@@ -144,14 +168,14 @@ fn stopped_in(call: usize, round: u64, arena: &'static Arena, end: &'static Atom
             id.store(thread, SeqCst);
             return threads;
         }
-        if call == 5 && threads[threads.len() - 1].is_finished() {
+        if call == ENDS && threads[threads.len() - 1].is_finished() {
             threads.push(spawn(call, arena, id, end));
         }
         std::thread::yield_now();
     }
 }
 
-fn rounds(slots: u16, time: Duration) {
+fn rounds(slots: u16, lock: Lock, time: Duration) {
     // SAFETY: a handler for a signal that nobody else uses here.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -159,7 +183,8 @@ fn rounds(slots: u16, time: Duration) {
         action.sa_flags = libc::SA_RESTART;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
-    let arena: &'static Arena = Arena::builder(256 << 20).slots(slots).build().unwrap().leak();
+    let builder = Arena::builder(256 << 20).reserve(264 << 20).slots(slots).lock(lock);
+    let arena: &'static Arena = builder.build().unwrap().leak();
     let (start, mut round) = (Instant::now(), 0);
     while start.elapsed() < time || round < 2 * CALLS.len() as u64 {
         let call = round as usize % CALLS.len();
@@ -180,7 +205,11 @@ fn rounds(slots: u16, time: Duration) {
         let late = late();
         HOLD.store(false, SeqCst);
         end.store(true, SeqCst);
-        assert_eq!(late.map(|kind| (FREES[kind], CALLS[call])), None, "{slots} slots: this free waits for that call");
+        assert_eq!(
+            late.map(|kind| (FREES[kind], CALLS[call])),
+            None,
+            "{slots} slots, {lock:?}: this free waits for that call"
+        );
         frees.into_iter().for_each(|free| free.thread.join().unwrap());
         stopped.into_iter().for_each(|thread| thread.join().unwrap());
         round += 1;
@@ -192,7 +221,9 @@ fn rounds(slots: u16, time: Duration) {
 
 #[test]
 fn frees_do_not_wait_for_threads_stopped_in_the_middle_of_a_call() {
-    rounds(64, Duration::from_secs(4));
+    rounds(64, Lock::default(), Duration::from_secs(6));
     // All threads share CPUs.
-    rounds(0, Duration::from_secs(4));
+    rounds(0, Lock::default(), Duration::from_secs(6));
+    // Owners take a lock as well.
+    rounds(64, Lock::Ordinary, Duration::from_secs(4));
 }

@@ -313,6 +313,62 @@ fn raw_calls_from_both_sides_and_in_bulk() {
     });
 }
 
+/// mimalloc's issue 1364: producers, each of which keeps as much as before, and one thread that frees what they are done with
+/// and never allocates. What it frees has to come back to them, so that the process does not grow.
+#[test]
+fn what_a_thread_that_never_allocates_frees_is_used_again() {
+    const PRODUCERS: usize = 4;
+    // Frames of a message, messages that a producer keeps, rounds of one message each between two looks.
+    const MESSAGE: u64 = 64;
+    const KEPT: usize = 64;
+    const ROUNDS: usize = 500;
+    const LOOKS: usize = 10;
+    both_locks(|lock| {
+        let arena = Arena::builder(1024 * MIB).lock(lock).build().unwrap();
+        let all = arena.range();
+        // All producers are done with so many rounds; the look is over.
+        let meet = Barrier::new(PRODUCERS + 1);
+        let (send, receive) = mpsc::sync_channel::<Vec<Frames<&Arena>>>(2 * PRODUCERS);
+        let mut looks = Vec::new();
+        thread::scope(|scope| {
+            let (arena, meet) = (&arena, &meet);
+            for _ in 0..PRODUCERS {
+                let send = send.clone();
+                scope.spawn(move || {
+                    let mut kept = std::collections::VecDeque::new();
+                    for round in 1..=ROUNDS * LOOKS {
+                        let count = if round % 2 == 0 { 1 } else { 4 };
+                        let mut message: Vec<_> = (0..MESSAGE / count).map(|_| arena.frames(count).unwrap()).collect();
+                        message.iter_mut().for_each(|frames| frames.chunks_mut(4096).for_each(|frame| frame[0] = 1));
+                        kept.push_back(message);
+                        if kept.len() > KEPT {
+                            send.send(kept.pop_front().unwrap()).unwrap();
+                        }
+                        if round % ROUNDS == 0 {
+                            meet.wait();
+                            meet.wait();
+                        }
+                    }
+                });
+            }
+            drop(send);
+            scope.spawn(move || receive.into_iter().for_each(drop));
+            for _ in 0..LOOKS {
+                meet.wait();
+                looks.push(arena.frames_in_memory(all).unwrap());
+                meet.wait();
+            }
+        });
+        // What is kept, and what is on its way: in the channel, in each producer's hands and in the freer's. Between two looks
+        // eight times as much is freed. A block for each thread may be in its CPU's hands besides.
+        let most = (PRODUCERS * (KEPT + 1) + 2 * PRODUCERS + 1) as u64 * MESSAGE;
+        let blocks = (PRODUCERS as u64 + 1) * 512;
+        assert!(looks[0] <= most + blocks, "frames in memory at each look: {looks:?}, for {most} in use");
+        assert!(looks[LOOKS - 1] <= looks[0] + blocks, "frames in memory at each look: {looks:?}");
+        all_free(&arena);
+    });
+}
+
 /// Threads that only free, and one that only allocates: what is freed is used again, so that no more memory is touched than
 /// was ever in use, but for what a CPU may hold.
 #[test]

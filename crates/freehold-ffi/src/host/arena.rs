@@ -78,6 +78,9 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 /// An arena of at least that many bytes of private memory, with every knob at its default; see
 /// `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
 ///
+/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
+/// call, or as small as it has to be.
+///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety

@@ -10,7 +10,7 @@
 //! it. The code for an order does all there is to do, so that the callers' part is a table look-up and a call, small enough to
 //! be compiled into them, and nothing is gathered in memory on the way: that costs more than the allocation itself.
 
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 use super::Arena;
 use crate::request::FrameRequest;
@@ -18,6 +18,9 @@ use crate::thread;
 
 /// By the trailing zeros of a number of frames.
 const WAYS: usize = u64::BITS as usize + 1;
+
+/// Chunks of a lower order lie within one word, of which a CPU may have frames in hand.
+const IN_WORD: u8 = 6;
 
 type Take = fn(&Arena, u64) -> Option<Pfn>;
 type Give = fn(&Arena, FrameRange);
@@ -45,10 +48,10 @@ static GIVE: [Give; WAYS] = {
     ways[3] = give::<3>;
     ways[4] = give::<4>;
     ways[5] = give::<5>;
-    ways[6] = give::<6>;
-    ways[7] = give::<7>;
-    ways[8] = give::<8>;
-    ways[9] = give::<9>;
+    ways[6] = give_far::<6>;
+    ways[7] = give_far::<7>;
+    ways[8] = give_far::<8>;
+    ways[9] = give_far::<9>;
     ways
 };
 
@@ -69,8 +72,24 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
     if count == 1 << ORDER { take_chunk::<ORDER>(arena) } else { None }
 }
 
+/// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no register is saved for it.
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
+    let order = const { order(ORDER) };
+    let cpu = if const { ORDER < IN_WORD } { thread::fast(&arena.key) } else { None };
+    if let Some(cpu) = cpu {
+        if let Some(pfn) = cpu.alloc_in_hand(order, Migratetype::Movable) {
+            if arena.inner.notes.is_news(pfn, order.frames()) {
+                return noted::<ORDER>(arena, pfn);
+            }
+            return Some(pfn);
+        }
+    }
+    take_far::<ORDER>(arena)
+}
+
+#[inline(never)]
+fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     let pfn = thread::fast(&arena.key)?.alloc(FrameRequest::new(order).request()).ok()?;
     if arena.inner.notes.is_news(pfn, order.frames()) {
@@ -79,9 +98,28 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     Some(pfn)
 }
 
-/// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated may lie anywhere.
+#[cold]
+#[inline(never)]
+fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
+    arena.note(pfn, const { order(ORDER) });
+    Some(pfn)
+}
+
+/// Frees `2^ORDER` frames, if that is the number, into the hand of the CPU that leases their word; it looks by itself whether
+/// they are a chunk.
 #[inline(never)]
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
+    let order = const { order(ORDER) };
+    let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
+    if whole && thread::fast(&arena.key).is_some_and(|cpu| cpu.free_in_hand(range.start, order)) {
+        return;
+    }
+    give_far::<ORDER>(arena, range);
+}
+
+/// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated may lie anywhere.
+#[inline(never)]
+fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let (start, order) = (range.start, const { order(ORDER) });
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
