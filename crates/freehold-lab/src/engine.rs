@@ -4,6 +4,7 @@
 //! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
 
 mod cma;
+mod count;
 mod paths;
 mod simulated;
 
@@ -11,6 +12,8 @@ use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn
 use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
+pub use count::Count;
+pub(crate) use count::count;
 pub use paths::Paths;
 pub use simulated::{Family, Marks, Simulated};
 
@@ -202,6 +205,30 @@ pub struct Counters {
     /// Allocations that took memory of another migratetype (the kernel's extfrag events).
     pub fallbacks: u64,
 }
+
+count!(Counters {
+    allocs,
+    frees,
+    failed,
+    pcp_hits,
+    zone_lock_acquisitions,
+    zone_lock_work,
+    zone_lock_work_max,
+    zone_lock_work_p99,
+    group_lock_acquisitions,
+    merges_zone,
+    merges_pcp,
+    splits_zone,
+    splits_pcp,
+    refills,
+    refills_by_phase,
+    refilled_frames,
+    drains,
+    drained_frames,
+    remote_frees,
+    lists_looked_at,
+    fallbacks,
+});
 
 /// Free memory at one moment.
 #[derive(Clone, Debug, Default)]

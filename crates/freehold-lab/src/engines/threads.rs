@@ -56,8 +56,8 @@ pub(super) trait Waits {
     fn call_ended(&self) {}
 
     /// Waits, and nanoseconds of them.
-    fn waited(&self) -> (u64, u64) {
-        (0, 0)
+    fn waited(&self) -> [u64; 2] {
+        [0, 0]
     }
 
     /// Heavy barriers, where they are counted.
@@ -76,9 +76,9 @@ impl Waits for CountingThreads {
         }
     }
 
-    fn waited(&self) -> (u64, u64) {
+    fn waited(&self) -> [u64; 2] {
         // Relaxed: exact while nobody waits.
-        (self.waits.load(Relaxed), self.wait_ns.load(Relaxed))
+        [self.waits.load(Relaxed), self.wait_ns.load(Relaxed)]
     }
 }
 
@@ -92,12 +92,12 @@ mod tests {
     fn the_turns_of_one_call_are_one_wait() {
         let platform = CountingThreads::new();
         platform.call_ended();
-        assert_eq!(platform.waited().0, 0);
+        assert_eq!(platform.waited()[0], 0);
         for _ in 0..2 {
             (0..100).for_each(|_| platform.relax());
             platform.call_ended();
             platform.call_ended();
         }
-        assert_eq!(platform.waited().0, 2);
+        assert_eq!(platform.waited()[0], 2);
     }
 }
