@@ -22,6 +22,7 @@ pub mod fragmentation;
 pub mod html;
 mod kinds;
 mod nearest;
+mod pool;
 pub mod replay;
 pub mod report;
 #[doc(hidden)]
