@@ -26,6 +26,8 @@ mod results;
 mod simulate;
 mod size;
 mod soak;
+mod stop;
+mod target;
 
 use std::process::ExitCode;
 

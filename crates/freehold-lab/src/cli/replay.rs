@@ -14,6 +14,7 @@ use super::input::TraceFile;
 use super::machine::{self, Machine, parse_machine};
 use super::progress::Progress;
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
+use super::target::Target;
 use super::{Outcome, against_kernel, given, notes, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec, MachineConfig};
@@ -23,7 +24,7 @@ use crate::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
     threads,
 };
-use crate::report::{json, paths, table, timeline};
+use crate::report::{json, paths, picture as draw, table, timeline};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -223,24 +224,17 @@ impl ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     // Fail before the work, not after it.
-    let timeline = args.timeline.as_ref().map(|path| {
-        File::create(path).map_err(|error| {
-            CliError::new(format!("cannot write the timeline to {}: {error}", path.display()))
-                .hint("give --timeline a file in a folder that exists and may be written to")
-        })
-    });
-    let timeline = timeline.transpose()?;
-    if let Some(path) = &args.html {
-        report::check_output(path, &args.traces, args.timeline.as_deref())?;
-    }
+    let mut others: Vec<(&str, &Path)> = args.traces.iter().map(|trace| ("a trace", trace.as_path())).collect();
+    Target::TIMELINE.check(args.timeline.as_ref(), &others)?;
+    others.extend(args.timeline.as_ref().map(|path| ("the timeline", path.as_path())));
+    Target::REPORT.check(args.html.as_ref(), &others)?;
     against_kernel::check(args)?;
     let specs = specs(args)?;
     // A value that cannot be is known without reading anything.
     if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {
         return Err(CliError::new(format!("{cpus} CPUs are too many: {} is the most", sizing::CPUS_MAX)));
     }
-    let pictures = args.picture.as_ref().map(|path| picture::open(path, &args.traces, args.timeline.as_deref()));
-    let mut pictures = pictures.transpose()?.unwrap_or_default().into_iter();
+    let mut pictures = picture::files(args.picture.as_ref(), &args.traces, &others)?.into_iter();
 
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
@@ -265,25 +259,19 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 outcome = Outcome::Unreadable;
             }
         }
-        if let Some(file) = pictures.next() {
-            match &done {
-                Ok(done) => file.write(&done.replay)?,
-                Err(_) => file.discard(),
-            }
+        if let (Some(path), Ok(done)) = (pictures.next(), &done) {
+            let svg = draw::render(&done.replay).map_err(|error| Target::PICTURE.failed(&path, &error))?;
+            Target::PICTURE.write(&path, svg)?;
         }
         results.push(done.map_err(|error| (name, error)));
     }
 
-    write_out(args, &results, timeline)?;
+    write_out(args, &results)?;
     Ok(outcome)
 }
 
 /// What is said of all traces together.
-fn write_out(
-    args: &ReplayArgs,
-    results: &[Result<Done, (String, CliError)>],
-    timeline: Option<File>,
-) -> Result<(), CliError> {
+fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
     if args.power && !args.json {
         let comparisons = results
             .iter()
@@ -291,9 +279,10 @@ fn write_out(
             .filter_map(|done| Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?)));
         output::print(&crate::report::power::render(comparisons, output::style()))?;
     }
-    if let (Some(file), Some(path)) = (timeline, &args.timeline) {
+    if let Some(path) = &args.timeline {
+        let file = File::create(path).map_err(|error| Target::TIMELINE.failed(path, &error))?;
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
-            .map_err(|error| CliError::new(format!("cannot write the timeline to {}: {error}", path.display())))?;
+            .map_err(|error| Target::TIMELINE.failed(path, &error))?;
     }
     if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
         write_html(path, results)?;
