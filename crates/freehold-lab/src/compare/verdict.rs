@@ -25,9 +25,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Worse, Self::Better, Self::Same, Self::Unclear, Self::Neither];
-
     /// In a table.
     #[must_use]
     pub const fn text(self) -> &'static str {

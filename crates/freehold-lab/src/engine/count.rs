@@ -42,7 +42,7 @@ impl<const N: usize> Count for [u64; N] {
 
 /// Makes a record of counts one itself. All its fields are named, or the compiler says which is missing.
 macro_rules! count {
-    ($record:ident { $($field:ident),+ $(,)? }) => {
+    ($record:ident: $($field:ident)+) => {
         impl $crate::engine::Count for $record {
             #[inline]
             fn add(&mut self, more: &Self) {

@@ -40,23 +40,10 @@ pub struct Paths {
     pub heavy_barriers: u64,
 }
 
-count!(Paths {
-    alloc_in_hand,
-    alloc_slow,
-    refills,
-    refill_own_group,
-    refill_whole_block,
-    refill_other_group,
-    refill_other_type,
-    recalls,
-    free_own_group,
-    free_other_group,
-    free_state_in_use,
-    drains,
-    group_locks,
-    zone_locks,
-    heavy_barriers,
-});
+count! { Paths:
+    alloc_in_hand alloc_slow refills refill_own_group refill_whole_block refill_other_group refill_other_type recalls
+    free_own_group free_other_group free_state_in_use drains group_locks zone_locks heavy_barriers
+}
 
 impl Paths {
     /// All of them as text, count, and the count that this one is a part of where there is one, in the order in which a call

@@ -54,7 +54,7 @@ pub struct Marks {
     pub refilled: u64,
 }
 
-count!(Marks { holds, steps, changes, merge_steps, refilled });
+count! { Marks: holds steps changes merge_steps refilled }
 
 /// An engine that can be simulated.
 pub trait Simulated: Engine {

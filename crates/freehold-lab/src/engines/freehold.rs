@@ -198,7 +198,7 @@ struct Counted {
     paths: Paths,
 }
 
-count!(Counted { counters, work, unseen, waited, paths });
+count! { Counted: counters work unseen waited paths }
 
 impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
     fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
@@ -346,8 +346,6 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     fn memory(&self) -> Memory {
         let zone = self.zones();
         let largest = Order::LINUX_MAX.index();
-        let cpus = self.allocator.cpu_count();
-        let held = |cpu: Option<CpuId>| self.allocator.blocks_held(cpu);
         // Larger chunks than the kernel has count as so many of its largest.
         let runs = std::array::from_fn(|order| {
             if order < largest {
@@ -366,10 +364,6 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             // Frames carry no type; that many allocations went into blocks of another type.
             mixed_blocks: zone.mixed,
             blocks_by_type: zone.blocks_by_type,
-            blocks_by_owner: std::iter::once(None)
-                .chain((0..cpus).map(|cpu| Some(CpuId::new(cpu as u16))))
-                .map(held)
-                .collect(),
             largest_free_order: zone.largest_free_order().map(|order| order.get().min(Order::LINUX_MAX.get())),
         }
     }

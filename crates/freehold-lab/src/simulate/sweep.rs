@@ -107,12 +107,9 @@ impl Kept {
         Ok(Self { path, file, rows })
     }
 
-    pub fn len(&self) -> usize {
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
         self.rows.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     fn add(&mut self, scenario: String, row: &Row) -> io::Result<()> {
