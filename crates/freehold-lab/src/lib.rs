@@ -22,6 +22,7 @@ pub mod fragmentation;
 pub mod html;
 mod kinds;
 mod nearest;
+mod one_line;
 mod pool;
 pub mod replay;
 pub mod report;

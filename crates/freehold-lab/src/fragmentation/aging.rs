@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Figures, Scenario};
-use super::output::{FAILURES9, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
+use super::cell::{About, Scenario};
+use super::figure::{FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
 use crate::bench::loops::Random;
 
 pub(super) const ABOUT: About = About {

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use freehold::Order;
 
-use super::cell::{Cell, NotWhole, Scenario, Workload};
+use super::cell::{NotWhole, Scenario, Workload};
+use super::figure::Cell;
 use crate::engines::EngineSpec;
 use crate::pool;
 

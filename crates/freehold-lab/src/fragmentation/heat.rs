@@ -16,8 +16,9 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::cell::{Cell, Workload};
-use super::output::{self, Figure};
+use super::cell::Workload;
+use super::figure::{Cell, Figure};
+use super::output;
 use crate::report::picture::{INK, PictureError, QUIET, RULE};
 use crate::report::unique;
 
