@@ -13,6 +13,7 @@
 // The rooms of single commands are public for this crate's own tests and examples, and no interface that others use.
 #[doc(hidden)]
 pub mod bench;
+mod better;
 pub mod cli;
 pub mod compare;
 pub mod engine;

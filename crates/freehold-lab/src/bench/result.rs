@@ -3,8 +3,9 @@
 use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
-use super::metric::{Better, Metric};
+use super::metric::Metric;
 use super::significance;
+use crate::better::Better;
 use crate::one_line::one_line;
 
 /// Figures of the runs so far, of one thing.

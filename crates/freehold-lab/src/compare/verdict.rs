@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::figures::{Figure, Place, Spread};
-use crate::bench::metric::Better;
 use crate::bench::significance::{self, LEVEL};
+use crate::better::Better;
 
 /// What became of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -3,6 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
+use crate::better::Better;
 use crate::engine::Memory;
 use crate::report::thousands;
 
@@ -91,8 +92,7 @@ pub struct Figure {
     pub name: &'static str,
     pub value: fn(&Cell) -> Option<f64>,
     pub text: fn(f64) -> String,
-    /// More of it is better.
-    pub more_is_better: bool,
+    pub better: Better,
 }
 
 fn share(value: f64) -> String {
@@ -112,11 +112,11 @@ fn number(value: Option<u64>) -> Option<f64> {
 }
 
 const fn figure(name: &'static str, value: fn(&Cell) -> Option<f64>, text: fn(f64) -> String) -> Figure {
-    Figure { name, value, text, more_is_better: false }
+    Figure { name, value, text, better: Better::Less }
 }
 
 const fn better(figure: Figure) -> Figure {
-    Figure { more_is_better: true, ..figure }
+    Figure { better: Better::More, ..figure }
 }
 
 pub(super) const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);

@@ -55,7 +55,7 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
             let figure = figures.first()?;
             let of =
                 |engine: &&str| mean(&place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(), figure);
-            Some((Question { best, more_is_better: figure.more_is_better }, engines.iter().map(of).collect()))
+            Some((Question { best, better: figure.better }, engines.iter().map(of).collect()))
         })
         .collect();
     sentence(&engines, &cases, "Best by the first figure of each workload")

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
+use crate::better::Better;
 use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::verdict::{Question, sentence};
@@ -83,7 +84,7 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
 
 /// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
 pub fn verdict(rows: &[Row]) -> Option<String> {
-    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", more_is_better: true };
+    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", better: Better::More };
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let case = |group: &[Row]| {
         let most = group.iter().map(|row| row.cpus).max();
