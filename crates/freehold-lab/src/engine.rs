@@ -4,6 +4,7 @@
 //! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
 
 mod cma;
+mod count;
 mod paths;
 mod simulated;
 
@@ -11,6 +12,8 @@ use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn
 use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
+pub use count::Count;
+pub(crate) use count::count;
 pub use paths::Paths;
 pub use simulated::{Family, Marks, Simulated};
 
@@ -203,6 +206,12 @@ pub struct Counters {
     pub fallbacks: u64,
 }
 
+count! { Counters:
+    allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
+    group_lock_acquisitions merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
+    drains drained_frames remote_frees lists_looked_at fallbacks
+}
+
 /// Free memory at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -224,8 +233,6 @@ pub struct Memory {
     pub mixed_blocks: u64,
     /// Pageblocks by migratetype.
     pub blocks_by_type: [u64; 6],
-    /// Pageblocks by owner: index 0 = the zone, otherwise CPU + 1.
-    pub blocks_by_owner: Vec<u64>,
     /// The largest order of which a chunk is free.
     pub largest_free_order: Option<u8>,
 }

@@ -13,6 +13,7 @@
 // The rooms of single commands are public for this crate's own tests and examples, and no interface that others use.
 #[doc(hidden)]
 pub mod bench;
+mod better;
 pub mod cli;
 pub mod compare;
 pub mod engine;
@@ -22,6 +23,8 @@ pub mod fragmentation;
 pub mod html;
 mod kinds;
 mod nearest;
+mod one_line;
+mod pool;
 pub mod replay;
 pub mod report;
 #[doc(hidden)]

@@ -316,6 +316,20 @@ fn a_picture_never_overwrites_a_trace_or_the_timeline() {
 }
 
 #[test]
+fn a_timeline_never_overwrites_a_trace_nor_a_report_the_timeline() {
+    let folder = Folder::new();
+    let trace = folder.file("trace.txt", TEXT);
+    let replay = |args: &[&Path]| freehold().arg("replay").args(args).assert().code(2).stdout("");
+    let timeline = Path::new("--timeline");
+    replay(&[timeline, &trace, &trace]).stderr(contains("the timeline would overwrite a trace").and(contains("hint:")));
+    assert_eq!(fs::read_to_string(&trace).expect("it is still there"), TEXT);
+    // Neither is there yet, and one is named in another way.
+    let (out, other) = (folder.0.path().join("out"), folder.0.path().join(".").join("out"));
+    replay(&[timeline, &out, Path::new("--html"), &other]).stderr(contains("would overwrite the timeline"));
+    assert!(!out.exists());
+}
+
+#[test]
 fn a_trace_that_cannot_be_read_leaves_pictures_as_they_were() {
     let folder = Folder::new();
     let trace = folder.file("empty.txt", "");

@@ -163,7 +163,7 @@ fn warm_puts_in_what_was_allocated_before_the_recording() {
         [allocated(0, 0, 2), allocated(1, 4, 0), allocated(0, 5, 0), freed(0, 5, 0), freed(0, 0, 2), freed(1, 4, 0),]
     );
     assert_eq!(replay.survey.peak_frames(put_in), 6);
-    assert_eq!(replay.survey.warm_frames(), 5);
+    assert_eq!(replay.survey.warm.iter().map(|injection| injection.order.frames()).sum::<u64>(), 5);
     assert_eq!(replay.injected, 2);
     assert!(replay.is_whole());
 }

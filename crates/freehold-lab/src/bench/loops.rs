@@ -162,6 +162,14 @@ impl Random {
         Self(if seed == 0 { 1 } else { seed })
     }
 
+    /// From part `part` of a seed: neighbouring seeds and parts do not begin with neighbouring numbers.
+    pub fn split(seed: u64, part: u64) -> Self {
+        let mixed = (seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mut random = Self::new(mixed ^ (mixed >> 31));
+        random.step();
+        random
+    }
+
     /// A number below `limit`; 0 for a limit of 0. Uneven by at most `limit` in 2^64.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.step().checked_rem(limit).unwrap_or(0)

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::better::Better;
+
 /// What a benchmark is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct About {
@@ -48,18 +50,6 @@ impl Metric {
             name => name,
         }
     }
-}
-
-/// What more of a metric means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// The engine is better.
-    More,
-    /// The engine is worse.
-    Less,
-    /// Neither: it says how it was measured.
-    Neither,
 }
 
 pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {

@@ -3,9 +3,10 @@
 use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
-use super::metric::{Better, Metric};
+use super::metric::Metric;
 use super::significance;
-use crate::report::json::one_line;
+use crate::better::Better;
+use crate::one_line::one_line;
 
 /// Figures of the runs so far, of one thing.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -17,10 +17,10 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 use super::kind::Kind;
 use super::listing::wrap;
 use super::memory;
-use super::metric::Better;
 use super::result::{Report, Row};
 use super::significance;
 use super::targets::verdicts;
+use crate::better::Better;
 use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::unique;
@@ -249,11 +249,7 @@ fn block(head: &str, lines: &[Line<'_>], shown: &[&Column], rmw: Option<f64>, st
 /// Green is better, red worse; only what is significant.
 fn verdict(row: &Row) -> Option<Color> {
     let percent = row.comparison.as_ref().filter(|comparison| comparison.significant)?.percent?;
-    match (row.better, percent < 0.0) {
-        (Better::Neither, _) => None,
-        (Better::Less, true) | (Better::More, false) => Some(Color::Green),
-        (Better::Less, false) | (Better::More, true) => Some(Color::Red),
-    }
+    row.better.color(percent < 0.0)
 }
 
 fn legend(report: &Report, style: Style) -> String {

@@ -213,7 +213,7 @@ fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
 mod tests {
     use super::*;
     use crate::bench::kind::Kind;
-    use crate::bench::metric::Better;
+    use crate::better::Better;
 
     fn row(engine: &str, benchmark: &'static str, metric: &'static str, median: f64) -> Row {
         Row {

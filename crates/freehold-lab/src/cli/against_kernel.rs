@@ -1,44 +1,21 @@
 //! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay of what the recording
 //! kernel was asked for, and its own counts beside the model's.
 
-use clap::ValueEnum;
-
 use super::error::CliError;
 use super::input::TraceFile;
 use super::machine::{Recorded, no_zoneinfo};
-use super::replay::{self as command, Done, ReplayArgs};
+use super::passes::{self, Done};
+use super::replay_args::{ReplayArgs, StartingLists};
 use crate::engines::EngineSpec;
 use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts, Zone};
 use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, sizing, starting_lists};
-
-/// Where the contents of the CPUs' lists at the start of a recording come from.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum StartingLists {
-    /// zoneinfo's count, all of it as movable single frames: a prediction.
-    Zoneinfo,
-    /// zoneinfo's count, all of it on the list that the CPU's requests use least: another.
-    Unused,
-    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the moment of the
-    /// periodic work from the recorded drains.
-    Trace,
-}
-
-impl StartingLists {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Zoneinfo => "zoneinfo",
-            Self::Unused => "unused",
-            Self::Trace => "trace",
-        }
-    }
-}
 
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;
 
 /// Refuses what would make the comparison one of two machines.
 pub(super) fn check(args: &ReplayArgs) -> Result<(), CliError> {
-    if args.compares() && args.cma().is_some() {
+    if args.compares() && args.cma.is_some() {
         return Err(CliError::new("with --cma it is another machine than the one whose kernel counted")
             .hint("compare without --cma; 'freehold replay --cma' says what CMA serves, without a comparison"));
     }
@@ -79,8 +56,8 @@ struct Compared {
 
 impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
-        let recorded = Recorded::beside(trace, args.zoneinfo())?.ok_or_else(|| no_zoneinfo(trace))?;
-        let survey = command::survey(args, args.put_in(true), trace)?;
+        let recorded = Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
+        let survey = passes::survey(args, args.put_in(true), trace)?;
         let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey)).map_err(read)?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
@@ -108,12 +85,12 @@ impl Compared {
                 tick_phase_ns = starting_lists::tick_phase(trace).map_err(read)?.unwrap_or(TICK_PHASE_NS);
             }
         }
-        let cpus = command::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
+        let cpus = passes::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
         let machine = against_kernel::machine(&zone, cpus);
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
-        command::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
+        passes::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
     }
 }
 

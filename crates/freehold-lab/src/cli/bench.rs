@@ -3,8 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
@@ -12,7 +10,8 @@ use indicatif::ProgressBar;
 
 use super::error::CliError;
 use super::fragmentation::FragmentationArgs;
-use super::{Outcome, given, output, progress};
+use super::target::Target;
+use super::{Outcome, given, output, progress, stop};
 use crate::bench::engines::Peer;
 use crate::bench::metric::THREADS;
 use crate::bench::{self, BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
@@ -155,11 +154,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     let plan = Plan { benchmarks, engines: engines(args)?, runs, budget, scale };
 
     // Fail before the work, not after it.
-    args.html.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
+    Target::REPORT.check(args.html.as_ref(), &[])?;
     if let Some(budget) = plan.budget {
         output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
     }
-    let stop = stop_on_ctrl_c();
+    let stop = stop::on_signals(true);
     let (bar, start) = (bar(&plan, args.no_progress), Instant::now());
     let report = bench::run(&plan, &stop, |kind, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
@@ -258,21 +257,6 @@ fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
         }
     }
     Ok(engines)
-}
-
-/// A flag that the first Ctrl-C sets; the second ends the process at once.
-pub(super) fn stop_on_ctrl_c() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        // Relaxed: a flag that carries nothing.
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    };
-    // Without a handler Ctrl-C ends the process as ever, which is no reason not to measure.
-    let _ = ctrlc::set_handler(handler);
-    stop
 }
 
 fn bar(plan: &Plan, quiet: bool) -> ProgressBar {

@@ -7,6 +7,7 @@ use clap::Args;
 use comfy_table::Cell;
 
 use super::error::CliError;
+use super::target::Target;
 use super::{Outcome, output, progress};
 use crate::bench::clock::Cpus;
 use crate::report::table::{new_table, right, trim_lines};
@@ -52,6 +53,8 @@ pub(super) struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
+    // Fail before the work, not after it.
+    Target::MODEL.check(args.output.as_ref(), &[])?;
     let cpus = Cpus::allowed();
     let machine = args.machine.clone().unwrap_or_else(describe);
     if cpus.count() < 2 {
@@ -67,10 +70,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     if let Some(path) = &args.output {
         let mut text = serde_json::to_string_pretty(&model).map_err(|error| CliError::new(error.to_string()))?;
         text.push('\n');
-        fs::write(path, text).map_err(|error| {
-            CliError::new(format!("cannot write the model to {}: {error}", path.display()))
-                .hint("give --output a file in a folder that exists and may be written to")
-        })?;
+        Target::MODEL.write(path, text)?;
     }
     if args.json {
         output::print_json(&model)?;

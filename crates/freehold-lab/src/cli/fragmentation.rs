@@ -1,17 +1,15 @@
 //! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
 
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::given::{engines, jobs, or, svg};
-use super::simulate::parse_cpus;
-use super::size::{Memory, parse_frames, parse_memory};
-use super::{Outcome, output, progress};
+use super::size::{Memory, parse_cpus, parse_frames, parse_memory};
+use super::target::Target;
+use super::{Outcome, output, progress, stop};
 use crate::engines::EngineSpec;
 use crate::fragmentation::output::{Document, table};
 use crate::fragmentation::{ALLOCATIONS, Grid, Workload, heat, run as run_grid};
@@ -131,9 +129,9 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
 pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     args.picture.as_deref().map_or(Ok(()), svg)?;
     // Fail before the work, not after it.
-    args.picture.as_ref().map_or(Ok(()), |path| super::report::check_output(path, &[], None))?;
+    Target::PICTURE.check(args.picture.as_ref(), &[])?;
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
-    let stop = stop_on_ctrl_c();
+    let stop = stop::on_signals(true);
     let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.no_progress);
     let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
@@ -148,7 +146,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !cells.is_empty()) {
         let svg = heat::render(cells).map_err(|error| CliError::new(error.to_string()))?;
-        fs::write(path, svg).map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
+        Target::PICTURE.write(path, svg)?;
     }
     if args.json {
         output::print_json(&Document::new(cells))?;

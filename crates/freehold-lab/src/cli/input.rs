@@ -89,7 +89,6 @@ impl Events for FileEvents {
         Description {
             name: info.name.clone(),
             format: info.format.to_string(),
-            rows: info.rows,
             kernel: info.kernel.clone(),
             cpus: info.cpus,
             checksums: info.checksums,

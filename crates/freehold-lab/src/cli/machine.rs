@@ -9,32 +9,13 @@ use freehold_trace::{StateError, zoneinfo};
 
 use super::error::CliError;
 use super::input::TraceFile;
-use super::replay::{self as command, ReplayArgs};
-use super::size::{Memory, parse_memory};
+use super::passes;
+use super::replay_args::{Machine, ReplayArgs};
+use super::size::Memory;
 use crate::engines::{MachineConfig, PagesetTuning, ZoneTuning};
 use crate::replay::against_kernel::{self, Zone};
 use crate::replay::fill::{Contents, Layout};
 use crate::replay::{Beginning, Origin, Survey, sizing};
-
-/// What `--machine` asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Machine {
-    /// As recorded.
-    Recorded,
-    /// As recorded, all memory free.
-    Pristine,
-    /// Of that size, all memory free.
-    Memory(Memory),
-}
-
-/// Parses `recorded`, `pristine` or an amount of memory.
-pub(super) fn parse_machine(text: &str) -> Result<Machine, String> {
-    match text {
-        "recorded" => Ok(Machine::Recorded),
-        "pristine" => Ok(Machine::Pristine),
-        size => parse_memory(size).map(Machine::Memory).map_err(|error| format!("{error}, or recorded or pristine")),
-    }
-}
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub(super) struct Recorded {
@@ -121,7 +102,7 @@ pub(super) fn choose(args: &ReplayArgs, trace: &TraceFile) -> Result<Choice, Cli
         return Ok(Choice::Sized(Some(memory)));
     }
     let origin = if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
-    match Recorded::beside(trace, args.zoneinfo())? {
+    match Recorded::beside(trace, args.zoneinfo.as_deref())? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
         None => Ok(Choice::Sized(None)),
@@ -146,7 +127,7 @@ impl Choice {
         trace: &TraceFile,
         survey: &Survey,
     ) -> Result<(MachineConfig, Beginning), CliError> {
-        let cpus = command::cpus(args, survey)?;
+        let cpus = passes::cpus(args, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
                 let zone = against_kernel::busiest_zone(trace, &recorded.zones)
@@ -156,7 +137,7 @@ impl Choice {
                             .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                     })?;
                 let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
-                args.cma().map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
                 Ok((machine, Beginning { cma, ..recorded.beginning(zone, origin) }))
@@ -165,7 +146,7 @@ impl Choice {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
                 let machine = sizing::machine(survey, args.put_in(false), frames, cpus);
-                let cma_frames = args.cma().map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                let cma_frames = args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
                 Ok((machine.clone(), Beginning { origin, cma: machine.cma(), ..Beginning::default() }))
             }

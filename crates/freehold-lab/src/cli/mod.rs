@@ -17,15 +17,19 @@ mod input;
 mod machine;
 mod notes;
 mod output;
+mod passes;
 mod picture;
 mod progress;
 mod record;
 mod replay;
+mod replay_args;
 mod report;
 mod results;
 mod simulate;
 mod size;
 mod soak;
+mod stop;
+mod target;
 
 use std::process::ExitCode;
 
@@ -67,7 +71,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Replay traces through engines and print a comparison.
-    Replay(Box<replay::ReplayArgs>),
+    Replay(Box<replay_args::ReplayArgs>),
     /// Measure what allocations and frees cost, engines side by side.
     Bench(Box<bench::BenchArgs>),
     /// Simulate engines on 1 to 1,024 CPUs.
@@ -110,7 +114,7 @@ enum Outcome {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        None => replay::run(&replay::ReplayArgs::sample()),
+        None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
@@ -152,6 +156,6 @@ mod tests {
     fn no_subcommand_and_an_empty_replay_are_the_same() {
         let cli = Cli::parse_from(["freehold", "replay"]);
         let Some(Command::Replay(args)) = cli.command else { panic!("replay is a subcommand") };
-        assert_eq!(*args, replay::ReplayArgs::sample());
+        assert_eq!(*args, replay_args::ReplayArgs::sample());
     }
 }

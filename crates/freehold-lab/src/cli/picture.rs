@@ -1,59 +1,26 @@
-//! The files that `--picture` names: one for each trace, opened before any work and written after it.
-//!
-//! A file is only emptied when its picture is there, so a trace that cannot be read leaves an older picture as it was.
+//! The files that `--picture` names: one for each trace, looked at before any work and written after it, so that a trace
+//! that cannot be read leaves an older picture as it was.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use freehold_trace::Source;
 
 use super::error::CliError;
 use super::given;
-use crate::replay::Replay;
-use crate::report::picture;
+use super::target::Target;
 
-/// A file that can be written to, waiting for its picture.
-pub(super) struct PictureFile {
-    path: PathBuf,
-    file: File,
-    /// Whether it was not there before.
-    made: bool,
-}
-
-/// Opens the files for the pictures of `traces`, in their order; none at all stands for the sample. Of several traces,
-/// each one's name goes into the file's: `p.svg` becomes `p-redis.svg`.
-pub(super) fn open(path: &Path, traces: &[PathBuf], timeline: Option<&Path>) -> Result<Vec<PictureFile>, CliError> {
+/// The files for the pictures of `traces`, in their order, where they can be written; none at all stands for the sample. Of
+/// several traces, each one's name goes into the file's: `p.svg` becomes `p-redis.svg`.
+pub(super) fn files(
+    path: Option<&PathBuf>,
+    traces: &[PathBuf],
+    others: &[(&str, &Path)],
+) -> Result<Vec<PathBuf>, CliError> {
+    let Some(path) = path else { return Ok(Vec::new()) };
     given::svg(path)?;
-    let mut files: Vec<PictureFile> = Vec::new();
-    for path in paths(path, traces) {
-        let same = |other: &Path| {
-            other == path
-                || fs::canonicalize(other)
-                    .ok()
-                    .is_some_and(|other| fs::canonicalize(&path).is_ok_and(|path| path == other))
-        };
-        let taken = if traces.iter().any(|trace| same(trace)) {
-            Some("a trace")
-        } else if timeline.is_some_and(same) {
-            Some("the timeline")
-        } else {
-            None
-        };
-        let opened = match taken {
-            Some(what) => Err(CliError::new(format!("the picture would overwrite {what}: {}", path.display()))
-                .hint("give --picture another file")),
-            None => PictureFile::open(path),
-        };
-        match opened {
-            Ok(file) => files.push(file),
-            Err(error) => {
-                files.into_iter().for_each(PictureFile::discard);
-                return Err(error);
-            }
-        }
-    }
-    Ok(files)
+    let paths = paths(path, traces);
+    paths.iter().try_for_each(|path| Target::PICTURE.check(Some(path), others))?;
+    Ok(paths)
 }
 
 /// The file of each trace. Two traces of one name get numbers.
@@ -76,43 +43,6 @@ fn paths(path: &Path, traces: &[PathBuf]) -> Vec<PathBuf> {
         paths.extend(free);
     }
     paths
-}
-
-impl PictureFile {
-    fn open(path: PathBuf) -> Result<Self, CliError> {
-        let made = !path.exists();
-        match OpenOptions::new().write(true).create(true).truncate(false).open(&path) {
-            Ok(file) => Ok(Self { path, file, made }),
-            Err(error) => {
-                Err(cannot_write(&path, &error)
-                    .hint("give --picture a file in a folder that exists and may be written to"))
-            }
-        }
-    }
-
-    /// Draws.
-    pub(super) fn write(mut self, replay: &Replay) -> Result<(), CliError> {
-        let written = picture::render(replay).map_err(io::Error::other).and_then(|svg| {
-            // Pipes and devices have no length to set.
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-            self.file.write_all(svg.as_bytes())
-        });
-        written.map_err(|error| cannot_write(&self.path, &error))
-    }
-
-    /// There will be no picture: nothing is left behind that was not there.
-    pub(super) fn discard(self) {
-        if self.made {
-            // An empty file left over is no reason to fail.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> CliError {
-    CliError::new(format!("cannot write the picture to {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,8 @@ use freehold_trace::record::{self, About, FILE_BYTES_PER_EVENT, Instance, Rate, 
 use serde_json::json;
 
 use super::progress::Progress;
-use super::{CliError, Outcome, output};
+use super::size::parse_bytes;
+use super::{CliError, Outcome, output, stop};
 use crate::report::thousands as count;
 
 const EXAMPLES: &str = "\
@@ -99,7 +99,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         ));
     }
     // Before there is anything to leave behind.
-    let stop = stop_on_signals();
+    let stop = stop::on_signals(false);
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(told)?;
     announce(args, &instance)?;
     if args.drain {
@@ -243,17 +243,6 @@ fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
     }
 }
 
-/// A flag that is set by Ctrl-C, SIGTERM and SIGHUP: whoever ends a recording, it ends in order.
-fn stop_on_signals() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    // Where there can be no handler, a signal ends the process, and the kernel's instance stays until it is removed.
-    if let Err(error) = ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed)) {
-        output::complain(&format!("warning: Ctrl-C and SIGTERM will not stop cleanly: {error}"));
-    }
-    stop
-}
-
 fn report(args: &RecordArgs, recording: &record::Recording, lost: u64, seconds: f64) -> Result<(), CliError> {
     let path = |path: &Path| path.display().to_string();
     if args.json {
@@ -296,18 +285,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// `64M`: bytes.
 fn parse_buffer(text: &str) -> Result<u64, String> {
-    const FORM: &str = "write a number with K, M or G, for example 64M";
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| format!("'{text}' is no size; {FORM}"))?;
-    let shift = match unit.to_ascii_uppercase().as_str() {
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        "" => return Err(format!("'{text}' does not say of what; {FORM}")),
-        _ => return Err(format!("'{unit}' is no unit of memory; {FORM}")),
-    };
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| (16 << 10..=16 << 30).contains(bytes));
+    let bytes = Some(parse_bytes(text)?).filter(|bytes| (16 << 10..=16 << 30).contains(bytes));
     bytes.ok_or_else(|| format!("{text} is out of range: 16K to 16G"))
 }
 

@@ -1,6 +1,5 @@
 //! `freehold report`: what the other commands found, as one HTML file.
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::results::{is_dash, read};
+use super::target::Target;
 use super::{Outcome, compare, output};
 use crate::compare::Wanted;
 use crate::compare::output::Document;
@@ -72,10 +72,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
     if inputs.iter().chain(&args.baseline).filter(|path| is_dash(path)).count() > 1 {
         return Err(CliError::new("standard input can be read only once, but '-' was given several times"));
     }
-    if let Some(path) = inputs.iter().chain(&args.baseline).find(|path| same_file(path, &args.output)) {
-        return Err(CliError::new(format!("the report would overwrite its input {}", path.display()))
-            .hint("give -o another file"));
-    }
+    let read_from = inputs.iter().chain(&args.baseline).map(|path| ("its input", path.as_path()));
+    Target::PAGE.is_none_of(&args.output, &read_from.collect::<Vec<_>>())?;
     let mut sources = Vec::new();
     for input in &inputs {
         sources.extend(read(input)?);
@@ -88,10 +86,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         output::print(&page)?;
         return Ok(Outcome::Fine);
     }
-    fs::write(&args.output, &page).map_err(|error| {
-        failed(HtmlError::Write { path: args.output.clone(), error })
-            .hint("give -o a file in a folder that exists and may be written to")
-    })?;
+    Target::PAGE.write(&args.output, &page)?;
     output::complain(&format!("wrote {} ({} KiB)", args.output.display(), page.len().div_ceil(1024)));
     Ok(Outcome::Fine)
 }
@@ -101,25 +96,6 @@ fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<
     let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
     let value = serde_json::to_value(Document::from(&comparison)).map_err(|error| CliError::new(error.to_string()))?;
     Ok(Source { name: format!("beside {}", comparison.before), value })
-}
-
-/// Whether a report can be written to `path`, asked before the work that it is to be of. Leaves what is there as it is.
-pub(super) fn check_output(path: &Path, inputs: &[PathBuf], also: Option<&Path>) -> Result<(), CliError> {
-    if let Some(taken) = inputs.iter().map(PathBuf::as_path).chain(also).find(|other| same_file(other, path)) {
-        return Err(
-            CliError::new(format!("the report would overwrite {}", taken.display())).hint("give --html another file")
-        );
-    }
-    let existed = path.exists();
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
-        failed(HtmlError::Write { path: path.to_owned(), error })
-            .hint("give --html a file in a folder that exists and may be written to")
-    })?;
-    if !existed {
-        // An empty file left over is no reason to fail.
-        let _ = fs::remove_file(path);
-    }
-    Ok(())
 }
 
 /// A page of one document.
@@ -136,9 +112,4 @@ pub(super) fn failed(error: HtmlError) -> CliError {
         _ => None,
     };
     CliError::new(error.to_string()).hint_if(hint)
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    let existing = fs::canonicalize(a).ok().zip(fs::canonicalize(b).ok());
-    !is_dash(a) && !is_dash(b) && (a == b || existing.is_some_and(|(a, b)| a == b))
 }

@@ -1,7 +1,6 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
 use std::fs::{self, File};
-use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,18 +8,18 @@ use std::sync::Arc;
 use clap::Args;
 use comfy_table::Cell;
 
-use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::input::TraceFile;
-use super::size::{Memory, parse_memory, parse_percent};
-use super::{Outcome, given, output, progress, report};
+use super::size::{Memory, parse_cpus, parse_memory, parse_percent};
+use super::target::Target;
+use super::{Outcome, given, output, progress, report, stop};
 use crate::bench::clock::Cpus;
 use crate::engine::Paths;
 use crate::engines::EngineSpec;
 use crate::report::table::{new_table, trim_lines};
 use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{CPUS_MAX, NODES_MAX, Row, Scenario, SimulateError, TICK_MS};
+use crate::simulate::run::{NODES_MAX, Row, Scenario, SimulateError, TICK_MS};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
 use crate::simulate::workloads::TraceOps;
@@ -163,14 +162,6 @@ pub(super) struct SimulateArgs {
     no_progress: bool,
 }
 
-pub(super) fn parse_cpus(text: &str) -> Result<u16, String> {
-    match text.parse::<u64>() {
-        Ok(cpus) if (1..=u64::from(CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
-        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {CPUS_MAX} can")),
-        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {CPUS_MAX}")),
-    }
-}
-
 fn parse_think(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
@@ -199,10 +190,9 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
             CliError::new("--picture draws machines of one number of nodes").hint("one --nodes N for each picture")
         );
     }
-    for path in [&args.picture, &args.output].into_iter().flatten() {
-        writable(path)?;
-    }
-    args.html.as_ref().map_or(Ok(()), |path| report::check_output(path, &[], None))?;
+    Target::PICTURE.check(args.picture.as_ref(), &[])?;
+    Target::ROWS.check(args.output.as_ref(), &[])?;
+    Target::REPORT.check(args.html.as_ref(), &[])?;
     let validation = args.validate.then(|| validation(args, &engines, &model)).transpose()?;
     let only_validation = args.validate && args.workloads.is_empty();
     let scenarios = if only_validation { Vec::new() } else { scenarios(args, &engines)? };
@@ -216,7 +206,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         let svg = plot::render(rows, &model).map_err(|error| CliError::new(error.to_string()))?;
-        fs::write(path, svg).map_err(|error| cannot_write(path, &error))?;
+        Target::PICTURE.write(path, svg)?;
     }
     let seed = seeds(args)[0];
     if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
@@ -280,11 +270,11 @@ fn simulated(
     if scenarios.is_empty() {
         return Ok(crate::simulate::sweep::Swept::default());
     }
-    let stop = stop_on_ctrl_c();
+    let stop = stop::on_signals(true);
     let mut kept = match args.output.as_ref().filter(|_| args.sweep) {
         Some(path) => {
             let beside = Kept::beside(path);
-            Some(Kept::open(beside.clone(), model).map_err(|error| cannot_write(&beside, &error))?)
+            Some(Kept::open(beside.clone(), model).map_err(|error| Target::ROWS.failed(&beside, &error))?)
         }
         None => None,
     };
@@ -299,10 +289,9 @@ fn simulated(
     if let Some(path) = args.output.as_ref().filter(|_| !swept.interrupted) {
         // Complete or not there: a reader never finds half a file.
         let unfinished = Kept::beside(path).with_extension("unfinished");
-        let file = File::create(&unfinished).map_err(|error| cannot_write(path, &error))?;
-        parquet(file, &swept.rows, model)
-            .map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
-        fs::rename(&unfinished, path).map_err(|error| cannot_write(path, &error))?;
+        let file = File::create(&unfinished).map_err(|error| Target::ROWS.failed(path, &error))?;
+        parquet(file, &swept.rows, model).map_err(|error| Target::ROWS.failed(path, &error))?;
+        fs::rename(&unfinished, path).map_err(|error| Target::ROWS.failed(path, &error))?;
         if let Some(kept) = kept {
             // Left over it costs nothing but room.
             let _ = kept.remove();
@@ -428,24 +417,4 @@ fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Res
         output::complain(&format!("note: this process may use {} CPUs; compared on no more", cpus.count()));
     }
     rows.map_err(|error| CliError::new(error.to_string()))
-}
-
-fn writable(path: &Path) -> Result<(), CliError> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let problem = if path.is_dir() {
-        Some("it is a folder".to_owned())
-    } else if folder.is_dir() {
-        None
-    } else {
-        Some(format!("there is no folder {}", folder.display()))
-    };
-    match problem {
-        Some(problem) => Err(CliError::new(format!("cannot write {}: {problem}", path.display()))),
-        None => Ok(()),
-    }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> CliError {
-    CliError::new(format!("cannot write {}: {error}", path.display()))
-        .hint("name a file in a folder that exists and may be written to")
 }

@@ -1,6 +1,8 @@
-//! Amounts of memory on the command line, `512M`, `8G`, and shares, `25%`, `0.05`.
+//! Amounts of memory on the command line, `512M`, `8G`, shares, `25%`, `0.05`, and numbers of CPUs.
 
 use freehold::{FRAME_SIZE, Order};
+
+use crate::simulate::run::CPUS_MAX;
 
 /// The least that any engine can be built with: one of the largest chunks.
 const LEAST: u64 = Order::LINUX_MAX.frames() * FRAME_SIZE;
@@ -22,7 +24,7 @@ pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
     Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
 }
 
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     const FORM: &str = "write a number with K, M, G or T, for example 512M or 8G";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -65,6 +67,15 @@ pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
 pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
+}
+
+/// The CPUs of a simulated machine.
+pub(super) fn parse_cpus(text: &str) -> Result<u16, String> {
+    match text.parse::<u64>() {
+        Ok(cpus) if (1..=u64::from(CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
+        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {CPUS_MAX} can")),
+        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {CPUS_MAX}")),
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::bench::stop_on_ctrl_c;
 use super::error::CliError;
 use super::progress;
 use super::size::{Memory, parse_memory};
-use super::{Outcome, output};
+use super::{Outcome, output, stop};
 use crate::soak::table::table;
 use crate::soak::{Plan, Plant, run as soak};
 
@@ -93,7 +92,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
         patience: Duration::from_secs(args.patience),
         plant: args.plant,
     };
-    let stop = stop_on_ctrl_c();
+    let stop = stop::on_signals(true);
     let bar = progress::steps("soaking", seconds, progress::TURNS, args.no_progress);
     let report = soak(plan, &stop, |time, calls| {
         bar.set_position(time.as_secs());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::CompareError;
-use crate::bench::metric::Better;
+use crate::better::Better;
 use crate::fragmentation::ALLOCATIONS;
 use crate::html::{Kind, Source, documents};
 use crate::simulate::TICK_MS;

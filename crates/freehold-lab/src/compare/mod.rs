@@ -16,6 +16,7 @@ mod verdict;
 
 use crate::html::{Kind, Source, UnknownDocument};
 
+pub use crate::better::Better;
 pub use figures::{Place, Spread};
 pub use verdict::{Compared, Verdict};
 

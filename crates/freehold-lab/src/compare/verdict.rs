@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::figures::{Figure, Place, Spread};
-use crate::bench::metric::Better;
 use crate::bench::significance::{self, LEVEL};
+use crate::better::Better;
 
 /// What became of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -25,9 +25,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Worse, Self::Better, Self::Same, Self::Unclear, Self::Neither];
-
     /// In a table.
     #[must_use]
     pub const fn text(self) -> &'static str {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::count;
+
 /// Freehold's ways, since [`Engine::start`](super::Engine::start).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Paths {
@@ -38,6 +40,11 @@ pub struct Paths {
     pub heavy_barriers: u64,
 }
 
+count! { Paths:
+    alloc_in_hand alloc_slow refills refill_own_group refill_whole_block refill_other_group refill_other_type recalls
+    free_own_group free_other_group free_state_in_use drains group_locks zone_locks heavy_barriers
+}
+
 impl Paths {
     /// All of them as text, count, and the count that this one is a part of where there is one, in the order in which a call
     /// may take them.
@@ -63,27 +70,5 @@ impl Paths {
             ("zone locks", self.zone_locks, None),
             ("heavy barriers", self.heavy_barriers, None),
         ]
-    }
-
-    /// What has been added since `before`.
-    #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            alloc_in_hand: self.alloc_in_hand - before.alloc_in_hand,
-            alloc_slow: self.alloc_slow - before.alloc_slow,
-            refills: self.refills - before.refills,
-            refill_own_group: self.refill_own_group - before.refill_own_group,
-            refill_whole_block: self.refill_whole_block - before.refill_whole_block,
-            refill_other_group: self.refill_other_group - before.refill_other_group,
-            refill_other_type: self.refill_other_type - before.refill_other_type,
-            recalls: self.recalls - before.recalls,
-            free_own_group: self.free_own_group - before.free_own_group,
-            free_other_group: self.free_other_group - before.free_other_group,
-            free_state_in_use: self.free_state_in_use - before.free_state_in_use,
-            drains: self.drains - before.drains,
-            group_locks: self.group_locks - before.group_locks,
-            zone_locks: self.zone_locks - before.zone_locks,
-            heavy_barriers: self.heavy_barriers - before.heavy_barriers,
-        }
     }
 }

@@ -7,7 +7,7 @@
 use freehold::{AllocError, CpuId, Pfn};
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, Request};
+use super::{Engine, Request, count};
 
 /// How a design shares its lists, which is what the cost of a call depends on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -54,31 +54,7 @@ pub struct Marks {
     pub refilled: u64,
 }
 
-impl Marks {
-    /// Both together.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            holds: self.holds + other.holds,
-            steps: self.steps + other.steps,
-            changes: self.changes + other.changes,
-            merge_steps: self.merge_steps + other.merge_steps,
-            refilled: self.refilled + other.refilled,
-        }
-    }
-
-    /// What has been added since `before`.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            holds: self.holds - before.holds,
-            steps: self.steps - before.steps,
-            changes: self.changes - before.changes,
-            merge_steps: self.merge_steps - before.merge_steps,
-            refilled: self.refilled - before.refilled,
-        }
-    }
-}
+count! { Marks: holds steps changes merge_steps refilled }
 
 /// An engine that can be simulated.
 pub trait Simulated: Engine {

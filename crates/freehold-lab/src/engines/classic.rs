@@ -174,7 +174,6 @@ impl Engine for ClassicEngine {
             mixed_blocks: map.mixed_blocks,
             blocks_by_type: map.blocks_by_type,
             largest_free_order: map.largest_free_order().map(Order::get),
-            blocks_by_owner: map.blocks_by_owner,
         }
     }
 

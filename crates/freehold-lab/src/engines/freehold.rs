@@ -16,7 +16,7 @@ use super::sums::{added, free_chunks};
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{
-    Block, Contention, Counters, Engine, Family, HoldBucket, Marks, Memory, Paths, Request, Simulated,
+    Block, Contention, Count, Counters, Engine, Family, HoldBucket, Marks, Memory, Paths, Request, Simulated, count,
 };
 
 /// The engine's name.
@@ -194,9 +194,11 @@ struct Counted {
     /// Frees that found their CPU's state in use.
     unseen: u64,
     /// Waits, and nanoseconds of them.
-    waited: (u64, u64),
+    waited: [u64; 2],
     paths: Paths,
 }
+
+count! { Counted: counters work unseen waited paths }
 
 impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
     fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
@@ -261,6 +263,15 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
         };
         Counted { counters, work: zone.lock_work_histogram, unseen, waited, paths }
     }
+
+    fn counted_since_start(&self) -> Counted {
+        let now = self.counted();
+        let longest = now.counters.zone_lock_work_max;
+        let mut counted = now.since(&self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        // A maximum cannot be taken apart; that of the set-up counts too.
+        counted.counters.zone_lock_work_max = longest;
+        counted
+    }
 }
 
 impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
@@ -324,42 +335,17 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn counters(&self) -> Counters {
-        let Counted { counters: now, work, .. } = self.counted();
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let then = &before.counters;
-        let work: [u64; WORK_BUCKETS] = std::array::from_fn(|bucket| work[bucket] - before.work[bucket]);
+        let Counted { counters, work, .. } = self.counted_since_start();
         let mut holds = ZoneStats::default();
         holds.lock_acquisitions = work.iter().sum();
         holds.lock_work_histogram = work;
-        holds.lock_work_max = now.zone_lock_work_max;
-        Counters {
-            allocs: now.allocs - then.allocs,
-            frees: now.frees - then.frees,
-            failed: now.failed - then.failed,
-            pcp_hits: now.pcp_hits - then.pcp_hits,
-            zone_lock_acquisitions: now.zone_lock_acquisitions - then.zone_lock_acquisitions,
-            zone_lock_work: now.zone_lock_work - then.zone_lock_work,
-            // A maximum cannot be taken apart; that of the set-up counts too.
-            zone_lock_work_max: now.zone_lock_work_max,
-            zone_lock_work_p99: holds.lock_work_p99(),
-            group_lock_acquisitions: now.group_lock_acquisitions - then.group_lock_acquisitions,
-            splits_zone: now.splits_zone - then.splits_zone,
-            refills: now.refills - then.refills,
-            refills_by_phase: std::array::from_fn(|p| now.refills_by_phase[p] - then.refills_by_phase[p]),
-            refilled_frames: now.refilled_frames - then.refilled_frames,
-            drains: now.drains - then.drains,
-            drained_frames: now.drained_frames - then.drained_frames,
-            remote_frees: now.remote_frees - then.remote_frees,
-            fallbacks: now.fallbacks - then.fallbacks,
-            ..Counters::default()
-        }
+        holds.lock_work_max = counters.zone_lock_work_max;
+        Counters { zone_lock_work_p99: holds.lock_work_p99(), ..counters }
     }
 
     fn memory(&self) -> Memory {
         let zone = self.zones();
         let largest = Order::LINUX_MAX.index();
-        let cpus = self.allocator.cpu_count();
-        let held = |cpu: Option<CpuId>| self.allocator.blocks_held(cpu);
         // Larger chunks than the kernel has count as so many of its largest.
         let runs = std::array::from_fn(|order| {
             if order < largest {
@@ -378,10 +364,6 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             // Frames carry no type; that many allocations went into blocks of another type.
             mixed_blocks: zone.mixed,
             blocks_by_type: zone.blocks_by_type,
-            blocks_by_owner: std::iter::once(None)
-                .chain((0..cpus).map(|cpu| Some(CpuId::new(cpu as u16))))
-                .map(held)
-                .collect(),
             largest_free_order: zone.largest_free_order().map(|order| order.get().min(Order::LINUX_MAX.get())),
         }
     }
@@ -400,10 +382,9 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn zone_lock_holds(&self) -> Vec<HoldBucket> {
-        let Counted { counters, work, .. } = self.counted();
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = work.iter().zip(&before.work).map(|(now, then)| now - then).enumerate();
-        holds
+        let Counted { counters, work, .. } = self.counted_since_start();
+        work.into_iter()
+            .enumerate()
             .filter(|(_, holds)| *holds > 0)
             .map(|(bucket, holds)| {
                 let from = (1u64 << bucket) / 2;
@@ -416,18 +397,16 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn paths(&self) -> Option<Paths> {
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(self.counted().paths.since(&before.paths))
+        Some(self.counted_since_start().paths)
     }
 
     fn contention(&self) -> Contention {
-        let now = self.counted();
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let Counted { waited: [shared_lock_waits, shared_lock_wait_ns], unseen, .. } = self.counted_since_start();
         Contention {
-            shared_lock_waits: now.waited.0 - before.waited.0,
-            shared_lock_wait_ns: now.waited.1 - before.waited.1,
+            shared_lock_waits,
+            shared_lock_wait_ns,
             // Into the block's word, not to the zone: nothing is gone past.
-            trylock_failures: now.unseen - before.unseen,
+            trylock_failures: unseen,
             ..Contention::default()
         }
     }

@@ -12,6 +12,7 @@ mod threads;
 pub(crate) use self::classic::marks as classic_marks;
 pub(crate) use self::freehold::{Options as FreeholdOptions, marks as freehold_marks};
 pub(crate) use self::sums::free_chunks;
+pub use self::threads::HostThreads;
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
 
 use std::fmt;

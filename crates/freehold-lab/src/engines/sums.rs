@@ -2,22 +2,16 @@
 
 use freehold::{Order, Pfn, ZoneStats};
 
+use crate::engine::Count;
+
 /// Two zones as one, as far as the laboratory asks.
 pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
-    let add = |into: &mut [u64], from: &[u64]| into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
-    add(&mut sum.blocks_by_type, &more.blocks_by_type);
-    add(&mut sum.free_chunks, &more.free_chunks);
-    add(&mut sum.lock_work_histogram, &more.lock_work_histogram);
-    sum.managed += more.managed;
-    sum.free += more.free;
-    sum.free_in_cpus += more.free_in_cpus;
-    sum.free_blocks += more.free_blocks;
-    sum.lock_acquisitions += more.lock_acquisitions;
-    sum.lock_work += more.lock_work;
+    macro_rules! add {
+        ($($field:ident)+) => { $(sum.$field.add(&more.$field);)+ };
+    }
+    add!(blocks_by_type free_chunks lock_work_histogram managed free free_in_cpus free_blocks lock_acquisitions lock_work);
+    add!(fallbacks mixed splits);
     sum.lock_work_max = sum.lock_work_max.max(more.lock_work_max);
-    sum.fallbacks += more.fallbacks;
-    sum.mixed += more.mixed;
-    sum.splits += more.splits;
     sum
 }
 

@@ -1,4 +1,4 @@
-//! Threads as CPUs, and how often they wait in Freehold: the platform of a replay on threads.
+//! Threads as CPUs, and for a replay on threads how often they wait in Freehold.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,14 +6,61 @@ use std::time::Instant;
 
 use freehold::Platform;
 
-use crate::bench::engines::HostThreads;
-
 /// Turns of a wait before the processor is left to others: whoever is waited for may need it.
 const SPINS: u32 = 64;
 
 std::thread_local! {
     /// Of the call that this thread is in: turns waited, when the first was and when the last.
     static WAIT: Cell<Option<(u32, Instant, Instant)>> = const { Cell::new(None) };
+}
+
+/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
+/// plain stores and loads; elsewhere with an ordinary lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostThreads {
+    barrier: bool,
+}
+
+impl HostThreads {
+    /// Asks the system for the barrier.
+    pub fn new() -> Self {
+        Self { barrier: register() }
+    }
+
+    /// Whether the system has the barrier.
+    pub fn has_barrier(self) -> bool {
+        self.barrier
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn register() -> bool {
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+#[cfg(target_os = "linux")]
+fn barrier() {
+    // It can fail only where it has not been registered.
+    let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
+    debug_assert!(done.is_ok());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn register() -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn barrier() {}
+
+impl Platform for HostThreads {
+    fn has_heavy_barrier(&self) -> bool {
+        self.barrier
+    }
+
+    fn heavy_barrier(&self) {
+        barrier();
+    }
 }
 
 /// Threads that own their CPUs, with the system's barrier.
@@ -56,8 +103,8 @@ pub(super) trait Waits {
     fn call_ended(&self) {}
 
     /// Waits, and nanoseconds of them.
-    fn waited(&self) -> (u64, u64) {
-        (0, 0)
+    fn waited(&self) -> [u64; 2] {
+        [0, 0]
     }
 
     /// Heavy barriers, where they are counted.
@@ -76,9 +123,9 @@ impl Waits for CountingThreads {
         }
     }
 
-    fn waited(&self) -> (u64, u64) {
+    fn waited(&self) -> [u64; 2] {
         // Relaxed: exact while nobody waits.
-        (self.waits.load(Relaxed), self.wait_ns.load(Relaxed))
+        [self.waits.load(Relaxed), self.wait_ns.load(Relaxed)]
     }
 }
 
@@ -92,12 +139,12 @@ mod tests {
     fn the_turns_of_one_call_are_one_wait() {
         let platform = CountingThreads::new();
         platform.call_ended();
-        assert_eq!(platform.waited().0, 0);
+        assert_eq!(platform.waited()[0], 0);
         for _ in 0..2 {
             (0..100).for_each(|_| platform.relax());
             platform.call_ended();
             platform.call_ended();
         }
-        assert_eq!(platform.waited().0, 2);
+        assert_eq!(platform.waited()[0], 2);
     }
 }

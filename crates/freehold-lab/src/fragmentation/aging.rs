@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Figures, Scenario};
-use super::output::{FAILURES9, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
+use super::cell::{About, Scenario};
+use super::figure::{FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
 use crate::bench::loops::Random;
 
 pub(super) const ABOUT: About = About {
@@ -118,12 +118,9 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
     aging.books.figures()
 }
 
-/// Neighbouring seeds must not begin with neighbouring numbers.
+/// What each workload draws its numbers from.
 pub(super) fn random(seed: u64) -> Random {
-    let mixed = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mut random = Random::new(mixed ^ (mixed >> 31));
-    random.scaled(2);
-    random
+    Random::split(seed, 1)
 }
 
 /// What the next allocation asks for.

@@ -3,7 +3,7 @@
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
-use super::cell::{Figures, Unusable};
+use super::figure::{Figures, Unusable};
 use crate::bench::loops::Random;
 use crate::engine::{Memory, Request, Simulated};
 use crate::engines::MachineConfig;

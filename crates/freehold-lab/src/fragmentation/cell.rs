@@ -1,12 +1,11 @@
-//! One workload on one machine by one engine, and what came of it.
+//! One workload on one machine by one engine.
 
-use freehold::{FRAME_SIZE, Order};
-use serde::Serialize;
+use freehold::FRAME_SIZE;
 
 use super::books::Books;
-use super::output::Figure;
+use super::figure::{Cell, Figure};
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
-use crate::engine::{Memory, Simulated};
+use crate::engine::Simulated;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 use crate::kinds::kinds;
 
@@ -52,85 +51,6 @@ pub struct Scenario {
     pub engine: EngineSpec,
     /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it `two-cpu-mix`.
     pub allocations: u64,
-}
-
-/// The share of free memory that cannot serve requests of three orders.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Unusable {
-    /// Order 3, the largest that the kernel counts as cheap.
-    #[serde(rename = "3")]
-    pub order3: f64,
-    /// Order 4.
-    #[serde(rename = "4")]
-    pub order4: f64,
-    /// Order 9: a huge page.
-    #[serde(rename = "9")]
-    pub order9: f64,
-}
-
-impl Unusable {
-    /// Of free memory as it is.
-    pub fn of(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index(order))
-    }
-
-    /// The same by chunks as they lie on the engine's lists.
-    pub fn of_lists(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index_of_lists(order))
-    }
-
-    fn by(index: impl Fn(Order) -> f64) -> Self {
-        let index = |order| Order::new(order).map_or(0.0, &index);
-        Self { order3: index(3), order4: index(4), order9: index(9) }
-    }
-}
-
-/// What a workload found; `None` where it does not ask.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Figures {
-    /// The share of free memory that cannot serve a request, by order, at the end; by frames free next to each other.
-    pub unusable: Option<Unusable>,
-    /// The same by chunks as they lie on the engine's lists, neighbours on different lists apart.
-    pub unusable_lists: Option<Unusable>,
-    /// Times the zone lock was taken for each 1,000 frames allocated.
-    pub zone_locks_per_1000: Option<f64>,
-    /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for designs without groups.
-    pub group_locks_per_1000: Option<f64>,
-    /// The share of free memory that can serve requests of order 9, at the end.
-    pub order9_share: Option<f64>,
-    /// Allocations of order 9 that failed.
-    pub order9_failures: Option<u64>,
-    /// Blocks in which chunks of more than one migratetype are in use at the end.
-    pub mixed_blocks: Option<u64>,
-    /// The share of memory that idle CPUs hold free.
-    pub idle_share: Option<f64>,
-    /// Wholly free blocks at the end.
-    pub free_blocks: Option<u64>,
-    /// Allocations that failed, of all orders.
-    pub failures: Option<u64>,
-    /// Of these, such as succeed once all CPUs have given back what they hold.
-    pub false_failures: Option<u64>,
-    pub heavy_barriers: Option<u64>,
-}
-
-/// A row of the output.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Cell {
-    /// What the CPUs did.
-    pub workload: &'static str,
-    /// How many there were.
-    pub cpus: u16,
-    pub memory_mib: u64,
-    /// The percentage of memory in use; with `fill`, when the first allocation failed.
-    pub used_percent: Option<f64>,
-    /// The order, of `fill`.
-    pub order: Option<u8>,
-    /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
-    pub allocations: Option<u64>,
-    pub seed: u64,
-    pub engine: String,
-    #[serde(flatten)]
-    pub figures: Figures,
 }
 
 /// Why a cell has no figures.

@@ -7,8 +7,8 @@ use freehold::{Migratetype, Order};
 
 use super::aging::random;
 use super::books::Books;
-use super::cell::{About, Figures, Scenario};
-use super::output::{FALSE, FULL, GROUP_LOCKS, LOCKS};
+use super::cell::{About, Scenario};
+use super::figure::{FALSE, FULL, Figures, GROUP_LOCKS, LOCKS};
 
 pub(super) const ABOUT: About = About {
     name: "fill",

@@ -1,13 +1,13 @@
 //! Which cells there are, and running them on several threads.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use freehold::Order;
 
-use super::cell::{Cell, NotWhole, Scenario, Workload};
+use super::cell::{NotWhole, Scenario, Workload};
+use super::figure::Cell;
 use crate::engines::EngineSpec;
+use crate::pool;
 
 /// Chunks that `aging` allocates unless told otherwise.
 pub const ALLOCATIONS: u64 = 3_000_000;
@@ -105,32 +105,19 @@ pub fn run(
     scenarios: &[Scenario],
     jobs: usize,
     stop: &AtomicBool,
-    done: impl Fn(usize, &Scenario) + Sync,
+    mut done: impl FnMut(usize, &Scenario),
 ) -> Result<Outcome, NotWhole> {
-    type Slot = Option<Result<Cell, NotWhole>>;
-    let slots: Mutex<Vec<Slot>> = Mutex::new(scenarios.iter().map(|_| None).collect());
-    let (next, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let failed = AtomicBool::new(false);
-    // Relaxed throughout: counts and flags that carry nothing; the cells go through the mutex.
-    let work = || {
-        while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(scenario) = scenarios.get(place) else { return };
-            let cell = scenario.run();
-            if cell.is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-            slots.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(cell);
-            done(over.fetch_add(1, Ordering::Relaxed) + 1, scenario);
-        }
-    };
-    std::thread::scope(|scope| {
-        (1..jobs.max(1)).for_each(|_| {
-            scope.spawn(work);
-        });
-        work();
+    let places: Vec<usize> = (0..scenarios.len()).collect();
+    let mut slots: Vec<Option<Result<Cell, NotWhole>>> = scenarios.iter().map(|_| None).collect();
+    let mut over = 0;
+    let work = |place: usize| scenarios[place].run();
+    pool::each(&places, jobs, stop, work, |place, cell| {
+        let whole = cell.is_ok();
+        slots[place] = Some(cell);
+        over += 1;
+        done(over, &scenarios[place]);
+        whole
     });
-    let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
     let interrupted = slots.iter().any(Option::is_none);
     let cells = slots.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
     Ok(Outcome { cells, interrupted })

@@ -16,8 +16,10 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::cell::{Cell, Workload};
-use super::output::{self, Figure};
+use super::cell::Workload;
+use super::figure::{Cell, Figure};
+use super::output;
+use crate::better::Better;
 use crate::report::picture::{INK, PictureError, QUIET, RULE};
 use crate::report::unique;
 
@@ -86,7 +88,7 @@ impl<'c> Strip<'c> {
             return 0.0;
         }
         let place = (value - least) / (most - least);
-        if self.figure.more_is_better { 1.0 - place } else { place }
+        if self.figure.better == Better::More { 1.0 - place } else { place }
     }
 
     fn height(&self) -> i32 {

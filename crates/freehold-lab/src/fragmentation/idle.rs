@@ -4,8 +4,8 @@ use freehold::{Migratetype, Order};
 
 use super::aging::random;
 use super::books::{Books, Held};
-use super::cell::{About, Figures, Scenario};
-use super::output::{GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
+use super::cell::{About, Scenario};
+use super::figure::{Figures, GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
 
 pub(super) const ABOUT: About = About {
     name: "idle",

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use freehold::Pfn;
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Figures, Scenario};
-use super::output::{GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
+use super::cell::{About, Scenario};
+use super::figure::{Figures, GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
 use crate::engine::Request;
 use crate::simulate::Kind;
 use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};

@@ -16,6 +16,7 @@
 mod aging;
 mod books;
 mod cell;
+mod figure;
 mod fill;
 mod grid;
 pub mod heat;
@@ -24,5 +25,6 @@ mod kernel_build;
 pub mod output;
 mod two_cpu_mix;
 
-pub use cell::{Cell, Figures, NotWhole, Scenario, Unusable, Workload};
+pub use cell::{NotWhole, Scenario, Workload};
+pub use figure::{Cell, Figures, Unusable};
 pub use grid::{ALLOCATIONS, Grid, MEMORY_MOST, Outcome, run};

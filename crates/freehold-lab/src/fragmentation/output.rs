@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
-use super::cell::{About, Cell, Workload};
+use super::cell::{About, Workload};
+use super::figure::{Cell, Figure};
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
@@ -24,53 +25,6 @@ impl<'a> Document<'a> {
         Self { verdict: verdict(cells), cells }
     }
 }
-
-/// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.
-#[derive(Clone, Copy)]
-pub struct Figure {
-    pub name: &'static str,
-    pub value: fn(&Cell) -> Option<f64>,
-    pub text: fn(f64) -> String,
-    /// More of it is better.
-    pub more_is_better: bool,
-}
-
-fn share(value: f64) -> String {
-    format!("{value:.3}")
-}
-
-fn count(value: f64) -> String {
-    if value.fract() == 0.0 { thousands(value as u64) } else { format!("{value:.1}") }
-}
-
-fn rate(value: f64) -> String {
-    format!("{value:.2}")
-}
-
-fn number(value: Option<u64>) -> Option<f64> {
-    value.map(|value| value as f64)
-}
-
-const fn figure(name: &'static str, value: fn(&Cell) -> Option<f64>, text: fn(f64) -> String) -> Figure {
-    Figure { name, value, text, more_is_better: false }
-}
-
-const fn better(figure: Figure) -> Figure {
-    Figure { more_is_better: true, ..figure }
-}
-
-pub(super) const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);
-pub(super) const UNUSABLE4: Figure = figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
-pub(super) const UNUSABLE9: Figure = figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
-pub(super) const LOCKS: Figure = figure("zone locks/1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
-pub(super) const GROUP_LOCKS: Figure = figure("group locks/1,000 frames", |c| c.figures.group_locks_per_1000, rate);
-pub(super) const ORDER9: Figure = better(figure("free as order 9", |c| c.figures.order9_share, share));
-pub(super) const FAILURES9: Figure = figure("order-9 failures", |c| number(c.figures.order9_failures), count);
-pub(super) const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
-pub(super) const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_share, share);
-pub(super) const FREE: Figure = better(figure("free blocks", |c| number(c.figures.free_blocks), count));
-pub(super) const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
-pub(super) const FALSE: Figure = figure("false failures", |c| number(c.figures.false_failures), count);
 
 /// Cells of one workload, machine, level and order: what is compared.
 pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
@@ -101,7 +55,7 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
             let figure = figures.first()?;
             let of =
                 |engine: &&str| mean(&place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(), figure);
-            Some((Question { best, more_is_better: figure.more_is_better }, engines.iter().map(of).collect()))
+            Some((Question { best, better: figure.better }, engines.iter().map(of).collect()))
         })
         .collect();
     sentence(&engines, &cases, "Best by the first figure of each workload")

@@ -4,8 +4,8 @@ use freehold::{Migratetype, Order};
 
 use super::aging::random;
 use super::books::{Books, Held};
-use super::cell::{About, Figures, Scenario};
-use super::output::{FREE, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
+use super::cell::{About, Scenario};
+use super::figure::{FREE, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
 
 pub(super) const ABOUT: About = About {
     name: "two-cpu-mix",

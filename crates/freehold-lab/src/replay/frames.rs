@@ -80,18 +80,6 @@ impl FrameIndex {
         Self::default()
     }
 
-    /// How many allocations are in it.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.live
-    }
-
-    /// Whether nothing is in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.live == 0
-    }
-
     fn chunk(&self, number: u64) -> Option<&Chunk> {
         if number < DIRECTORY_MAX {
             self.directory.get(number as usize)?.as_deref()
@@ -286,7 +274,7 @@ mod tests {
             assert_eq!(index.remove(Pfn::new(pfn)).map(|f| f.head.get()), Some(pfn));
             assert_eq!(index.remove(Pfn::new(pfn)), None);
         }
-        assert!(index.is_empty());
+        assert_eq!(index.live, 0);
         assert!(index.directory.iter().all(Option::is_none));
         assert!(index.high.is_empty());
     }

@@ -40,7 +40,7 @@ pub struct MemoryMap {
     /// Frames of each cell that exist; a plane as described above, over cells that are all 0.
     pub frames: String,
     /// The moments, on the trace's clock.
-    #[serde(serialize_with = "crate::report::json::one_line")]
+    #[serde(serialize_with = "crate::one_line::one_line")]
     pub ts_ns: Vec<u64>,
     /// Who has each cell: 0 the zone, otherwise CPU + 1. A plane a moment.
     pub holder: Vec<String>,

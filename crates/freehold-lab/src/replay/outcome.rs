@@ -7,7 +7,7 @@ use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
 use crate::engine::{CmaCounts, Counters, ListFlow, Memory, Paths};
-use crate::report::json::one_line;
+use crate::one_line::one_line;
 
 /// The state of an engine at one moment of the trace.
 #[derive(Clone, Debug)]

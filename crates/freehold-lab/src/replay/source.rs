@@ -15,8 +15,6 @@ pub struct Description {
     pub name: String,
     /// The format it is in.
     pub format: String,
-    /// Rows, where the format knows before reading.
-    pub rows: Option<u64>,
     /// The kernel that recorded it.
     pub kernel: Option<String>,
     /// CPUs of the machine that recorded it.
@@ -106,12 +104,7 @@ struct RecordedEvents<'a> {
 
 impl Events for RecordedEvents<'_> {
     fn description(&self) -> Description {
-        Description {
-            name: self.recorded.name.clone(),
-            format: "memory".into(),
-            rows: Some(self.recorded.events.len() as u64),
-            ..Description::default()
-        }
+        Description { name: self.recorded.name.clone(), format: "memory".into(), ..Description::default() }
     }
 
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {

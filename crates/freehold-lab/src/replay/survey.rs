@@ -45,12 +45,6 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Frames of the allocations that were made before the recording began.
-    #[must_use]
-    pub fn warm_frames(&self) -> u64 {
-        self.warm.iter().map(|injection| injection.order.frames()).sum()
-    }
-
     /// Frames of the allocations that emit no event.
     #[must_use]
     pub fn untraced_frames(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use freehold::FrameRange;
 use freehold_trace::Checksums;
-use serde::{Serialize, Serializer, ser::Error};
+use serde::Serialize;
 
 use crate::replay::fill::Layout;
 use crate::replay::threads::ThreadsReport;
@@ -163,10 +163,4 @@ impl<'a> From<&'a Replay> for ReplayReport<'a> {
             engines: &replay.engines,
         }
     }
-}
-
-/// For `serialize_with`: a list of numbers in one line of the JSON that is otherwise indented for people.
-pub(crate) fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
-    let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
-    serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
 }

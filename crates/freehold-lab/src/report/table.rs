@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use freehold_trace::Checksums;
 
 use super::number::{decimal, duration, memory, percent, thousands};
+use crate::better::Better;
 use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
 
@@ -16,14 +17,6 @@ pub struct Style {
     pub width: u16,
     /// Whether to colour percentages: green is better, red worse.
     pub color: bool,
-}
-
-/// What more of a metric means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Better {
-    Less,
-    More,
-    Neither,
 }
 
 enum Value {
@@ -210,10 +203,9 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     else {
         return cell;
     };
-    match (metric.better, value < base) {
-        (Better::Neither, _) => cell,
-        (Better::Less, true) | (Better::More, false) => cell.fg(Color::Green),
-        (Better::Less, false) | (Better::More, true) => cell.fg(Color::Red),
+    match metric.better.color(value < base) {
+        Some(color) => cell.fg(color),
+        None => cell,
     }
 }
 

@@ -1,6 +1,7 @@
 //! One sentence on top of a table of many machines: which engine does best, how often, and by how much beside the first.
 
 use super::percent;
+use crate::better::Better;
 
 /// Figures nearer to each other than this share are called equal.
 const EQUAL: f64 = 0.01;
@@ -11,7 +12,7 @@ pub(crate) struct Question<'a> {
     /// What the best engine has, as a sentence begins: `Most frames/s`.
     pub(crate) best: &'a str,
     /// Whether that is the greatest figure, or the least.
-    pub(crate) more_is_better: bool,
+    pub(crate) better: Better,
 }
 
 /// The engines' figures of one case, in the order of the engines.
@@ -27,7 +28,7 @@ struct Won {
 /// The place of the engine that is best, unless another is practically as good or has no rival.
 fn best((question, figures): &Case) -> Option<usize> {
     let known = figures.iter().enumerate().filter_map(|(at, figure)| Some((at, (*figure)?)));
-    let sign = if question.more_is_better { -1.0 } else { 1.0 };
+    let sign = if question.better == Better::More { -1.0 } else { 1.0 };
     let mut known: Vec<(usize, f64)> = known.collect();
     known.sort_by(|a, b| (a.1 * sign).total_cmp(&(b.1 * sign)));
     let [(first, best), (_, second), ..] = known[..] else { return None };
@@ -88,8 +89,8 @@ pub(crate) fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<St
 mod tests {
     use super::*;
 
-    const MOST: Question<'_> = Question { best: "Most frames/s", more_is_better: true };
-    const LEAST: Question<'_> = Question { best: "Least unusable", more_is_better: false };
+    const MOST: Question<'_> = Question { best: "Most frames/s", better: Better::More };
+    const LEAST: Question<'_> = Question { best: "Least unusable", better: Better::Less };
 
     fn case(question: Question<'static>, figures: &[f64]) -> Case {
         (question, figures.iter().copied().map(Some).collect())

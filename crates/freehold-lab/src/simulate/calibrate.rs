@@ -30,7 +30,7 @@ use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
 use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::shuffle;
 use crate::bench::yardstick::{Line, rmw_ns};
-use crate::engine::{Family, Marks, Request};
+use crate::engine::{Count, Family, Marks, Request};
 use crate::engines::EngineSpec;
 
 /// Memory of the engines: 8 GiB.
@@ -290,7 +290,7 @@ fn phase(machine: &dyn RealMachine, run: impl FnOnce()) -> Phase {
     run();
     let ns = (thread_time() - start).as_nanos() as f64;
     // The zone's is the same seen from either CPU; their own work adds up.
-    let [done, other] = [machine.marks(0).since(before[0]), machine.marks(1).since(before[1])];
+    let [done, other] = [machine.marks(0).since(&before[0]), machine.marks(1).since(&before[1])];
     let (changes, merge_steps) = (done.changes + other.changes, done.merge_steps + other.merge_steps);
     Phase { ns, done: Marks { changes, merge_steps, ..done } }
 }

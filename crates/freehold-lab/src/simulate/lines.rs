@@ -48,11 +48,6 @@ impl Lines {
         *there = start + takes;
         start
     }
-
-    /// Who wrote it last.
-    pub fn last(&self, line: u64) -> Option<u16> {
-        self.last.get(line as usize)?.checked_sub(1)
-    }
 }
 
 #[cfg(test)]
@@ -82,6 +77,6 @@ mod tests {
             [lines.touch(0, 3), lines.touch(0, 3), lines.touch(0, 0), lines.touch(0, 3)],
             [None, None, Some(3), Some(0)]
         );
-        assert_eq!((lines.last(0), lines.last(1), lines.touch(9, 1)), (Some(3), None, None));
+        assert_eq!(lines.touch(9, 1), None);
     }
 }

@@ -12,7 +12,7 @@ use super::lock::Lock;
 use super::model::Model;
 pub use super::tally::Tally;
 use super::time::Time;
-use crate::engine::{CmaBook, Family, Marks, Request, Simulated};
+use crate::engine::{CmaBook, Count, Family, Marks, Request, Simulated};
 use crate::engines::MachineConfig;
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.
@@ -175,8 +175,8 @@ impl<'a> Machine<'a> {
     fn marked(&mut self, cpu: CpuId) -> Marks {
         let mut all = Marks::default();
         for (zone, (before, done)) in self.before.iter().zip(&mut self.done).enumerate() {
-            *done = self.engine.marks(zone, cpu).since(*before);
-            all = all.and(*done);
+            *done = self.engine.marks(zone, cpu).since(before);
+            all.add(done);
         }
         all
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::model::Model;
 use super::run::Row;
 use super::validate::ValidationRow;
-use crate::engine::CmaCounts;
+use crate::better::Better;
 use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
 use crate::report::verdict::{Question, sentence};
@@ -84,7 +84,7 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
 
 /// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
 pub fn verdict(rows: &[Row]) -> Option<String> {
-    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", more_is_better: true };
+    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", better: Better::More };
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let case = |group: &[Row]| {
         let most = group.iter().map(|row| row.cpus).max();
@@ -244,74 +244,45 @@ pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
     format!("{}\n\n{good} of {} agree within 20 %.\n", trim_lines(&table.to_string()), rows.len())
 }
 
-type Text = (&'static str, fn(&Row) -> &str);
-type Count = (&'static str, fn(&Row) -> u64);
-type Real = (&'static str, fn(&Row) -> f64);
-
-const TEXTS: [Text; 3] = [("engine", |r| &r.engine), ("workload", |r| &r.workload), ("bound", |r| r.bound.text())];
-
-const COUNTS: [Count; 33] = [
-    ("cpus", |r| u64::from(r.cpus)),
-    ("nodes", |r| u64::from(r.nodes)),
-    ("memory_bytes", |r| r.memory_bytes),
-    ("seed", |r| r.seed),
-    ("simulated_ns", |r| r.simulated_ns),
-    ("frames", |r| r.frames),
-    ("zone_lock_acquisitions", |r| r.zone_lock_acquisitions),
-    ("longest_hold_ns", |r| r.longest_hold_ns),
-    ("pcp_busy", |r| r.pcp_busy),
-    ("line_transfers", |r| r.line_transfers),
-    ("latency_p50_ns", |r| r.latency_p50_ns),
-    ("latency_p999_ns", |r| r.latency_p999_ns),
-    // 0 where there are no bystanders.
-    ("bystander_p999_ns", |r| r.bystander_p999_ns.unwrap_or(0)),
-    ("fallbacks", |r| r.fallbacks),
-    ("failed", |r| r.failed),
-    ("remote_frees", |r| r.remote_frees),
-    ("merges_zone", |r| r.merges_zone),
-    ("merges_pcp", |r| r.merges_pcp),
-    ("ticks", |r| r.ticks),
-    ("heavy_barriers", |r| r.heavy_barriers),
-    ("group_lock_acquisitions", |r| r.group_lock_acquisitions),
-    ("group_lock_charged", |r| r.group_lock_charged),
-    ("free_frames", |r| r.free_frames),
-    ("free_blocks", |r| r.free_blocks),
-    ("mixed_blocks", |r| r.mixed_blocks),
-    ("off_node", |r| r.off_node),
-    // 0, all of them, where there is no CMA.
-    ("cma_frames", |r| cma(r).frames),
-    ("cma_free_end", |r| cma(r).free_end),
-    ("cma_free_lowest", |r| cma(r).free_lowest),
-    ("cma_movable_requests", |r| cma(r).movable_requests),
-    ("cma_movable_by_cma", |r| cma(r).movable_by_cma),
-    ("cma_failed_while_free", |r| cma(r).failed_while_free),
-    ("cma_failed_movable", |r| cma(r).failed_movable),
-];
-
-fn cma(row: &Row) -> CmaCounts {
-    row.cma.unwrap_or_default()
-}
-
-const REALS: [Real; 11] = [
-    ("think_ns", |r| r.think_ns),
-    ("frames_per_second", |r| r.frames_per_second),
-    ("zone_lock_wait_share", |r| r.zone_lock_wait_share),
-    ("pcp_lock_wait_share", |r| r.pcp_lock_wait_share),
-    ("zone_lock_busy_share", |r| r.zone_lock_busy_share),
-    ("group_lock_wait_share", |r| r.group_lock_wait_share),
-    ("group_lock_busy_share", |r| r.group_lock_busy_share),
-    ("line_wait_share", |r| r.line_wait_share),
-    ("think_share", |r| r.think_share),
-    ("used_block_density", |r| r.used_block_density),
-    ("unusable_index", |r| r.unusable_index),
-];
-
 /// Writes the rows, and the model as the file's metadata `model`.
 pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result<(), ParquetError> {
-    let texts = TEXTS.iter().map(|(name, of)| (*name, Values::texts(rows.iter().map(of))));
-    let counts = COUNTS.iter().map(|(name, of)| (*name, Values::counts(rows.iter().map(of))));
-    let reals = REALS.iter().map(|(name, of)| (*name, Values::Reals(rows.iter().map(of).collect())));
-    let columns: Vec<_> = texts.chain(counts).chain(reals).map(|(name, values)| (name.to_owned(), values)).collect();
+    let mut columns = vec![
+        ("engine".to_owned(), Values::texts(rows.iter().map(|row| row.engine.as_str()))),
+        ("workload".to_owned(), Values::texts(rows.iter().map(|row| row.workload.as_str()))),
+        ("bound".to_owned(), Values::texts(rows.iter().map(|row| row.bound.text()))),
+    ];
+    macro_rules! counts {
+        ($prefix:literal $of:expr; $($name:ident)+) => {
+            $(columns.push((
+                concat!($prefix, stringify!($name)).to_owned(),
+                Values::counts(rows.iter().map($of).map(|of| u64::from(of.$name))),
+            ));)+
+        };
+    }
+    macro_rules! reals {
+        ($($name:ident)+) => {
+            $(columns.push((stringify!($name).to_owned(), Values::Reals(rows.iter().map(|row| row.$name).collect())));)+
+        };
+    }
+    counts! { "" |row| row;
+        cpus nodes memory_bytes seed simulated_ns frames zone_lock_acquisitions longest_hold_ns pcp_busy line_transfers
+        latency_p50_ns latency_p999_ns
+    }
+    // 0 where there are no bystanders.
+    let bystanders = rows.iter().map(|row| row.bystander_p999_ns.unwrap_or(0));
+    columns.push(("bystander_p999_ns".to_owned(), Values::counts(bystanders)));
+    counts! { "" |row| row;
+        fallbacks failed remote_frees merges_zone merges_pcp ticks heavy_barriers group_lock_acquisitions
+        group_lock_charged free_frames free_blocks mixed_blocks off_node
+    }
+    // 0, all of them, where there is no CMA.
+    counts! { "cma_" |row| row.cma.unwrap_or_default();
+        frames free_end free_lowest movable_requests movable_by_cma failed_while_free failed_movable
+    }
+    reals! {
+        think_ns frames_per_second zone_lock_wait_share pcp_lock_wait_share zone_lock_busy_share group_lock_wait_share
+        group_lock_busy_share line_wait_share think_share used_block_density unusable_index
+    }
     let constants = serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
     columns::write(output, "simulate", Some(KeyValue::new("model".to_owned(), constants)), &columns)
 }

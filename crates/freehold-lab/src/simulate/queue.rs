@@ -25,10 +25,6 @@ impl Queue {
     pub fn pop(&mut self) -> Option<(Time, u16)> {
         self.heap.pop().map(|Reverse((at, _, cpu))| (at, cpu))
     }
-
-    pub fn next(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
-    }
 }
 
 #[cfg(test)]
@@ -41,7 +37,6 @@ mod tests {
         for (at, cpu) in [(5, 1), (3, 2), (5, 0), (3, 7)] {
             queue.push(Time::from_ps(at), cpu);
         }
-        assert_eq!(queue.next(), Some(Time::from_ps(3)));
         let order: Vec<u16> = std::iter::from_fn(|| queue.pop()).map(|(_, cpu)| cpu).collect();
         assert_eq!(order, [2, 7, 1, 0]);
     }

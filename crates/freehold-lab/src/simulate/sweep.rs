@@ -14,14 +14,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
 use super::model::Model;
 use super::run::{Row, Scenario, SimulateError, simulate};
 use super::workloads::Kind;
+use crate::pool;
 
 /// One of `of` shares of the work: share `index`, from 0 on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,12 +107,9 @@ impl Kept {
         Ok(Self { path, file, rows })
     }
 
-    pub fn len(&self) -> usize {
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
         self.rows.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     fn add(&mut self, scenario: String, row: &Row) -> io::Result<()> {
@@ -182,43 +179,26 @@ pub fn sweep(
     let mut missing: Vec<usize> = (0..scenarios.len()).filter(|&place| rows[place].is_none()).collect();
     // The longest first, so that no thread ends alone with one of them. A stable sort: the order is always the same.
     missing.sort_by_key(|&place| std::cmp::Reverse((scenarios[place].cpus, scenarios[place].frames)));
-    let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
     let mut error: Option<SweepError> = None;
-    let (sender, receiver) = channel();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, missing.len().max(1)) {
-            let (sender, next, missing, failed) = (sender.clone(), &next, &missing, &failed);
-            scope.spawn(move || {
-                // Relaxed throughout: a counter and flags that carry nothing; the channel carries the rows.
-                while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-                    let Some(&place) = missing.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                    // Nobody listens any more: the receiver has met an error.
-                    if sender.send((place, simulate(&scenarios[place], model))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut done = reused;
-        for (place, result) in receiver {
-            let added = result.map_err(SweepError::from).and_then(|row| {
-                if let Some(kept) = kept.as_deref_mut() {
-                    kept.add(key(&scenarios[place]), &row)?;
-                }
-                rows[place] = Some(row);
-                Ok(())
-            });
-            match added {
-                Ok(()) => {
-                    done += 1;
-                    progress(done, &scenarios[place]);
-                }
-                Err(wrong) => {
-                    failed.store(true, Ordering::Relaxed);
-                    error.get_or_insert(wrong);
-                }
+    let mut done = reused;
+    let work = |place: usize| simulate(&scenarios[place], model);
+    pool::each(&missing, jobs, stop, work, |place, result| {
+        let added = result.map_err(SweepError::from).and_then(|row| {
+            if let Some(kept) = kept.as_deref_mut() {
+                kept.add(key(&scenarios[place]), &row)?;
+            }
+            rows[place] = Some(row);
+            Ok(())
+        });
+        match added {
+            Ok(()) => {
+                done += 1;
+                progress(done, &scenarios[place]);
+                true
+            }
+            Err(wrong) => {
+                error.get_or_insert(wrong);
+                false
             }
         }
     });

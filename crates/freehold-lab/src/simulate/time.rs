@@ -15,6 +15,7 @@ impl Time {
         Self((ns * 1000.0).round().max(0.0) as u64)
     }
 
+    #[cfg(test)]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{CpuId, Pfn, Platform};
 
-use crate::bench::engines::HostThreads;
+use crate::engines::HostThreads;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };

@@ -21,55 +21,6 @@ const CPU: CpuId = CpuId::new(0);
 /// Frames of a TiB.
 const TIB: u64 = 1 << 28;
 
-/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
-/// plain stores and loads; elsewhere with an ordinary lock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostThreads {
-    barrier: bool,
-}
-
-impl HostThreads {
-    /// Asks the system for the barrier.
-    pub fn new() -> Self {
-        Self { barrier: register() }
-    }
-
-    /// Whether the system has the barrier.
-    pub fn has_barrier(self) -> bool {
-        self.barrier
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn register() -> bool {
-    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
-}
-
-#[cfg(target_os = "linux")]
-fn barrier() {
-    // It can fail only where it has not been registered.
-    let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
-    debug_assert!(done.is_ok());
-}
-
-#[cfg(not(target_os = "linux"))]
-fn register() -> bool {
-    false
-}
-
-#[cfg(not(target_os = "linux"))]
-fn barrier() {}
-
-impl Platform for HostThreads {
-    fn has_heavy_barrier(&self) -> bool {
-        self.barrier
-    }
-
-    fn heavy_barrier(&self) {
-        barrier();
-    }
-}
-
 /// A process with a single thread: whatever another CPU's owner did, this thread did, so there is nothing to wait
 /// for. For counting instructions under tools that do not know `membarrier(2)`; the owner's path is the same.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,7 +15,8 @@ mod peer;
 mod ring_alone;
 mod stamped;
 
-pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, HostThreads, InitialThread, OnCpu};
+pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, InitialThread, OnCpu};
+pub use crate::engines::HostThreads;
 #[cfg(feature = "peers")]
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};

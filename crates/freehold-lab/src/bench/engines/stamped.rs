@@ -82,19 +82,6 @@ impl<'m, M: Machine> Stamped<'m, M> {
         count as u64
     }
 
-    /// Forgets which frames have been handed out; those in use stay so.
-    pub fn forget(&self) {
-        match &self.stamps {
-            Stamps::Array(stamps) => stamps.iter().for_each(|stamp| {
-                // As in `swap`.
-                stamp.fetch_and(!USED, AcqRel);
-            }),
-            Stamps::Maps(maps) => maps.iter().for_each(|map| {
-                locked(map).values_mut().for_each(|stamp| *stamp &= !USED);
-            }),
-        }
-    }
-
     fn take(&self, pfn: Pfn, order: Order, owner: u32) -> Result<(), Refused> {
         for pfn in pfn.get()..pfn.get() + order.frames() {
             let pfn = Pfn::new(pfn);

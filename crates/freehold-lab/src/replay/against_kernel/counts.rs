@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::engine::FallbackTable;
 use crate::engines::ZoneTuning;
+use crate::one_line::one_line;
 use crate::replay::source::{SourceError, Trace};
-use crate::report::json::one_line;
 
 /// Where a zone lies and how it was tuned.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -152,12 +152,7 @@ impl Setting {
     }
 
     fn random(&self, cpu: u16) -> Random {
-        // Splits the seed: neighbouring CPUs must not draw neighbouring numbers.
-        let mixed =
-            (self.seed ^ u64::from(cpu).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mut random = Random::new(mixed ^ (mixed >> 31));
-        random.below(1);
-        random
+        Random::split(self.seed, cpu.into())
     }
 }
 

@@ -1,0 +1,100 @@
+//! The two passes over a trace: what is in it, and the replay.
+
+use std::num::NonZeroU16;
+
+use freehold::{NodeId, Order};
+
+use super::error::CliError;
+use super::input::TraceFile;
+use super::progress::Progress;
+use super::replay_args::ReplayArgs;
+use super::{given, notes};
+use crate::engines::{self, EngineSpec, MachineConfig};
+use crate::replay::against_kernel::AgainstKernel;
+use crate::replay::{
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
+    threads,
+};
+
+/// What came of one trace.
+pub(super) struct Done {
+    pub(super) replay: Replay,
+    pub(super) comparison: Option<AgainstKernel>,
+}
+
+/// The first pass.
+pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile) -> Result<Survey, CliError> {
+    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
+    let survey = replay::survey(trace as &dyn Trace, put_in, Order::LINUX_MAX, |events, reader| {
+        progress.update(events, reader);
+    })
+    .map_err(|error| CliError::from_reader(&error.to_string()))?;
+    drop(progress);
+    let TraceFacts { events, .. } = survey.facts;
+    if events == 0 {
+        return Err(CliError::new(format!("{}: there is no page-allocator event in it", trace.shown()))
+            .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
+    }
+    if let Some(why) = survey.nothing_to_replay() {
+        return Err(CliError::new(format!("{}: nothing of its {events} events can be replayed: {why}", trace.shown()))
+            .hint(match survey.facts.unknown_frees {
+                0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
+                _ => "--warm puts in what was allocated before the recording began",
+            }));
+    }
+    notes::of_trace(trace.shown(), &survey);
+    Ok(survey)
+}
+
+/// CPUs of the machine, as the user wants or as the trace has them.
+pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<Option<u16>, CliError> {
+    let cpus = args.cpus.map(NonZeroU16::get);
+    let shown = sizing::default_cpus(survey);
+    if cpus.is_none() && shown > sizing::CPUS_MAX {
+        let most = sizing::CPUS_MAX;
+        return Err(CliError::new(format!("the trace has {shown} CPUs; {most} is the most that can be replayed"))
+            .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    Ok(cpus)
+}
+
+/// The second pass.
+pub(super) fn drive(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    trace: &TraceFile,
+    survey: &Survey,
+    put_in: SurveyOptions,
+    (machine, beginning): (MachineConfig, Beginning),
+) -> Result<Replay, CliError> {
+    let machine = MachineConfig { node: NodeId::new(args.node), ..machine };
+    if args.threads && machine.cpus > threads::CPUS_MAX {
+        let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
+        return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))
+            .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    let build = if args.threads { engines::build_for_threads } else { engines::build };
+    let engines: Vec<NamedEngine> = specs
+        .iter()
+        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec, &machine)? }))
+        .collect::<Result<_, engines::EngineError>>()
+        .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let options = ReplayOptions {
+        cpus: machine.cpus,
+        put_in,
+        jobs: given::jobs(args.jobs),
+        samples: SAMPLES,
+        memory_maps: args.memory_maps(),
+    };
+    if args.threads {
+        let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
+        return threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)
+            .map_err(|error| CliError::from_reader(&error.to_string()));
+    }
+    let what = format!("replaying {}", trace.shown());
+    let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
+    replay::replay_from(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+        progress.update(events, reader);
+    })
+    .map_err(|error| CliError::from_reader(&error.to_string()))
+}

@@ -1,0 +1,9 @@
+//! Lists of numbers in JSON.
+
+use serde::{Serialize, Serializer, ser::Error};
+
+/// For `serialize_with`: a list of numbers in one line of the JSON that is otherwise indented for people.
+pub(crate) fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
+    serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
+}
