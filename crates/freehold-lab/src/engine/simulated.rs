@@ -52,6 +52,8 @@ pub struct Marks {
     pub merge_steps: u64,
     /// Frames that came from the zone's lists.
     pub refilled: u64,
+    /// Heavy barriers, as [`Simulated::heavy_barriers`].
+    pub barriers: u64,
 }
 
 impl Marks {
@@ -64,6 +66,7 @@ impl Marks {
             changes: self.changes + other.changes,
             merge_steps: self.merge_steps + other.merge_steps,
             refilled: self.refilled + other.refilled,
+            barriers: self.barriers + other.barriers,
         }
     }
 
@@ -76,6 +79,7 @@ impl Marks {
             changes: self.changes - before.changes,
             merge_steps: self.merge_steps - before.merge_steps,
             refilled: self.refilled - before.refilled,
+            barriers: self.barriers - before.barriers,
         }
     }
 }
