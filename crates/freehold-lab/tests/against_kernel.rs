@@ -125,29 +125,49 @@ fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     assert!(within(engine(&compared[0], "trace")), "{}", engine(&compared[0], "trace"));
 }
 
-/// The comparison can fail: a kernel without one of 6.18's rules does something else.
-#[test]
-fn other_kernels_are_told_apart() {
-    let Some(traces) = recordings() else { return };
-    let churn: Vec<PathBuf> = traces.into_iter().filter(|path| path.ends_with("page-cache-churn.parquet")).collect();
-    if churn.is_empty() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no recording of page-cache-churn");
-        return;
+/// One recording by name, or `None`, said loudly.
+fn recording(name: &str) -> Option<Vec<PathBuf>> {
+    let found = recordings()?.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem == name));
+    let found: Vec<PathBuf> = found.collect();
+    if found.is_empty() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no recording of {name}");
     }
-    let compared = compare(&churn, &["--power", "--starting-lists", "trace"]);
+    (!found.is_empty()).then_some(found)
+}
+
+/// That 6.18 is within its bounds in what was compared, and none of the others.
+fn told_apart(compared: &[Value], others: &[&str]) {
     let engines = compared[0]["against_kernel"]["engines"].as_array().unwrap();
     let told = |name: &str| {
         let engine = engines.iter().find(|engine| engine["engine"] == name);
         !within(engine.unwrap_or_else(|| panic!("{name} is not compared")))
     };
     assert!(!told("6.18"));
-    for other in ["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"] {
+    for other in others {
         assert!(told(other), "{other} counts as the kernel did");
     }
+}
+
+/// The comparison can fail: a kernel without one of 6.18's rules does something else.
+#[test]
+fn other_kernels_are_told_apart() {
+    let Some(churn) = recording("page-cache-churn") else { return };
+    let compared = compare(&churn, &["--power", "--starting-lists", "trace"]);
+    told_apart(&compared, &["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"]);
     let mut table = Command::cargo_bin("freehold").unwrap();
     let table = table.args(["replay", "--power", "--starting-lists", "trace"]).args(&churn).assert().success();
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
     assert!(text.contains("as it") && text.contains("told apart on") && text.contains("-auto-high"), "{text}");
+}
+
+/// On a recording whose totals let all of these pass once.
+#[test]
+fn other_kernels_are_told_apart_by_a_compilation() {
+    let Some(compile) = recording("compile-c") else { return };
+    let others = ["5.18", "pcp-buddy", "freehold"];
+    let engines = ["6.18"].iter().chain(&others).flat_map(|name| ["-e", name]);
+    let args: Vec<&str> = ["--against-kernel", "--starting-lists", "trace"].into_iter().chain(engines).collect();
+    told_apart(&compare(&compile, &args), &others);
 }
 
 /// A row that the verdict does not rest on has nothing in the column of bounds: what is said there is what is judged.

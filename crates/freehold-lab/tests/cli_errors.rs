@@ -54,6 +54,34 @@ fn refused(path: &Path) -> assert_cmd::assert::Assert {
         .stderr(contains(path.file_name().unwrap().to_string_lossy().into_owned()))
 }
 
+/// The trace that everybody runs first: a copy with 16 bytes wrong is refused, or replays to the same.
+#[test]
+fn the_sample_with_bytes_flipped() {
+    let (folder, bytes) = (Folder::new(), fs::read(sample()).unwrap());
+    let replay = |path: &Path| freehold().args(["replay", "--json", "-e", "vanilla"]).arg(path).output().unwrap();
+    let intact = replay(&folder.file("intact.parquet", &bytes));
+    let counts = |output: &[u8]| -> serde_json::Value {
+        let mut all: serde_json::Value = serde_json::from_slice(output).unwrap();
+        all["engines"].as_array_mut().unwrap().iter_mut().for_each(|engine| engine["ns_per_event"] = 0.into());
+        all["engines"].clone()
+    };
+    let mut refused = 0;
+    for place in 0..24 {
+        let at = bytes.len() / 24 * place + 1000;
+        let mut damaged = bytes.clone();
+        damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+        let done = replay(&folder.file("damaged.parquet", damaged));
+        match done.status.code() {
+            Some(0) => assert_eq!(counts(&done.stdout), counts(&intact.stdout), "16 bytes at {at}"),
+            code => {
+                assert_eq!((code, done.stdout.as_slice()), (Some(2), &b""[..]), "16 bytes at {at}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 23, "{refused} of 24 damaged copies were refused");
+}
+
 #[test]
 fn a_file_that_is_not_there() {
     refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));

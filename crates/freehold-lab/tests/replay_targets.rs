@@ -53,14 +53,9 @@ fn the_zone_lock_is_left_alone_on_every_trace() {
         let (work, holds) = (count(&ours, "zone_lock_work"), count(&ours, "zone_lock_acquisitions"));
         assert!(work * 10 <= count(&vanilla, "zone_lock_work"), "{name}: work {work}");
         assert!(work < count(&fixed, "zone_lock_work"), "{name}: work {work}");
-        let remote = trace["remote_free_share"].as_f64().unwrap();
-        // Asked for is a third where many frees are remote. jemalloc-purge misses it on its recorded machine, 195 against
-        // 489: vanilla's lists there grow until nothing is drained, and its few refills are long ones instead.
-        let times = match (remote > 0.2, name) {
-            (true, "jemalloc-purge") => 2,
-            (true, _) => 3,
-            (false, _) => 1,
-        };
+        // Asked for is a third where many frees are remote: closest is jemalloc-purge, with 144 against 489. vanilla's lists
+        // there grow until nothing is drained, and its few refills are long ones instead.
+        let times = if trace["remote_free_share"].as_f64().unwrap() > 0.2 { 3 } else { 1 };
         assert!(holds * times <= count(&vanilla, "zone_lock_acquisitions"), "{name}: {holds} acquisitions");
         let longest = count(&ours, "zone_lock_work_max");
         assert!(longest <= 64, "{name}: a hold of {longest} steps");
@@ -70,11 +65,7 @@ fn the_zone_lock_is_left_alone_on_every_trace() {
         ours_whole += blocks[0];
         theirs_whole += blocks[1];
     }
-    // The aim is not fewer than vanilla. On machines that begin with free memory in pieces it is missed (21,085 against
-    // 22,386 in all; `--nocapture` prints them by trace): a CPU in want takes a wholly free block before it takes a partly
-    // used one. This keeps it from getting worse.
-    assert!(
-        ours_whole * 100 >= theirs_whole * 94,
-        "wholly free blocks in the end: freehold {ours_whole}, vanilla {theirs_whole}"
-    );
+    // Not fewer than vanilla in all (22,557 against 22,386; `--nocapture` prints them by trace), on machines that begin
+    // with free memory in pieces too. tcp-loopback alone ends with fewer, by 4.
+    assert!(ours_whole >= theirs_whole, "wholly free blocks in the end: freehold {ours_whole}, vanilla {theirs_whole}");
 }

@@ -422,6 +422,29 @@ fn heavy_barriers_are_counted() {
     assert_eq!(run(&Scenario { engine: spec("vanilla"), ..want }).heavy_barriers, 0);
 }
 
+/// Each takes its caller so much for each other CPU.
+#[test]
+fn heavy_barriers_take_time_by_the_number_of_cpus() {
+    let config = MachineConfig::new(4096, 4);
+    let exhausted = |barrier_ns: f64| {
+        let model = Model { barrier_ns, ..round_model() };
+        engines::with_simulated(&spec("freehold"), &config, |engine| {
+            engine.start();
+            let mut machine = Machine::new(engine, &model, &config);
+            // Something that CPU 1 has in hand; CPU 0 takes the rest.
+            let mut at = machine.alloc(1, Time::ZERO, MOVABLE).0;
+            while machine.tally.failed == 0 {
+                at = machine.alloc(0, at, MOVABLE).0;
+            }
+            (at, engine.heavy_barriers())
+        })
+        .unwrap()
+    };
+    let ((free, barriers), (charged, again)) = (exhausted(0.0), exhausted(1000.0));
+    assert!(barriers > 0 && barriers == again);
+    assert_eq!((charged - free).whole_ns(), 3 * 1000 * barriers);
+}
+
 fn matrix() -> Vec<Scenario> {
     let mut all = Vec::new();
     for kind in [Kind::Pair, Kind::ManyAllocFewFree] {

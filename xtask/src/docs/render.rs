@@ -1,17 +1,19 @@
 //! Rows of a table from a command's JSON.
 //!
-//! A template is filled once for each trace of a replay, for each number of CPUs and nodes of a simulation, or for each
-//! machine of `bench fragmentation` (`{memory}`: how much), whose figures are the mean of its seeds:
+//! A template is filled once for each trace of a replay, for each workload, number of CPUs and nodes of a simulation, for
+//! each benchmark of `bench` (whose exact figures are the engines' values), or for each machine of `bench fragmentation`
+//! (`{memory}`: how much), whose figures are the mean of its seeds:
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (--against-kernel)
-//!  {A ÷ B}  in what a document says: how often B goes into A, from the least to the greatest of all items
+//!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
 //!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent
+//!  {...:M}  in millions
 //! ```
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The rows.
 pub(super) fn rows(document: &Value, template: &[String]) -> Result<String, String> {
@@ -40,12 +42,15 @@ pub(super) fn said(document: &Value, template: &str) -> Result<String, String> {
         let figures = figures.collect::<Result<Vec<f64>, String>>()?;
         let (least, most) = (figures.iter().copied().reduce(f64::min), figures.iter().copied().reduce(f64::max));
         let (least, most) = least.zip(most).ok_or("the command's JSON has no item")?;
-        let text = |figure: f64| {
-            let small = figure < 10.0 && figure.fract() != 0.0;
-            if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
-        };
-        Ok(if text(least) == text(most) { text(most) } else { format!("{} to {}", text(least), text(most)) })
+        let (least, most) = (short(least), short(most));
+        Ok(if least == most { most } else { format!("{least} to {most}") })
     })
+}
+
+/// A number as people say it.
+fn short(figure: f64) -> String {
+    let small = figure < 10.0 && figure.fract() != 0.0;
+    if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
 }
 
 /// What a template is filled for.
@@ -57,9 +62,12 @@ fn items(document: &Value) -> Vec<Value> {
         return machines(cells);
     }
     let Some(rows) = document["rows"].as_array() else { return vec![document.clone()] };
+    if rows.iter().any(|row| row["metric"].is_string()) {
+        return benchmarks(rows);
+    }
     let mut items: Vec<Value> = Vec::new();
     for row in rows {
-        let machine = ["cpus", "nodes"];
+        let machine = ["workload", "cpus", "nodes"];
         if items.last().is_none_or(|item| machine.iter().any(|&key| item[key] != row[key])) {
             let mut item: Map<String, Value> = machine.iter().map(|&key| (key.into(), row[key].clone())).collect();
             item.insert("engines".into(), Value::Array(Vec::new()));
@@ -67,6 +75,26 @@ fn items(document: &Value) -> Vec<Value> {
         }
         if let Some(engines) = items.last_mut().and_then(|item| item["engines"].as_array_mut()) {
             engines.push(row.clone());
+        }
+    }
+    items
+}
+
+/// The exact figures of each benchmark, by engine and metric.
+fn benchmarks(rows: &[Value]) -> Vec<Value> {
+    let mut items: Vec<Value> = Vec::new();
+    for row in rows.iter().filter(|row| row["exact"] == true) {
+        let place = items.iter().position(|item| item["benchmark"] == row["benchmark"]).unwrap_or(items.len());
+        if place == items.len() {
+            items.push(json!({"benchmark": row["benchmark"], "engines": []}));
+        }
+        let Some(engines) = items[place]["engines"].as_array_mut() else { continue };
+        let at = engines.iter().position(|engine| engine["engine"] == row["engine"]).unwrap_or(engines.len());
+        if at == engines.len() {
+            engines.push(json!({"engine": row["engine"]}));
+        }
+        if let Some(metric) = row["metric"].as_str() {
+            engines[at][metric] = row["median"].clone();
         }
     }
     items
@@ -125,6 +153,12 @@ fn amount(mib: u64) -> String {
 fn filled(item: &Value, line: &str) -> Result<String, String> {
     holes(line, |hole| {
         let (path, format) = hole.split_once(':').unwrap_or((hole, ""));
+        if let Some((a, b)) = path.split_once('÷') {
+            let number = |path: &str| value(item, path.trim()).and_then(Value::as_f64);
+            let (a, b) =
+                number(a).zip(number(b)).ok_or_else(|| format!("the command's JSON has no two numbers {path}"))?;
+            return Ok(short(a / b));
+        }
         let value = value(item, path).ok_or_else(|| format!("the command's JSON has no {path}"))?;
         Ok(shown(value, format))
     })
@@ -167,6 +201,7 @@ fn shown(value: &Value, format: &str) -> String {
         (Value::Null, _) => "-".to_owned(),
         (Value::Number(number), "%") => format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0),
         (Value::Number(number), "+") => format!("{:+.1} %", number.as_f64().unwrap_or_default()),
+        (Value::Number(number), "M") => format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6),
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), ".4") => {
@@ -175,7 +210,10 @@ fn shown(value: &Value, format: &str) -> String {
         (Value::Number(number), ".3") => {
             format!("{:.3}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
         }
-        (Value::Number(number), _) => number.as_u64().map_or_else(|| number.to_string(), thousands),
+        (Value::Number(number), _) => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
+            whole.map_or_else(|| number.to_string(), |whole| thousands(whole as u64))
+        }
         (Value::String(text), _) => text.clone(),
         (Value::Bool(true), _) => "yes".to_owned(),
         (Value::Bool(false), _) => "no".to_owned(),
@@ -199,7 +237,6 @@ pub(super) fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_row_for_each_trace_and_for_each_number_of_cpus() {
@@ -238,6 +275,16 @@ mod tests {
             rows(&grid, &[template.into()]).unwrap(),
             "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
         );
+    }
+
+    #[test]
+    fn the_exact_figures_of_a_benchmark() {
+        let row = |engine: &str, metric: &str, exact: bool, median: f64| json!({"benchmark": "ring", "engine": engine, "metric": metric, "exact": exact, "median": median});
+        let all = [row("a", "uses", true, 5000.0), row("a", "ns", false, 1.5), row("b", "uses", true, 2000.0)];
+        let all = json!({"rows": all});
+        let filled = |line: &str| rows(&all, &[line.into()]);
+        assert_eq!(filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap(), "ring 5,000 x2.5 0.0 M\n");
+        assert!(filled("{a/ns}").is_err(), "a time is not for checking");
     }
 
     #[test]

@@ -52,9 +52,11 @@ pub struct Marks {
     pub merge_steps: u64,
     /// Frames that came from the zone's lists.
     pub refilled: u64,
+    /// Heavy barriers, as [`Simulated::heavy_barriers`].
+    pub barriers: u64,
 }
 
-count! { Marks: holds steps changes merge_steps refilled }
+count! { Marks: holds steps changes merge_steps refilled barriers }
 
 /// An engine that can be simulated.
 pub trait Simulated: Engine {

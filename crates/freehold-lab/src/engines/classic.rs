@@ -228,6 +228,7 @@ pub(crate) fn marks(classic: &Classic, zone: usize, cpu: CpuId) -> Marks {
         changes: work.pcp_changes,
         merge_steps: work.pcp_merge_steps,
         refilled: work.refilled_frames,
+        barriers: 0,
     }
 }
 

@@ -430,7 +430,9 @@ impl Simulated for FreeholdEngine<'_, '_, OneThread> {
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        marks(self.allocator, zone, cpu)
+        // Of no zone: in the first one's.
+        let barriers = if zone == 0 { self.heavy_barriers() } else { 0 };
+        Marks { barriers, ..marks(self.allocator, zone, cpu) }
     }
 
     fn home(&self, _: Pfn) -> Option<CpuId> {

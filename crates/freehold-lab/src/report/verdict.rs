@@ -23,6 +23,8 @@ pub(crate) type Case = (Question<'static>, Vec<Option<f64>>);
 struct Won {
     cases: usize,
     changes: Vec<(f64, f64)>,
+    /// Cases in which its figure is no figure of the engine's.
+    by_think: usize,
 }
 
 /// The place of the engine that is best, unless another is practically as good or has no rival.
@@ -35,33 +37,53 @@ fn best((question, figures): &Case) -> Option<usize> {
     ((best - second).abs() > EQUAL * best.abs().max(second.abs())).then_some(first)
 }
 
-/// The least and the greatest change of one engine beside the first, in words.
-fn range(changes: &[(f64, f64)], baseline: &str) -> String {
-    let mut changes: Vec<&(f64, f64)> = changes.iter().filter(|(base, _)| *base != 0.0).collect();
+/// The least and the greatest change of one engine beside the first, in words, and what has no change to be told.
+fn range(won: &Won, baseline: &str) -> String {
+    let mut changes: Vec<&(f64, f64)> = won.changes.iter().filter(|(base, _)| *base != 0.0).collect();
     changes.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
     let text = |&&(base, value): &&(f64, f64)| percent(base, value);
     let (least, most) = (changes.first().and_then(text), changes.last().and_then(text));
-    match (least, most) {
-        (Some(least), Some(most)) if least == most => format!(" ({least} beside {baseline})"),
-        (Some(least), Some(most)) => format!(" ({least} to {most} beside {baseline})"),
-        _ => String::new(),
+    let told = match (least, most) {
+        (Some(least), Some(most)) if least == most => Some(format!("{least} beside {baseline}")),
+        (Some(least), Some(most)) => Some(format!("{least} to {most} beside {baseline}")),
+        _ => None,
+    };
+    match (told, won.by_think) {
+        (None, 0) => String::new(),
+        (Some(told), 0) => format!(" ({told})"),
+        (None, n) if n == won.cases => " (bound by think time)".to_owned(),
+        (None, n) => format!(" (bound by think time in {n})"),
+        (Some(told), n) => format!(" ({told}; bound by think time in {n})"),
     }
 }
 
 /// The sentence, or `None` where there is nothing to compare. Where cases ask different questions, `all` stands for them.
 pub(crate) fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
-    let compared: Vec<&Case> = cases.iter().filter(|(_, figures)| figures.iter().flatten().count() > 1).collect();
-    let (question, _) = compared.first()?;
+    sentence_but(engines, cases, all, |_, _| false)
+}
+
+/// The same, where `by_think` says of a case and an engine that the figure is the think time's: no change is told then.
+pub(crate) fn sentence_but(
+    engines: &[&str],
+    cases: &[Case],
+    all: &str,
+    by_think: impl Fn(usize, usize) -> bool,
+) -> Option<String> {
+    let compared: Vec<(usize, &Case)> =
+        cases.iter().enumerate().filter(|(_, (_, figures))| figures.iter().flatten().count() > 1).collect();
+    let (_, (question, _)) = compared.first()?;
     let baseline = engines.first()?;
     let mut won = vec![Won::default(); engines.len()];
-    for case in &compared {
+    for (n, case) in &compared {
         let Some(at) = best(case) else { continue };
         won[at].cases += 1;
-        if let (Some(base), Some(value), true) = (case.1[0], case.1[at], at > 0) {
+        if by_think(*n, at) {
+            won[at].by_think += 1;
+        } else if let (Some(base), Some(value), true) = (case.1[0], case.1[at], at > 0) {
             won[at].changes.push((base, value));
         }
     }
-    let is_one = compared.iter().all(|(other, _)| other.best == question.best);
+    let is_one = compared.iter().all(|(_, (other, _))| other.best == question.best);
     let what = if is_one { question.best } else { all };
     let mut order: Vec<usize> = (0..engines.len()).filter(|&at| won[at].cases > 0).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(won[at].cases));
@@ -75,7 +97,7 @@ pub(crate) fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<St
             (_, 0) => format!(" in {} of {total} cases", won[at].cases),
             _ => format!(" in {}", won[at].cases),
         };
-        format!("{}{often}{}", engines[at], range(&won[at].changes, baseline))
+        format!("{}{often}{}", engines[at], range(&won[at], baseline))
     });
     let mut parts: Vec<String> = parts.collect();
     let equal = total - won.iter().map(|won| won.cases).sum::<usize>();
@@ -119,6 +141,19 @@ mod tests {
             sentence(&["vanilla", "freehold"], &mixed, "Best").as_deref(),
             Some("Best: vanilla in 1 of 2 cases, freehold in 1 (+100.0% beside vanilla).")
         );
+    }
+
+    #[test]
+    fn a_figure_of_the_think_time_has_no_change() {
+        let cases = [&[10.0, 20.0], &[10.0, 15.0]].map(|figures| case(MOST, figures));
+        let said = |bound: &'static [usize]| {
+            sentence_but(&["a", "b"], &cases, "", |case, engine| engine == 1 && bound.contains(&case)).unwrap()
+        };
+        assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (bound by think time).");
+        assert_eq!(said(&[1]), "Most frames/s: b in 2 of 2 cases (+100.0% beside a; bound by think time in 1).");
+        // Whose baseline alone is bound has a change: it is no less than that.
+        let first = sentence_but(&["a", "b"], &cases[..1], "", |_, engine| engine == 0).unwrap();
+        assert_eq!(first, "Most frames/s: b (+100.0% beside a).");
     }
 
     #[test]

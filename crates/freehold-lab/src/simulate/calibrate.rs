@@ -7,6 +7,7 @@
 //! | `line_ns` | the same with 512 lines that each thread writes in its turn: how much a line adds |
 //! | `chain_ns` | the same where each line says which is the next, in random order |
 //! | `bounce_ns` | the same with a pair of order 4, which vanilla serves under the zone lock, in each turn: how much that takes longer than on one CPU |
+//! | `barrier_ns` | `membarrier` while another thread of the process is busy on another CPU |
 //! | `message_ns`, `caller_ns` | programs on an engine that does nothing |
 //! | `zero_frame_ns` | zeroing frames of 1 MiB |
 //! | `alloc_ns`, `free_ns`, `batch_free_ns` | 256 frames allocated, then freed, on one CPU: what it holds is enough |
@@ -19,15 +20,16 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use freehold::{AllocFlags, Migratetype, Order, Pfn};
+use freehold::{AllocFlags, Migratetype, Order, Pfn, Platform};
 
 use super::model::{EngineCosts, Model};
 use super::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
 use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
 use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::engines::HostThreads;
 use crate::bench::loops::shuffle;
 use crate::bench::yardstick::{Line, rmw_ns};
 use crate::engine::{Count, Family, Marks, Request};
@@ -41,7 +43,7 @@ const LARGE: usize = 1 << 19;
 const REMOTE: usize = 4096;
 
 /// Steps of a calibration, for a progress bar.
-pub const STEPS: usize = 9 + 4;
+pub const STEPS: usize = 10 + 4;
 
 /// Measures. `progress` is told what comes next.
 pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -> Result<Model, String> {
@@ -71,6 +73,8 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
     };
     progress("lock hand-over");
     let bounce = if two { bounce_ns(cpus, transfer)? } else { standard.bounce_ns };
+    progress("barriers");
+    let barrier = if two { barrier_ns(cpus) } else { None };
     let shared = Shared { hold, null: with_nothing(bursts) };
     let mut engines = BTreeMap::new();
     for family in Family::ALL {
@@ -89,6 +93,7 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
         cores_per_socket: standard.cores_per_socket,
         hold_ns: round(hold),
         bounce_ns: round(bounce),
+        barrier_ns: round(barrier.unwrap_or(standard.barrier_ns)),
         message_ns: round(message),
         zero_frame_ns: round(zero),
         caller_ns: round(caller),
@@ -258,6 +263,31 @@ fn bounce_ns(cpus: &Cpus, transfer: f64) -> Result<f64, String> {
             turns(cpus, 1, 20_000, || pair(&mut *first), || pair(&mut *machine.cpu(1)))
         });
         (turn - transfer - alone).max(0.0)
+    })
+}
+
+/// `None` where the kernel has none.
+fn barrier_ns(cpus: &Cpus) -> Option<f64> {
+    const N: u32 = 1000;
+    let (platform, stop) = (HostThreads::new(), AtomicBool::new(false));
+    platform.has_heavy_barrier().then(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cpus.pin(1);
+                // Relaxed: a flag that carries nothing.
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let one = || {
+                let start = Instant::now();
+                (0..N).for_each(|_| platform.heavy_barrier());
+                start.elapsed().as_nanos() as f64 / f64::from(N)
+            };
+            let taken = median(9, one);
+            stop.store(true, Ordering::Relaxed);
+            taken
+        })
     })
 }
 

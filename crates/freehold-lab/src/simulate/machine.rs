@@ -39,6 +39,7 @@ struct Costs {
     chain: Time,
     hold: Time,
     bounce: Time,
+    barrier: Time,
     caller: Time,
 }
 
@@ -108,6 +109,7 @@ impl<'a> Machine<'a> {
             chain: ns(model.chain_ns),
             hold: ns(model.hold_ns),
             bounce: ns(model.bounce_ns),
+            barrier: ns(model.barrier_ns * f64::from(config.cpus.saturating_sub(1))),
             caller: ns(model.caller_ns),
         };
         let freehold = family == Family::Freehold;
@@ -314,8 +316,10 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What was done under the CPU's own lock, or, of freehold, under its group's; when that is over.
+    /// What was done under the CPU's own lock, or, of freehold, under its group's, and by heavy barriers; when that is over.
     fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<usize>) -> Time {
+        // All others are interrupted; what that costs them is not charged.
+        let from = from + self.costs.barrier * done.barriers;
         let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
         if self.family != Family::Freehold || done.changes == 0 {
             return from + work;

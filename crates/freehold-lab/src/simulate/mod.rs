@@ -17,10 +17,12 @@
 //! machine ([`model`]), a lock serves one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while
 //! it is on its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block holds its
 //! group's lock for that; shorter holds of groups' locks (a word given back, a block's class told) are counted but not
-//! charged. What bounds a row (think time, a lock, lines) is said with it.
+//! charged. A heavy barrier takes its caller `barrier_ns` for each other CPU; what it takes those is not charged. What
+//! bounds a row (think time, a lock, lines) is said with it.
 //!
-//! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that overflow, interrupts and
-//! scheduling, memory nodes, reclaim and compaction.
+//! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that overflow, interrupts (those
+//! of heavy barriers too) and scheduling, reclaim and compaction. Memory of another node (`--nodes`) is as near as one's
+//! own.
 
 pub mod calibrate;
 pub mod lines;

@@ -9,6 +9,7 @@
 //!        + waiting for a lock                      the queue (super::lock)
 //!        + each hold of the zone lock              hold_ns + steps x refill_step_ns or drain_step_ns
 //!              the first after another CPU's       + bounce_ns: the lock's line and what it protects
+//!        + each heavy barrier                        barrier_ns x the other CPUs
 //!        + lines that another CPU wrote            transfer_ns where the next step waits for it, line_ns in a run,
 //!                                                  chain_ns along a list
 //!              on another socket                   x socket_factor
@@ -66,6 +67,10 @@ pub struct Model {
     pub hold_ns: f64,
     /// What a hold takes longer where another CPU had the lock before.
     pub bounce_ns: f64,
+    /// A heavy barrier, for each other CPU that it makes pass one: measured with one, and so for many an upper bound, since
+    /// their interrupts overlap. 0 in models that were measured before it was: then it is free.
+    #[serde(default)]
+    pub barrier_ns: f64,
     /// Sending or receiving a message of 64 frames through a ring.
     pub message_ns: f64,
     /// Writing a frame full of zeros, as a page fault does.
@@ -136,6 +141,7 @@ impl Model {
             ("chain_ns", self.chain_ns),
             ("hold_ns", self.hold_ns),
             ("bounce_ns", self.bounce_ns),
+            ("barrier_ns", self.barrier_ns),
             ("message_ns", self.message_ns),
             ("zero_frame_ns", self.zero_frame_ns),
             ("caller_ns", self.caller_ns),

@@ -9,12 +9,12 @@ use parquet::file::metadata::KeyValue;
 use serde::Serialize;
 
 use super::model::Model;
-use super::run::Row;
+use super::row::{Bound, Row};
 use super::validate::ValidationRow;
 use crate::better::Better;
 use crate::report::columns::{self, Values};
 use crate::report::table::{Style, new_table, right, trim_lines};
-use crate::report::verdict::{Question, sentence};
+use crate::report::verdict::{Question, sentence_but};
 use crate::report::{thousands, unique};
 
 /// What `--json` prints.
@@ -83,15 +83,21 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
 }
 
 /// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
+/// By how much is not said where its row is bound by think time: that would be a figure of the think time.
 pub fn verdict(rows: &[Row]) -> Option<String> {
     const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", better: Better::More };
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let case = |group: &[Row]| {
         let most = group.iter().map(|row| row.cpus).max();
         let of = |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
-        (MOST, engines.iter().map(|engine| of(engine).map(|row| row.frames_per_second)).collect())
+        engines.iter().map(|engine| of(engine).map(|row| (row.frames_per_second, row.bound))).collect::<Vec<_>>()
     };
-    sentence(&engines, &groups(rows).map(case).collect::<Vec<_>>(), MOST.best)
+    let found: Vec<_> = groups(rows).map(case).collect();
+    let figures = |of: &Vec<Option<(f64, Bound)>>| (MOST, of.iter().map(|row| row.map(|(figure, _)| figure)).collect());
+    let cases: Vec<_> = found.iter().map(figures).collect();
+    sentence_but(&engines, &cases, MOST.best, |case, engine| {
+        found[case][engine].is_some_and(|(_, bound)| bound == Bound::Think)
+    })
 }
 
 /// The verdict, and a table for each workload and size of memory.
@@ -204,8 +210,8 @@ fn cma_table(rows: &[Row], style: Style) -> String {
     table.to_string()
 }
 
-/// How far the rows with a star were off where they were compared with real threads.
-fn validation_note(rows: &[Row]) -> String {
+/// How far the rows with a star were off where they were compared with real threads; empty where there are none.
+pub(super) fn validation_note(rows: &[Row]) -> String {
     let off = |row: &Row| {
         let percent = row.validation_difference_percent.unwrap_or_default();
         format!("{} with {} {percent:+.0} %", row.workload, row.engine)
@@ -281,8 +287,12 @@ pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result
     }
     reals! {
         think_ns frames_per_second zone_lock_wait_share pcp_lock_wait_share zone_lock_busy_share group_lock_wait_share
-        group_lock_busy_share line_wait_share think_share used_block_density unusable_index
+        group_lock_busy_share line_wait_share think_share
     }
+    // Not a number where workload and engine were not compared with real threads.
+    let off = rows.iter().map(|row| row.validation_difference_percent.unwrap_or(f64::NAN));
+    columns.push(("validation_difference_percent".to_owned(), Values::Reals(off.collect())));
+    reals! { used_block_density unusable_index }
     let constants = serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
     columns::write(output, "simulate", Some(KeyValue::new("model".to_owned(), constants)), &columns)
 }

@@ -19,7 +19,7 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::model::Model;
-use super::output::memory;
+use super::output::{memory, validation_note};
 use super::run::Row;
 use crate::report::picture::{INK, PictureError, QUIET, RULE, color};
 use crate::report::unique;
@@ -28,6 +28,8 @@ const WIDTH: u32 = 1080;
 const ROW: u32 = 270;
 const HEAD: u32 = 44;
 const FOOT: u32 = 30;
+/// A line more at the foot.
+const LINE: u32 = 16;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 struct Chart {
@@ -88,7 +90,9 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
             None => groups.push((name, vec![row])),
         }
     }
-    let height = HEAD + ROW * groups.len() as u32 + FOOT;
+    let off = validation_note(rows);
+    let foot = if off.is_empty() { FOOT } else { FOOT + LINE };
+    let height = HEAD + ROW * groups.len() as u32 + foot;
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
@@ -107,6 +111,10 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
         let foot = format!("simulated by the constants of: {}", model.machine);
         let text = TextStyle::from(("sans-serif", 12).into_font()).color(&QUIET);
         area.draw_text(&foot, &text, (12, height as i32 - 20)).map_err(PictureError::of)?;
+        if !off.is_empty() {
+            let above = (12, height as i32 - 20 - LINE as i32);
+            area.draw_text(off.trim_end().trim_start_matches("* "), &text, above).map_err(PictureError::of)?;
+        }
         area.present().map_err(PictureError::of)?;
     }
     Ok(svg)
