@@ -430,13 +430,14 @@ fn heavy_barriers_take_time_by_the_number_of_cpus() {
         let model = Model { barrier_ns, ..round_model() };
         engines::with_simulated(&spec("freehold"), &config, |engine| {
             engine.start();
+            let before = engine.heavy_barriers();
             let mut machine = Machine::new(engine, &model, &config);
             // Something that CPU 1 has in hand; CPU 0 takes the rest.
             let mut at = machine.alloc(1, Time::ZERO, MOVABLE).0;
             while machine.tally.failed == 0 {
                 at = machine.alloc(0, at, MOVABLE).0;
             }
-            (at, engine.heavy_barriers())
+            (at, engine.heavy_barriers() - before)
         })
         .unwrap()
     };
