@@ -200,7 +200,9 @@ impl EngineOutcome {
         findings: Vec<String>,
     ) -> Self {
         let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK)).sum::<f64>();
+        let of_lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
+        // Of nothing `sum` makes -0.0, which the JSON would say of a replay on threads.
+        let lists = of_lists.fold(0.0, |sum, index| sum + index);
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Self {
             engine: name.to_owned(),
