@@ -3,6 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
+use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
@@ -105,6 +106,8 @@ pub struct EngineOutcome {
     /// for, and how many holds.
     #[serde(serialize_with = "one_line")]
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
+    /// Allocations, refills, drains and fallbacks by order and migratetype.
+    pub by_order: ByOrder,
     /// The state over time, as `--json` has it.
     pub timeline: Timeline,
     /// Every pageblock over time, where that was asked for.
