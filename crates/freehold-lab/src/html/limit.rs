@@ -4,11 +4,14 @@
 //! too large every second moment is left out, again and again, until it fits or each picture has two moments left. The
 //! page says what was left out. Nothing else is ever left out: rather no report than one that lacks rows.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::document::Document;
+use super::document::{Document, Kind};
 use super::{HtmlError, embed};
+use crate::bench::{self, metric::About};
 use crate::replay::memory_map::{decode, encode};
 
 /// Bytes of data in a report at most: what a phone still opens in a few seconds.
@@ -19,6 +22,8 @@ struct Data<'a> {
     title: &'a str,
     version: &'a str,
     notes: &'a [String],
+    /// What each benchmark in them is, as `bench --list` says it.
+    benchmarks: &'a BTreeMap<&'static str, &'static About>,
     documents: &'a [Document],
 }
 
@@ -28,6 +33,7 @@ pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> 
     for document in &mut documents {
         notes.extend(check_maps(document));
     }
+    let benchmarks = benchmarks(&documents);
     let mut left_out = 1u32;
     loop {
         let mut all = notes.clone();
@@ -38,7 +44,7 @@ pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> 
             ));
         }
         let version = env!("CARGO_PKG_VERSION");
-        let text = embed::json(&Data { title, version, notes: &all, documents: &documents });
+        let text = embed::json(&Data { title, version, notes: &all, benchmarks: &benchmarks, documents: &documents });
         if text.len() <= most {
             return Ok(text);
         }
@@ -51,6 +57,14 @@ pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> 
         }
         left_out = left_out.saturating_mul(2);
     }
+}
+
+/// What the benchmarks are of which a document has figures. Results of another version may have some that are not known.
+fn benchmarks(documents: &[Document]) -> BTreeMap<&'static str, &'static About> {
+    let rows = documents.iter().filter(|document| document.kind == Kind::Bench);
+    let rows = rows.filter_map(|document| document.data.get("rows")?.as_array()).flatten();
+    let kind = |row: &Value| row.get("benchmark")?.as_str()?.parse::<bench::Kind>().ok();
+    rows.filter_map(kind).map(|kind| (kind.name(), kind.about())).collect()
 }
 
 /// The pictures of memory in a document.

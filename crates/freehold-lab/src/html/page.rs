@@ -10,7 +10,7 @@ pub(super) const DATA_ENDS: &str = "</script>";
 const STYLE: &str = include_str!("assets/style.css");
 
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 19] = [
+const SCRIPTS: [&str; 21] = [
     include_str!("assets/dom.js"),
     include_str!("assets/format.js"),
     include_str!("assets/state.js"),
@@ -24,11 +24,13 @@ const SCRIPTS: [&str; 19] = [
     include_str!("assets/heat.js"),
     include_str!("assets/memory_map.js"),
     include_str!("assets/memory.js"),
+    include_str!("assets/orders.js"),
     include_str!("assets/replay.js"),
     include_str!("assets/bench.js"),
     include_str!("assets/fragmentation.js"),
     include_str!("assets/simulate.js"),
     include_str!("assets/compare.js"),
+    include_str!("assets/paper.js"),
     include_str!("assets/main.js"),
 ];
 

@@ -10,6 +10,7 @@
 use freehold::{AllocError, CpuId, FrameRange, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::by_order::{self, ByOrder};
 use super::errors::Errors;
 use super::fill::{InUse, Layout};
 use super::memory_map::MapRecorder;
@@ -60,6 +61,7 @@ struct AtEnd {
 #[derive(Clone, Copy, Default)]
 struct Counted {
     allocs: u64,
+    allocs_by_order: by_order::Table,
     frees: u64,
     failed: u64,
     frees_skipped: u64,
@@ -179,6 +181,7 @@ impl<'a> Driver<'a> {
         findings.extend(self.errors.finding());
         findings.extend(self.cma_findings());
         let AtEnd { counters, memory: end, holds, flow, paths, cma } = self.end.take().unwrap_or_else(|| self.at_end());
+        let by_order = ByOrder::new(made.allocs_by_order, flow.as_ref(), &end);
         let outcome = EngineOutcome::new(
             name,
             &counters,
@@ -193,6 +196,7 @@ impl<'a> Driver<'a> {
         EngineOutcome {
             set_up_failed: self.set_up_failed,
             zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            by_order,
             memory_map: self.memory.and_then(MapRecorder::finish),
             flow,
             paths,
@@ -237,6 +241,7 @@ impl<'a> Driver<'a> {
         match self.engine.alloc(CpuId::new(cpu), request) {
             Ok(pfn) => {
                 self.counted.allocs += 1;
+                by_order::count(&mut self.counted.allocs_by_order, order, request.migratetype);
                 self.cma.iter_mut().for_each(|book| book.served(request, pfn));
                 if !pfn.is_aligned(order) {
                     self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));

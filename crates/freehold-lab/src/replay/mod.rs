@@ -9,6 +9,7 @@
 
 pub mod against_kernel;
 mod broadcast;
+mod by_order;
 mod driver;
 mod errors;
 mod facts;
@@ -26,6 +27,7 @@ mod survey;
 pub mod threads;
 mod whole;
 
+pub use by_order::ByOrder;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};

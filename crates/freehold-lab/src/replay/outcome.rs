@@ -3,6 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
+use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
@@ -105,6 +106,8 @@ pub struct EngineOutcome {
     /// for, and how many holds.
     #[serde(serialize_with = "one_line")]
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
+    /// Allocations, refills, drains and fallbacks by order and migratetype.
+    pub by_order: ByOrder,
     /// The state over time, as `--json` has it.
     pub timeline: Timeline,
     /// Every pageblock over time, where that was asked for.
@@ -200,7 +203,9 @@ impl EngineOutcome {
         findings: Vec<String>,
     ) -> Self {
         let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK)).sum::<f64>();
+        let of_lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
+        // Of nothing `sum` makes -0.0, which the JSON would say of a replay on threads.
+        let lists = of_lists.fold(0.0, |sum, index| sum + index);
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Self {
             engine: name.to_owned(),

@@ -202,6 +202,12 @@ impl Browser {
         base64(shot["data"].as_str().expect("a picture"))
     }
 
+    /// What is printed, as PDF.
+    pub fn pdf(&mut self) -> Vec<u8> {
+        let printed = self.call("Page.printToPDF", json!({"printBackground": true, "preferCSSPageSize": true}));
+        base64(printed["data"].as_str().expect("a file"))
+    }
+
     /// Errors of scripts, and whatever was written to the console or its log as a warning or worse.
     pub fn complaints(&self) -> Vec<String> {
         let bad = |event: &&Value| match event["method"].as_str().unwrap_or_default() {

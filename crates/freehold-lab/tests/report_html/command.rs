@@ -19,6 +19,19 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
         assert!(holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()), "{name}: by rising steps");
         assert_eq!(holds.last().unwrap()[1], engine["zone_lock_work_max"], "{name}");
 
+        let by_order = &engine["by_order"];
+        let sum = |name: &str| by_order[name].as_array().map(|orders| orders.iter().flat_map(types).sum::<u64>());
+        assert_eq!(sum("allocs"), engine["allocs"].as_u64(), "{name}: every allocation has an order and a type");
+        for (table, total) in
+            [("refilled_frames", "refilled_frames"), ("drained_frames", "drained_frames"), ("fallbacks", "fallbacks")]
+        {
+            let is_listed = name != "freehold";
+            assert_eq!(sum(table), engine[total].as_u64().filter(|_| is_listed), "{name}: {table}");
+        }
+        let free = by_order["free_chunks_end"].as_array().unwrap().iter().enumerate();
+        let free: u64 = free.map(|(order, chunks)| chunks.as_u64().unwrap() << order).sum();
+        assert_eq!(json!(free), engine["free_frames_end"], "{name}: free chunks are all that is free");
+
         let timeline = &engine["timeline"];
         let times = timeline["ts_ns"].as_array().unwrap();
         for (column, values) in timeline.as_object().unwrap() {
@@ -36,6 +49,11 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
     }
     let plain: Value = serde_json::from_slice(&freehold(&["replay", "--json", "-e", "freehold"])).unwrap();
     assert!(plain["engines"][0].get("memory_map").is_none(), "only where it is asked for");
+}
+
+/// The numbers of an order.
+fn types(order: &Value) -> impl Iterator<Item = u64> {
+    order.as_array().into_iter().flatten().map(|number| number.as_u64().expect("a count"))
 }
 
 #[test]

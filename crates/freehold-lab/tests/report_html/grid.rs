@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::browser::{self, Browser};
+use crate::browser::Browser;
 use crate::support::*;
 
 /// The means over the seeds of a figure of the grid, by "CPUs memory-a-CPU", of one engine.
@@ -34,8 +34,7 @@ fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
 
 #[test]
 fn the_picture_of_the_grid_is_what_the_cells_said() {
-    let _one = alone();
-    let Some(mut page) = browser::start("the_picture_of_the_grid_is_what_the_cells_said") else { return };
+    let Some(mut page) = open("the_picture_of_the_grid_is_what_the_cells_said") else { return };
     let report = Report::of(&[fragmentation().clone()]);
     page.window(1280, 800, false);
     page.open(&report.file(), "");
@@ -135,8 +134,7 @@ const HEAT_CONTRAST: &str = r"(() => {
 
 #[test]
 fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
-    let _one = alone();
-    let Some(mut page) = browser::start("the_grid_can_be_read_in_light_and_dark_and_by_keys") else { return };
+    let Some(mut page) = open("the_grid_can_be_read_in_light_and_dark_and_by_keys") else { return };
     let report = Report::of(&[fragmentation().clone()]);
     page.window(1280, 800, false);
     let mut colours = Vec::new();
@@ -181,8 +179,7 @@ fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
 
 #[test]
 fn a_grid_that_was_stopped_at_once_is_said_to_be_empty() {
-    let _one = alone();
-    let Some(mut page) = browser::start("a_grid_that_was_stopped_at_once_is_said_to_be_empty") else { return };
+    let Some(mut page) = open("a_grid_that_was_stopped_at_once_is_said_to_be_empty") else { return };
     let report = Report::of(&[json!({"cells": []})]);
     page.open(&report.file(), "");
     let text = page.eval("document.querySelector('#panel-fragmentation').innerText");

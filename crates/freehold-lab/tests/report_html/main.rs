@@ -5,6 +5,9 @@
 //! |---|---|
 //! | this one | the page as a whole, every tab |
 //! | [`memory`] | the picture of memory and its cells |
+//! | [`benchmarks`] | the tab of `bench`: contents, groups, columns |
+//! | [`orders`] | a replay by order and migratetype, and what it does not know of latency |
+//! | [`paper`] | what is printed |
 //! | [`grid`] | the pictures of `bench fragmentation` |
 //! | [`command`] | what the command takes, writes and refuses; no browser |
 //! | [`support`] | documents to report, and how a page is looked at |
@@ -12,11 +15,14 @@
 //! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-lab --test report_html pictures` draws the pictures of
 //! docs/report.md anew.
 
+mod benchmarks;
 #[path = "../browser/mod.rs"]
 mod browser;
 mod command;
 mod grid;
 mod memory;
+mod orders;
+mod paper;
 mod support;
 
 use std::collections::HashSet;
@@ -29,8 +35,7 @@ use support::*;
 
 #[test]
 fn every_number_is_in_the_page() {
-    let _one = alone();
-    let Some(mut page) = browser::start("every_number_is_in_the_page") else { return };
+    let Some(mut page) = open("every_number_is_in_the_page") else { return };
     let report = Report::all();
     page.window(1280, 800, false);
     for (view, document) in [
@@ -64,8 +69,7 @@ fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
     let parsed = scraper::Html::parse_document(&text);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
 
-    let _one = alone();
-    let Some(mut page) = browser::start("the_page_is_valid_html") else { return };
+    let Some(mut page) = open("the_page_is_valid_html") else { return };
     for view in VIEWS {
         page.open(&report.file(), &format!("view={view}"));
         let drawn = page.eval("'<!DOCTYPE html>' + document.documentElement.outerHTML");
@@ -83,8 +87,7 @@ fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
 
 #[test]
 fn nothing_is_fetched_and_nothing_complains() {
-    let _one = alone();
-    let Some(mut page) = browser::start("nothing_is_fetched_and_nothing_complains") else { return };
+    let Some(mut page) = open("nothing_is_fetched_and_nothing_complains") else { return };
     let report = Report::all();
     for view in VIEWS {
         page.open(&report.file(), &format!("view={view}"));
@@ -128,8 +131,7 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
 
 #[test]
 fn keys_reach_and_move_everything() {
-    let _one = alone();
-    let Some(mut page) = browser::start("keys_reach_and_move_everything") else { return };
+    let Some(mut page) = open("keys_reach_and_move_everything") else { return };
     let report = Report::all();
     page.window(1280, 800, false);
     page.open(&report.file(), "");
@@ -258,8 +260,7 @@ const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
 
 #[test]
 fn light_and_dark_follow_the_system_and_the_choice() {
-    let _one = alone();
-    let Some(mut page) = browser::start("light_and_dark_follow_the_system_and_the_choice") else { return };
+    let Some(mut page) = open("light_and_dark_follow_the_system_and_the_choice") else { return };
     let report = Report::all();
     let (light, dark) = (json!("rgb(255, 255, 255)"), json!("rgb(15, 20, 25)"));
     for (scheme, expected) in [("light", &light), ("dark", &dark)] {
@@ -292,8 +293,7 @@ fn light_and_dark_follow_the_system_and_the_choice() {
 
 #[test]
 fn no_page_scrolls_sideways_on_a_phone() {
-    let _one = alone();
-    let Some(mut page) = browser::start("no_page_scrolls_sideways_on_a_phone") else { return };
+    let Some(mut page) = open("no_page_scrolls_sideways_on_a_phone") else { return };
     // Names as long as they may come.
     let mut long = replay().clone();
     long["trace"]["name"] = json!("a-recording-of-a-very-long-name/".repeat(6));
@@ -319,8 +319,7 @@ fn no_page_scrolls_sideways_on_a_phone() {
 
 #[test]
 fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
-    let _one = alone();
-    let Some(mut page) = browser::start("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else { return };
+    let Some(mut page) = open("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else { return };
     let report = Report::all();
     for (width, phone) in [(1280, false), (390, true)] {
         page.window(width, 844, phone);
@@ -363,8 +362,7 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
 
 #[test]
 fn text_in_the_data_is_never_markup() {
-    let _one = alone();
-    let Some(mut page) = browser::start("text_in_the_data_is_never_markup") else { return };
+    let Some(mut page) = open("text_in_the_data_is_never_markup") else { return };
     let evil =
         "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><!-- {{data}} \u{2028}";
     let mut replayed = replay().clone();
@@ -404,8 +402,7 @@ fn pictures() {
     let Some(folder) = std::env::var_os("FREEHOLD_PICTURES") else { return };
     // Tests run in the crate's folder; the command in the documentation is given at the root.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
-    let _one = alone();
-    let Some(mut page) = browser::start("pictures") else { return };
+    let Some(mut page) = open("pictures") else { return };
     let report = Report::of(&[serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "48"])).unwrap()]);
     for (name, width, height, phone, scheme, place) in [
         ("report-laptop.png", 1280, 800, false, "light", ""),

@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::browser::{self, Browser};
+use crate::browser::Browser;
 use crate::support::*;
 
 #[test]
 fn the_picture_of_memory_is_what_the_engines_said() {
-    let _one = alone();
-    let Some(mut page) = browser::start("the_picture_of_memory_is_what_the_engines_said") else { return };
+    let Some(mut page) = open("the_picture_of_memory_is_what_the_engines_said") else { return };
     let report = Report::of(&[replay().clone()]);
     page.window(1280, 800, false);
     let engines = replay()["engines"].as_array().unwrap();
@@ -96,8 +95,7 @@ fn look_at_cell(page: &mut Browser, cells: usize, cell: usize, holder: &str) -> 
 
 #[test]
 fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
-    let _one = alone();
-    let Some(mut page) = browser::start("large_cells_are_filled_from_below") else { return };
+    let Some(mut page) = open("large_cells_are_filled_from_below") else { return };
     let text = freehold(&["replay", "--json", "--machine", "512M", "--memory-map", "2", "-e", "freehold"]);
     let replayed: Value = serde_json::from_slice(&text).unwrap();
     let engine = &replayed["engines"][0];
@@ -130,8 +128,7 @@ fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
             engine["engine"]
         );
     }
-    let _one = alone();
-    let Some(mut page) = browser::start("a_large_machines_cells_stand_for_several_blocks") else { return };
+    let Some(mut page) = open("a_large_machines_cells_stand_for_several_blocks") else { return };
     let report = Report::of(&[replayed]);
     page.open(&report.file(), "");
     let text = page.eval("document.querySelector('#panel-replay').innerText");

@@ -2,19 +2,62 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use assert_cmd::Command;
 use freehold_lab::replay::memory_map::decode;
 use serde_json::{Value, json};
 
-use crate::browser::Browser;
+use crate::browser::{self, Browser};
 
-/// One browser at a time: each is half a dozen processes.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The browser, one for all tests: it is half a dozen processes, and starting them takes longer than most tests.
+static BROWSER: Mutex<Option<Browser>> = Mutex::new(None);
+/// Tests that wait for it.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// The browser as one test has it, alone.
+pub(crate) struct Page(MutexGuard<'static, Option<Browser>>);
+
+/// The browser as new; `None`, said loudly, where there is none.
+pub(crate) fn open(test: &str) -> Option<Page> {
+    WAITING.fetch_add(1, Relaxed);
+    let mut one = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
+    WAITING.fetch_sub(1, Relaxed);
+    if one.is_none() {
+        *one = browser::start(test);
+    }
+    let browser = one.as_mut()?;
+    browser.events.clear();
+    browser.window(1280, 800, false);
+    browser.prefer("light");
+    Some(Page(one))
+}
+
+impl Deref for Page {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        self.0.as_ref().expect("a page is made with a browser")
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut Browser {
+        self.0.as_mut().expect("a page is made with a browser")
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // What is in a static is never dropped: the last to leave ends the browser. So does a test that fails, as nobody
+        // knows in what state it left it.
+        if std::thread::panicking() || WAITING.load(Relaxed) == 0 {
+            *self.0 = None;
+        }
+    }
 }
 
 pub(crate) fn freehold(arguments: &[&str]) -> Vec<u8> {

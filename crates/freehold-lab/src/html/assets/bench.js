@@ -14,7 +14,7 @@ function benchChange(row, base) {
   const badge = base && changeBadge(base.median, given ? base.median * (1 + row.percent / 100) : row.median, better);
   // As the JSON has it, for programs.
   if (badge && given) badge.replaceChildren(el("data", { value: String(row.percent) }, ...badge.childNodes));
-  return badge ? [badge, star || el("span", { class: "significant" })] : "";
+  return badge ? el("span", { class: "nowrap" }, badge, star || el("span", { class: "significant" })) : "";
 }
 
 function benchBase(rows) {
@@ -22,55 +22,111 @@ function benchBase(rows) {
   return rows.find((row) => row.baseline === true) || rows.find((row) => row.engine === named) || rows[0];
 }
 
-function benchTable(rows, engines) {
-  const lines = unique(rows.map((row) => row.benchmark)).flatMap((benchmark) => {
-    const own = rows.filter((row) => row.benchmark === benchmark);
-    return [{ group: benchmark }, ...unique(own.map((row) => row.metric)).map((metric) => {
-      const found = own.filter((row) => row.metric === metric);
-      const base = benchBase(found);
-      return {
-        head: [words(metric), el("span", { class: "hint" }, found[0].unit)],
-        cells: engines.map((engine) => {
-          const row = found.find((one) => one.engine === engine);
-          return row ? { class: "number", content: [figure(row.median, number(row.median)), benchChange(row, base)] } : "–";
-        }),
-      };
-    })];
+/** What the benchmarks in the page are, by name. */
+let benchmarksKnown = {};
+
+/** What a benchmark is, and what it measures, as `freehold bench --list` says it; older versions had others. */
+function benchAbout(benchmark) {
+  const about = benchmarksKnown[benchmark] || {};
+  return {
+    what: about.what || "",
+    // The first clause says what it is, the others how.
+    title: (about.what || "").split(/[.:;](?=\s|$)/)[0].replace(/ \([^)]*$/, ""),
+    of: (metric) => about.metrics?.find((one) => one.name === metric)?.what || "",
+  };
+}
+
+const benchId = (benchmark) => `bench-${benchmark.replace(/[^\w-]+/g, "-")}`;
+
+/** Medians of one benchmark: only the engines that have a figure in it. */
+function benchTable(benchmark, rows, engines) {
+  const about = benchAbout(benchmark);
+  const lines = unique(rows.map((row) => row.metric)).map((metric) => {
+    const found = rows.filter((row) => row.metric === metric);
+    const base = benchBase(found);
+    return {
+      head: [words(metric), el("span", { class: "hint" }, found[0].unit), about.of(metric) && el("span", { class: "what" }, about.of(metric))],
+      cells: engines.map((engine) => {
+        const row = found.find((one) => one.engine === engine);
+        return row ? { class: "number", content: [figure(row.median, number(row.median)), benchChange(row, base)] } : "–";
+      }),
+    };
   });
   return table("Medians of the runs; percentages are against the first engine", ["", ...engines], lines, { class: "comparison" });
 }
 
-function benchPanels(rows, engines, rmw, log) {
-  const panels = unique(rows.map((row) => row.benchmark)).map((benchmark) => {
-    const own = rows.filter((row) => row.benchmark === benchmark);
-    const metrics = unique(own.map((row) => row.metric)).map((metric) => {
-      const found = own.filter((row) => row.metric === metric);
-      const timed = found[0].unit === "ns" && rmw > 0;
-      const tested = found.some((row) => typeof row.p === "number");
-      const runs = unique(found.map((row) => row.runs));
-      return bars({
-        title: words(metric), note: [found[0].unit, runs.length === 1 && [", ", figure(runs[0]), ` run${runs[0] === 1 ? "" : "s"}`]], log,
-        columns: ["median", timed && "in RMWs", "least to greatest", tested && "p", runs.length > 1 && "runs"].filter(Boolean),
-        rows: found.map((row) => ({
-          name: row.engine, index: engines.indexOf(row.engine), value: row.median, low: row.min, high: row.max,
-          cells: [
-            { class: "number", content: figure(row.median, number(row.median)) },
-            timed && { class: "number quiet", content: `${decimal(row.median / rmw)}` },
-            { class: "number quiet", content: [figure(row.min, number(row.min)), " to ", figure(row.max, number(row.max))] },
-            tested && { class: "number quiet", content: typeof row.p === "number" ? figure(row.p, decimal(row.p)) : "" },
-            runs.length > 1 && { class: "number quiet", content: figure(row.runs) },
-          ].filter(Boolean),
-        })),
-      });
+/** Each metric of one benchmark as bars, with the least and the greatest of its runs. */
+function benchBars(rows, engines, rmw, log) {
+  const metrics = unique(rows.map((row) => row.metric)).map((metric) => {
+    const found = rows.filter((row) => row.metric === metric);
+    const timed = found[0].unit === "ns" && rmw > 0;
+    const tested = found.some((row) => typeof row.p === "number");
+    const runs = unique(found.map((row) => row.runs));
+    const spread = found.some((row) => row.max > row.min);
+    return bars({
+      title: words(metric), note: [found[0].unit, runs.length === 1 && [", ", figure(runs[0]), ` run${runs[0] === 1 ? "" : "s"}`]], log,
+      columns: ["median", timed && "in RMWs", spread && "least to greatest", tested && "p", runs.length > 1 && "runs"].filter(Boolean),
+      rows: found.map((row) => ({
+        name: row.engine, index: engines.indexOf(row.engine), value: row.median, low: row.min, high: row.max,
+        cells: [
+          { class: "number", content: figure(row.median, number(row.median)) },
+          timed && { class: "number quiet", content: `${decimal(row.median / rmw)}` },
+          spread && { class: "number quiet", content: [figure(row.min, number(row.min)), " to ", figure(row.max, number(row.max))] },
+          tested && { class: "number quiet", content: typeof row.p === "number" ? figure(row.p, decimal(row.p)) : "" },
+          runs.length > 1 && { class: "number quiet", content: figure(row.runs) },
+        ].filter(Boolean),
+      })),
     });
-    const timings = unique(own.filter((row) => Array.isArray(row.histogram) && row.histogram.length > 1).map((row) => row.metric)).map((metric) => distribution({
-      title: words(metric), what: "operations", unit: "ns", format: (ns) => duration(ns),
-      series: own.filter((row) => row.metric === metric && Array.isArray(row.histogram) && row.histogram.length > 0)
-        .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
-    }));
-    return el("section", { class: "benchmark" }, el("h4", {}, benchmark), el("div", { class: "panels wide" }, metrics), timings);
   });
-  return panels;
+  return el("div", { class: "panels wide" }, metrics);
+}
+
+/** How long each operation took, where every one was timed by itself. */
+function benchTimings(rows, engines) {
+  const timed = rows.filter((row) => Array.isArray(row.histogram) && row.histogram.length > 1);
+  return unique(timed.map((row) => row.metric)).map((metric) => distribution({
+    title: words(metric), what: "operations", unit: "ns", format: (ns) => duration(ns),
+    series: timed.filter((row) => row.metric === metric)
+      .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
+  }));
+}
+
+/** A group for each benchmark, the first open; `redraw(scale)` draws the bars of those opened so far anew. */
+function benchGroups(rows, engines, rmw, scale) {
+  const drawn = [];
+  const groups = unique(rows.map((row) => row.benchmark)).map((benchmark, i) => {
+    const own = rows.filter((row) => row.benchmark === benchmark);
+    const named = unique(own.map((row) => row.engine));
+    const metrics = unique(own.map((row) => row.metric)).length;
+    const summary = [el("h3", {}, benchmark), el("span", { class: "quiet" }, ` ${plural(metrics, "metric")}, ${plural(named.length, "engine")}`)];
+    return details(summary, () => {
+      const box = el("div", {});
+      const draw = () => box.replaceChildren(benchBars(own, engines, rmw, scale === "log"));
+      drawn.push(draw);
+      draw();
+      return [el("p", { class: "quiet" }, benchAbout(benchmark).what), benchTable(benchmark, own, named), box, benchTimings(own, engines)];
+    }, { class: "benchmark", id: benchId(benchmark), open: i === 0 });
+  });
+  const redraw = (now) => {
+    scale = now;
+    drawn.forEach((draw) => draw());
+  };
+  return { groups, redraw };
+}
+
+/** Where each benchmark is on the page. */
+function benchContents(rows) {
+  const go = (event, id) => {
+    event.preventDefault();
+    remember("at", id);
+    reveal(id);
+    document.getElementById(id).querySelector("summary").focus({ preventScroll: true });
+  };
+  return el("nav", { "aria-label": "Benchmarks", class: "contents" }, el("ul", {}, unique(rows.map((row) => row.benchmark)).map((benchmark) => {
+    const id = benchId(benchmark);
+    return el("li", {}, el("a", { href: `#view=bench&at=${encodeURIComponent(id)}`, on: { click: (event) => go(event, id) } }, benchmark),
+      el("span", { class: "quiet" }, ` ${benchAbout(benchmark).title}`));
+  })));
 }
 
 /** How each engine does beside the first, where runs tell them apart: one sentence. */
@@ -104,26 +160,27 @@ function benchDocument(document) {
   const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core", ring_alone_ns: "producer-consumer's ring without an engine, a frame" };
   const facts = Object.entries(yardstick).filter(([, value]) => typeof value === "number").map(([name, value]) =>
     el("div", {}, el("dt", {}, names[name] || words(name)), el("dd", {}, figure(value, name.endsWith("_ns") ? `${decimal(value)} ns` : number(value)))));
-  const detail = el("div", {});
-  const draw = (scale) => detail.replaceChildren(...benchPanels(rows, engines, yardstick.rmw_ns, scale === "log"));
   const scale = state.get("scale") === "log" ? "log" : "linear";
-  draw(scale);
+  const { groups, redraw } = benchGroups(rows, engines, yardstick.rmw_ns, scale);
+  const all = el("button", { type: "button", class: "play", on: { click: () => {
+    const open = groups.some((group) => !group.open);
+    groups.forEach((group) => { group.open = open; });
+    all.textContent = open ? "Close all" : "Open all";
+  } } }, "Open all");
   return [
     el("h2", {}, "Benchmarks"),
     benchVerdict(rows, engines),
     facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, from the same run: compare machines by these, not by nanoseconds."), el("dl", { class: "facts" }, facts)],
     benchLacks(document).map((text) => el("p", { class: "note" }, text)),
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
-      el("h3", { id: "comparison" }, "Comparison"),
-      benchTable(rows, engines),
+      groups.length > 1 && benchContents(rows),
       document.test && el("p", { class: "quiet" }, "* a difference that is significant", document.test.name ? [" by the ", document.test.name] : null, typeof document.test.level === "number" ? [" at p below ", figure(document.test.level, String(document.test.level))] : null, "."),
-      document.unsuited?.length > 0 && table("Not measured", ["Benchmark", "Engine", "Why"], document.unsuited.map((one) => ({ head: one.benchmark, cells: [{ class: "text", content: one.engine }, { class: "text", content: one.reason }] }))),
-      el("h3", { id: "spread" }, "Each metric, with the least and the greatest of the runs"),
-      el("div", { class: "controls" }, radios("Scale", [["linear", "from zero"], ["log", "logarithmic"]], scale, (now) => {
+      el("div", { class: "controls" }, radios("Bars", [["linear", "from zero"], ["log", "logarithmic"]], scale, (now) => {
         remember("scale", now);
-        draw(now);
-      })),
-      detail,
+        redraw(now);
+      }), groups.length > 1 && all),
+      groups,
     ],
+    document.unsuited?.length > 0 && details("Not measured, and why", () => table("Not measured", ["Benchmark", "Engine", "Why"], document.unsuited.map((one) => ({ head: one.benchmark, cells: [{ class: "text", content: one.engine }, { class: "text", content: one.reason }] })))),
   ];
 }

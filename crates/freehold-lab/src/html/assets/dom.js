@@ -55,16 +55,21 @@ function radios(label, options, value, chosen) {
     })));
 }
 
+/** What looks whether an element's width has changed: before printing there is no time to wait for the browser. */
+const sized = new Set();
+
 /** Draws again whenever the element's width changes; the first time when it first has one. */
 function whenSized(element, draw) {
   let width = 0;
   const look = () => {
+    if (!element.isConnected && width > 0) sized.delete(look);
     const now = Math.floor(element.clientWidth);
     if (now > 0 && now !== width) {
       width = now;
       draw(now);
     }
   };
+  sized.add(look);
   new ResizeObserver(look).observe(element);
   return () => { if (width > 0) draw(width); };
 }

@@ -32,6 +32,9 @@ function kindView(kind, documents) {
 
 function about(data) {
   const terms = [
+    ["Event", "A row of a trace: an allocation, a free, or what the recording kernel said of its own refills, drains and fallbacks."],
+    ["Replayed event", "An allocation or a free that each engine was asked for, those among them that stand for memory the trace does not show being allocated. What is counted “per 1,000 events” is counted by the events that the engine carried out."],
+    ["Refill, drain", "Frames go from the zone to a CPU; and back."],
     ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own whole ones, in freehold the CPUs that share a cache hold them together, named by the first of them; in the other designs the zone has them all."],
     ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
     ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
@@ -51,8 +54,21 @@ function about(data) {
     el("p", { class: "quiet" }, `Made by freehold report ${data.version}. This file fetches nothing and sends nothing.`));
 }
 
+/** Goes to a place by its id, opened where it is something that opens. */
+function reveal(id) {
+  const place = id && document.getElementById(id);
+  if (!place) return;
+  if (place.tagName === "DETAILS" && !place.open) {
+    place.open = true;
+    // What is in it takes room at once, so that its end can come into view.
+    place.dispatchEvent(new Event("toggle"));
+  }
+  place.scrollIntoView();
+}
+
 function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
+  benchmarksKnown = data.benchmarks || {};
   document.getElementById("top").append(el("h1", {}, data.title), themeChoice());
   const kinds = Object.keys(KINDS).filter((kind) => data.documents.some((one) => one.kind === kind));
   const items = kinds.map((kind) => {
@@ -63,8 +79,10 @@ function start() {
   document.getElementById("main").append(
     ...data.notes.map((note) => el("p", { class: "note" }, note)),
     ...tabs("What was run", items, state.get("view") || kinds[0], (view) => remember("view", view)));
-  const place = state.get("at") && document.getElementById(state.get("at"));
-  if (place) requestAnimationFrame(() => requestAnimationFrame(() => place.scrollIntoView()));
+  preparePaper();
+  requestAnimationFrame(() => requestAnimationFrame(() => reveal(state.get("at"))));
+  // A link to another place of this report, put into the same window.
+  addEventListener("hashchange", () => reveal(new URLSearchParams(location.hash.slice(1)).get("at")));
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -121,6 +121,41 @@ function replayVerdict(document) {
 /** What the counts of events count. */
 const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means those that it carried out.";
 
+/** Where a reader looks for latency over time. */
+const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. Replayed on threads (--threads) the waits for locks are counted, and freehold bench tails times every allocation by itself.";
+
+/** What the threads met: [name, value of an engine, how to print it, what more of it means]. */
+const WAIT_ROWS = [
+  ["The same in every run", [["operations applied", (t) => t.applied]]],
+  ["Locks found held", [
+    ["waits for the zone lock (freehold: any lock)", (t) => t.shared_lock_waits, number, "less"],
+    ["time in them (noisy)", (t) => t.shared_lock_wait_ns, duration, "less"],
+    ["waits for a PCP lock", (t) => t.pcp_lock_waits, number, "less"],
+    ["time in them (noisy)", (t) => t.pcp_lock_wait_ns, duration, "less"],
+    ["of another CPU: order inversions", (t) => t.remote_pcp_lock_waits, number, "less"],
+    ["a CPU's own state found in use", (t) => t.trylock_failures, number, "less"],
+    ["calls that went past it to the zone", (t) => t.bypasses, number, "less"],
+  ]],
+  ["Waits of the replay itself", [
+    ["for an allocation of another CPU", (t) => t.order_waits],
+    ["for a thread far behind", (t) => t.lead_waits],
+  ]],
+];
+
+/** Waits for locks, of a replay on threads. */
+function replayWaits({ threads, engines }) {
+  const told = engines.filter((engine) => engine.threads);
+  const rows = WAIT_ROWS.flatMap(([group, metrics]) => [{ group }, ...metrics.map(([name, of, format, better]) => {
+    const values = told.map((engine) => of(engine.threads));
+    return { head: [name, better && el("span", { class: "hint" }, "less is better")], cells: values.map((value) => ({ class: "number", content: figure(value, (format || number)(value)) })) };
+  })]);
+  return [
+    el("h3", { id: "waits" }, "Waits for locks"),
+    el("p", { class: "quiet" }, figure(threads.threads), " threads on ", figure(threads.processors), " processors, ", figure(threads.lead), " operations apart at most; ", figure(threads.interrupt_frees), " frees arrived inside another call, of a share of ", figure(threads.interrupts), " asked for. Sums over the whole run, different in every run: when a wait came, and how long each took, is not recorded."),
+    told.length > 0 && table("What the threads met", ["", ...told.map((engine) => engine.engine)], rows, { class: "comparison" }),
+  ];
+}
+
 function replayBars(document) {
   const panels = [
     ["Zone-lock acquisitions", "per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal],
@@ -216,12 +251,15 @@ function replayDocument(document) {
       el("p", { class: "quiet" }, "In steps of work done in one hold: a list link, a merge, a bitmap word, a block moved."),
       distribution({ title: "Work per hold", what: "holds", unit: "steps", format: number, series: held.map((engine) => ({ name: engine.engine, index: engine.index, buckets: engine.zone_lock_work_histogram })) }),
     ],
+    replayOrders(document),
+    document.threads && replayWaits(document),
     timed.length > 0 && [el("h3", { id: "fragmentation" }, "Over time"), replayTimeline(timed, start, clock)],
+    !document.threads && el("p", { class: "quiet" }, NO_LATENCY),
     el("h3", { id: "memory" }, "Physical memory"),
     mapped.length > 0
       ? memoryView(mapped.map((engine) => ({ name: engine.engine, map: engine.memory_map })), start, document.machine?.cpus || 1, clock)
       : el("p", { class: "quiet" }, "There is no picture of memory in this file: ", el("code", {}, "freehold replay --json --memory-map 48"), " records one."),
     document.against_kernel && againstKernel(document.against_kernel),
-    details("Every field of the JSON", () => el("div", {}, fieldsTable("The trace", [trace.name], [trace]), fieldsTable("The engines", engines.map((engine) => engine.engine), document.engines.map(({ timeline, memory_map, ...rest }) => rest)))),
+    details("Every field of the JSON", () => el("div", {}, fieldsTable("The trace", [trace.name], [trace]), fieldsTable("The engines", engines.map((engine) => engine.engine), document.engines.map(({ timeline, memory_map, by_order, ...rest }) => rest)))),
   ];
 }

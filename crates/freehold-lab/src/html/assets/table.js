@@ -27,12 +27,12 @@ function table(caption, columns, rows, attributes) {
       el("tbody", {}, body)));
 }
 
-/** Something long that is not needed at first sight; made when it is opened. */
-function details(summary, content) {
-  const box = el("details", {}, el("summary", {}, summary));
-  const make = () => { if (box.children.length === 1) box.append(content()); };
+/** Something long that is not needed at first sight; made when it is opened. `more` are attributes: an id, open. */
+function details(summary, content, more) {
+  const box = el("details", more, el("summary", {}, summary));
+  const make = () => { if (box.children.length === 1) box.append(...[content()].flat(Infinity).filter(Boolean)); };
   box.addEventListener("toggle", () => { if (box.open) make(); });
-  addEventListener("beforeprint", make);
+  if (more?.open) make();
   return box;
 }
 

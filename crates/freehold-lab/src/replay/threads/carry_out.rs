@@ -11,6 +11,7 @@ use freehold::{AllocError, CpuId, Order, Pfn};
 use super::plan::{Plan, Step, Stream};
 use super::{LEAD, Met};
 use crate::engine::{CmaBook, Engine, Request};
+use crate::replay::by_order::{self, ByOrder};
 use crate::replay::errors::Errors;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
@@ -101,6 +102,7 @@ fn relax(spins: &mut u32) {
 struct Done {
     applied: u64,
     allocs: u64,
+    allocs_by_order: by_order::Table,
     frees: u64,
     failed: u64,
     skipped: u64,
@@ -120,6 +122,8 @@ impl Done {
     fn add(&mut self, other: Self) {
         self.applied += other.applied;
         self.allocs += other.allocs;
+        let theirs = other.allocs_by_order.iter().flatten();
+        self.allocs_by_order.iter_mut().flatten().zip(theirs).for_each(|(mine, other)| *mine += other);
         self.frees += other.frees;
         self.failed += other.failed;
         self.skipped += other.skipped;
@@ -223,6 +227,7 @@ impl Worker<'_, '_> {
         match self.field.engine.alloc(self.cpu, request) {
             Ok(pfn) => {
                 self.done.allocs += 1;
+                by_order::count(&mut self.done.allocs_by_order, order, request.migratetype);
                 self.done.cma.iter_mut().for_each(|book| book.served(request, pfn));
                 if !pfn.is_aligned(order) {
                     self.done.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
@@ -342,6 +347,7 @@ pub(super) fn carry_out(
     });
 
     let (counters, end, paths) = (engine.counters(), engine.memory(), engine.paths());
+    let by_order = ByOrder::new(done.allocs_by_order, engine.list_flow().as_ref(), &end);
     let met = Met {
         applied: done.applied,
         order_waits: done.order_waits,
@@ -359,7 +365,7 @@ pub(super) fn carry_out(
     findings.extend(back.done.cma.iter().flat_map(|book| book.findings(&engine.blocks())));
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
     let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
-    EngineOutcome { set_up_failed, met: Some(met), paths, cma, ..outcome }
+    EngineOutcome { set_up_failed, by_order, met: Some(met), paths, cma, ..outcome }
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
