@@ -399,13 +399,17 @@ static bool block_in_use(unsigned long first)
 /*
  * The kernel migrates what is in a range that it is to allocate. It cannot have the range, since what is free there is ours,
  * unless the block has just gone back to it. Each attempt empties all CPUs' lists first: on a busy machine all of them take
- * far longer than who waits has patience for. What is migrated stays away, so the next one gets further.
+ * far longer than who waits has patience for. So it goes on where it was, past a block that cannot be emptied.
  */
 static void migrate_all(unsigned long deadline)
 {
-	unsigned long number, first;
+	static unsigned long next;
+	unsigned long number, first, seen;
 
-	for_each_set_bit(number, fh_block_map, FH_BLOCK_NUMBERS) {
+	for (seen = 0; seen < FH_BLOCK_NUMBERS; seen++) {
+		number = next++ % FH_BLOCK_NUMBERS;
+		if (!test_bit(number, fh_block_map))
+			continue;
 		if (time_after(jiffies, deadline) || fatal_signal_pending(current))
 			return;
 		first = fh_first_pfn + (number << FH_BLOCK_ORDER);

@@ -39,7 +39,7 @@
 /* Tenths of a second, for a machine that is busy. */
 #define LONG 600
 /* Seconds for one of the parts, and more for more pages. */
-#define LIMIT 400
+#define LIMIT 600
 
 /* Turns of the process that presses for memory, of which the tree must have seen some. */
 #define TURNS 3
