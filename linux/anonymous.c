@@ -398,13 +398,20 @@ static bool block_in_use(unsigned long first)
 
 /*
  * The kernel migrates what is in a range that it is to allocate. It cannot have the range, since what is free there is ours,
- * unless the block has just gone back to it.
+ * unless the block has just gone back to it. Each attempt empties all CPUs' lists first: on a busy machine all of them take
+ * far longer than who waits has patience for. So it goes on where it was, past a block that cannot be emptied.
  */
-static void migrate_all(void)
+static void migrate_all(unsigned long deadline)
 {
-	unsigned long number, first;
+	static unsigned long next;
+	unsigned long number, first, seen;
 
-	for_each_set_bit(number, fh_block_map, FH_BLOCK_NUMBERS) {
+	for (seen = 0; seen < FH_BLOCK_NUMBERS; seen++) {
+		number = next++ % FH_BLOCK_NUMBERS;
+		if (!test_bit(number, fh_block_map))
+			continue;
+		if (time_after(jiffies, deadline) || fatal_signal_pending(current))
+			return;
 		first = fh_first_pfn + (number << FH_BLOCK_ORDER);
 		if (block_in_use(first) &&
 		    !alloc_contig_range(first, first + FH_BLOCK_FRAMES, FH_CONTIG_MOVABLE, GFP_KERNEL | __GFP_NOWARN))
@@ -425,7 +432,7 @@ static int stop(void)
 		WRITE_ONCE(state, ENDING);
 	}
 	while (in_use()) {
-		migrate_all();
+		migrate_all(deadline);
 		if (!in_use())
 			break;
 		if (time_after(jiffies, deadline) || fatal_signal_pending(current))

@@ -24,6 +24,8 @@
 
 #define MAILBOXES 1024
 #define BULK 16
+/* Operations that last long enough for everything that disturbs them. */
+#define ENOUGH 1000000
 
 static char *plant = "";
 /* Not to be written later: whoever reads it takes no lock. */
@@ -311,6 +313,19 @@ static void check_the_end(void)
 		FAIL("%lld calls were refused", atomic64_read(&fh_refused));
 }
 
+/* Whatever is to disturb the threads must have done so: a test that nobody disturbed has not shown much. */
+static void check_disturbers(u64 operations, const struct fh_context_counts *counts)
+{
+	if (operations < ENOUGH)
+		return;
+	if (!counts->softirq || !counts->hardirq || !counts->irq_work)
+		FAIL("no operation in softirqs, hardirqs or irq_work");
+	if (nr_cpu_ids > 1 && !counts->hotplugs)
+		FAIL("no CPU went and came back");
+	if (!counts->given || !counts->drains)
+		FAIL("no block was given back, or nobody drained");
+}
+
 static int run(u64 operations)
 {
 	unsigned int threads = num_online_cpus(), i;
@@ -338,6 +353,8 @@ static int run(u64 operations)
 			failed += workers[i].failed;
 		}
 		check_the_end();
+		if (!status && !atomic_read(&failures))
+			check_disturbers(operations, &counts);
 		if (!status && atomic_read(&failures))
 			status = -EIO;
 	}

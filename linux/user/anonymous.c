@@ -38,10 +38,18 @@
 #endif
 /* Tenths of a second, for a machine that is busy. */
 #define LONG 600
+/* Seconds for one of the parts, and more for more pages. */
+#define LIMIT 600
 
-/* Of all processes: what they have touched, and what was wrong. */
+/* Turns of the process that presses for memory, of which the tree must have seen some. */
+#define TURNS 3
+
+/* Of all processes: what they have touched, what was wrong, what is waited for and since when, whole turns of pressure. */
 static struct {
 	_Atomic long touched, wrong;
+	_Atomic(const char *) waiting;
+	_Atomic uint64_t since;
+	_Atomic long turns;
 } *all;
 static long wanted;
 static int rounds;
@@ -52,6 +60,34 @@ static void fail(const char *what)
 {
 	if (all->wrong++ < 10)
 		fprintf(stderr, "FAIL: anonymous: %s (%s)\n", what, strerror(errno));
+}
+
+/* What is begun now; nothing of it may last for ever. */
+static void wait_for(const char *what)
+{
+	all->since = now();
+	all->waiting = what;
+}
+
+/*
+ * Looks on, and ends the machine where something takes too long, even within the kernel. Says what it was, where who sleeps
+ * there does so, and what the kernel's log says.
+ */
+static pid_t watch(void)
+{
+	uint64_t limit = LIMIT + wanted / 500;
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	while (now() - all->since < limit * 1000000000)
+		sleep(1);
+	fprintf(stderr, "FAIL: anonymous: %s took more than %llu s: %ld pages touched, %ld in use, %ld turns of pressure\n",
+		all->waiting, (unsigned long long)limit, all->touched, number_of(OURS, "in use"), all->turns);
+	if (system("echo w > /proc/sysrq-trigger; dmesg | tail -n 100") < 0)
+		perror("dmesg");
+	execl("/finish", "finish", "17", NULL);
+	_exit(1);
 }
 
 static char *map(size_t size)
@@ -180,7 +216,7 @@ static void *work(void *argument)
 {
 	uint64_t self = (uintptr_t)argument, round;
 
-	for (round = self; all->touched < wanted && !all->wrong; round++) {
+	for (round = self; (all->touched < wanted || (collapse && all->turns < TURNS)) && !all->wrong; round++) {
 		uint64_t stamp = self << 48 | (round + 1) << 24;
 		char *memory = map(REGION);
 
@@ -310,6 +346,7 @@ static struct result run(const char *group, void (*body)(const char *group))
 	char path[64];
 	int tries;
 
+	wait_for(body == compile ? "compiling" : body == touch ? "timing" : "the tree of processes");
 	all->touched = 0;
 	put(TRACES "locked/trace", "");
 	put(TRACES "drained/trace", "");
@@ -359,18 +396,25 @@ static int stop(void)
 	return status;
 }
 
-/* The tree again while the kernel compacts its memory and has our shrinker give blocks back, and huge pages are made. */
+/* The tree again while the kernel has our shrinker give blocks back and compacts its memory, and huge pages are made. */
 static void under_pressure(void)
 {
 	long given = number_of(STATISTICS, "blocks given back"), moved = number_of("/proc/vmstat", "pgmigrate_success");
 	long blocks = number_of(STATISTICS, "blocks");
-	pid_t pressure = fork();
+	pid_t pressure;
 	int tries;
 
+	all->turns = 0;
+	pressure = fork();
+	/* Before the tree, which has eight times as many threads as there are CPUs. */
+	if (pressure == 0 && nice(-20) != -20)
+		fail("nice");
 	if (pressure == 0)
 		for (;;) {
-			put("/proc/sys/vm/compact_memory", "1");
+			/* First, since compaction takes long. */
 			put("/proc/sys/vm/drop_caches", "2");
+			put("/proc/sys/vm/compact_memory", "1");
+			all->turns++;
 			usleep(200000);
 		}
 	collapse = 1;
@@ -379,7 +423,8 @@ static void under_pressure(void)
 	waitpid(pressure, NULL, 0);
 	given = number_of(STATISTICS, "blocks given back") - given;
 	moved = number_of("/proc/vmstat", "pgmigrate_success") - moved;
-	printf("anonymous: under pressure %ld blocks were given back and %ld pages migrated\n", given, moved);
+	printf("anonymous: under pressure (%ld turns) %ld blocks were given back and %ld pages migrated\n", (long)all->turns,
+	       given, moved);
 	if (!given || !moved)
 		fail("there was no pressure");
 	/* They come again as soon as it is over. */
@@ -422,9 +467,9 @@ static void ask(const int *requests, const int *answers, char byte)
 
 static void give_back(void)
 {
-	int requests[2], answers[2];
+	int requests[2], answers[2], tries = 0;
 	long before;
-	int tries;
+	uint64_t started;
 	pid_t busy;
 
 	if (pipe(requests) || pipe(answers))
@@ -433,7 +478,10 @@ static void give_back(void)
 		close(requests[1]);
 		hold(requests[0], answers[1]);
 	}
+	/* So that it is seen where the other end is gone. */
 	close(requests[0]);
+	close(answers[1]);
+	wait_for("a process that holds memory");
 	ask(requests, answers, 0);
 	before = number_of(OURS, "in use");
 	if (before < 8 * (long)PAGES)
@@ -442,22 +490,31 @@ static void give_back(void)
 	all->touched = 0;
 	busy = start("freehold", tree);
 	usleep(500000);
+	wait_for("the first request for all pages");
 	if (stop() != EBUSY)
 		fail("all came back, though a page is pinned");
 	ask(requests, answers, 'c');
 	printf("anonymous: %ld pages in use, %ld of them after all but what is pinned was asked back\n", before,
 	       number_of(OURS, "in use"));
+	wait_for("the tree that was busy meanwhile");
 	waitpid(busy, NULL, 0);
 	ask(requests, answers, 'u');
 	/* A machine that is busy may need longer than its patience. */
-	for (tries = 0; stop() && tries < 20; tries++)
-		;
-	if (tries == 20)
-		fail("not all came back");
+	wait_for("all pages to come back");
+	started = now();
+	while (stop()) {
+		tries++;
+		if (now() - started > LONG / 10 * 2 * 1000000000ull) {
+			fprintf(stderr, "after %d requests %ld pages are in use\n", tries, number_of(OURS, "in use"));
+			fail("not all came back");
+			break;
+		}
+	}
 	ask(requests, answers, 'c');
 	if (number_of(OURS, "in use") || number_of(OURS, "spoiled"))
 		fail("pages are still in use, or were spoiled");
 	close(requests[1]);
+	wait_for("the process that held memory to end");
 	wait(NULL);
 	if (run("freehold", tree).served)
 		fail("pages are served after the end");
@@ -479,6 +536,8 @@ static void trace(const char *name, const char *event)
 
 int main(int argc, char **argv)
 {
+	pid_t watcher;
+
 	all = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (all == MAP_FAILED)
 		return 1;
@@ -486,6 +545,8 @@ int main(int argc, char **argv)
 	rounds = argc > 2 ? atoi(argv[2]) : 0;
 	rounds = rounds < MAX_ROUNDS ? rounds : MAX_ROUNDS;
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	wait_for("the start");
+	watcher = watch();
 	trace("locked", "mm_page_alloc_zone_locked");
 	trace("drained", "mm_page_pcpu_drain");
 	compare("tree", tree, NULL);
@@ -500,6 +561,8 @@ int main(int argc, char **argv)
 	}
 	under_pressure();
 	give_back();
+	kill(watcher, SIGKILL);
+	waitpid(watcher, NULL, 0);
 	printf("anonymous: %s: %ld pages served, %ld asked of the kernel, %ld wrong\n", all->wrong ? "FAILED" : "passed",
 	       number_of(OURS, "served"), number_of(OURS, "elsewhere"), (long)all->wrong);
 	return !!all->wrong;

@@ -15,6 +15,10 @@ use crate::qemu::{End, Machine};
 /// How long Linux may take to say that it has started, where the hardware runs it.
 const PROBE: Duration = Duration::from_secs(20);
 
+/// For the kernel's command line, what it has to find mistakes with and leaves off: checks of each object that it allocates,
+/// with red zones around them, and, in kernels from 6.12 on, a guarded page for one of them every tenth of a second.
+pub(crate) const DEBUGGING: &str = "slub_debug=FZ kfence.sample_interval=100";
+
 /// Kernel and file system, ready to boot.
 pub(crate) struct Guest {
     pub(crate) image: PathBuf,

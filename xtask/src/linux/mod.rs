@@ -118,7 +118,7 @@ pub(crate) struct Arguments {
     /// On how many threads CPUs run where the hardware does not.
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
-    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and pages.
+    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and pages, and compilers.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -134,6 +134,8 @@ impl Arguments {
         let other = self.bench.is_some() || self.faults.is_some() || self.anonymous.is_some();
         let ops = self.ops.unwrap_or(if other { 0 } else { 1_000_000 });
         let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
+        // What is measured is measured without.
+        words.extend((!other && !self.instructions).then(|| guest::DEBUGGING.to_owned()));
         words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
         words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
         words.extend(self.anonymous.map(|pages| format!("fh.anonymous={pages}")));
@@ -147,7 +149,9 @@ impl Arguments {
     fn limit(&self) -> u64 {
         let more = self.ops.unwrap_or(0) / 10_000;
         let pages = self.faults.unwrap_or(0).saturating_add(self.anonymous.unwrap_or(0)) / 1_000;
-        self.timeout.unwrap_or(more.saturating_add(pages).saturating_add(300))
+        // Compilers take minutes where the machine is busy.
+        let compilers = if self.anonymous.is_some() { 900 } else { 0 };
+        self.timeout.unwrap_or(more.saturating_add(pages).saturating_add(300 + compilers))
     }
 
     fn folder(&self) -> PathBuf {
@@ -257,13 +261,19 @@ mod tests {
     fn the_guest_is_told_what_was_asked_for() {
         let words =
             |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
-        assert_eq!(words(&[]), "fh.blocks=128 fh.ops=1000000");
-        assert_eq!(words(&["--ops", "5", "--memory", "512", "--plant", "lose"]), "fh.blocks=64 fh.ops=5 fh.plant=lose");
+        let debugging = guest::DEBUGGING;
+        assert_eq!(words(&[]), format!("fh.blocks=128 fh.ops=1000000 {debugging}"));
+        assert_eq!(
+            words(&["--ops", "5", "--memory", "512", "--plant", "lose"]),
+            format!("fh.blocks=64 fh.ops=5 {debugging} fh.plant=lose")
+        );
+        assert_eq!(words(&["--ops", "5", "--bench", "3"]), "fh.blocks=128 fh.ops=5 fh.bench=3");
         assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
         assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
         let limit = |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit();
         assert_eq!(limit(&[]), 300);
+        assert_eq!(limit(&["--anonymous", "1000"]), 1201);
         assert_eq!(limit(&["--ops", "100000000"]), 10_300);
         assert_eq!(limit(&["--faults", "10000000"]), 10_300);
         assert_eq!(limit(&["--ops", "100000000", "--timeout", "7"]), 7);
