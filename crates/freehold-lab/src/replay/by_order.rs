@@ -4,7 +4,7 @@ use freehold::{Migratetype, Order};
 use serde::Serialize;
 
 use crate::engine::{ListFlow, Memory};
-use crate::report::json::one_line;
+use crate::one_line::one_line;
 
 /// A list for each order from 0 to 10, in it a number for each migratetype that requests have: unmovable, movable,
 /// reclaimable.

@@ -60,7 +60,7 @@ fn a_replay_on_threads_shows_its_waits() {
         let sum: u64 = orders.iter().flat_map(|types| types.as_array().unwrap()).map(|n| n.as_u64().unwrap()).sum();
         assert_eq!(json!(sum), engine["allocs"], "threads count by order as one does");
     }
-    let report = Report::of(&[threaded.clone()]);
+    let report = Report::of(std::slice::from_ref(&threaded));
     page.open(&report.file(), "view=replay");
     let waits = page.eval("document.getElementById('waits').parentElement.innerText");
     let waits = waits.as_str().unwrap();

@@ -9,7 +9,7 @@
 //!
 //! A block's frames are in its words, which every CPU may change at any time; what a stock says about them was true when
 //! the block was listed. The words decide. The lock is taken to choose the next block to lease words of, once for some
-//! hundred frames; never by a free.
+//! hundred frames where memory is plenty, for ten where it is short; never by a free.
 //!
 //! The zone has a stock too, of the partly free blocks that no group holds, under its own lock.
 
