@@ -216,7 +216,8 @@ static void *work(void *argument)
 {
 	uint64_t self = (uintptr_t)argument, round;
 
-	for (round = self; (all->touched < wanted || (collapse && all->turns < TURNS)) && !all->wrong; round++) {
+	/* Once at least, whoever was faster: else it is chance whether anybody swaps. */
+	for (round = self; (round == self || all->touched < wanted || (collapse && all->turns < TURNS)) && !all->wrong; round++) {
 		uint64_t stamp = self << 48 | (round + 1) << 24;
 		char *memory = map(REGION);
 
