@@ -229,3 +229,41 @@ impl<'m> FrameMap<'m> {
 
 /// No section has that slot.
 pub(crate) const NO_SLOT: u32 = NONE >> 6;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::cell::Cell;
+    use core::mem::MaybeUninit;
+    use std::{boxed::Box, vec};
+
+    use super::LOOKS;
+    use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+
+    #[test]
+    fn ranges_that_change_while_they_are_looked_at_are_looked_at_again() {
+        let memory = [FrameRange::new(Pfn::new(0), 1024).unwrap()];
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config::new(1, &zones);
+        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let looks = Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            looks.get()
+        };
+        assert_eq!(fh.map.looked_at(look), 1);
+        // Somebody else changes them during the first look.
+        looks.set(0);
+        let disturbed = || match look() {
+            1 => fh.map.change_ranges(|| 1),
+            n => n,
+        };
+        assert_eq!(fh.map.looked_at(disturbed), 2);
+        // Somebody who is stopped in the middle does not keep others for ever.
+        looks.set(0);
+        assert_eq!(fh.map.change_ranges(|| fh.map.looked_at(look)), LOOKS + 1);
+    }
+}

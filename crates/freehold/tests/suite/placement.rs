@@ -173,3 +173,17 @@ fn a_fuller_block_of_the_zone_goes_before_one_that_is_mostly_free() {
         fh.validate().unwrap();
     }
 }
+
+/// Who has given back all goes by the lists again, and not on with the block that was in use.
+#[test]
+fn after_a_flush_the_fullest_block_comes_first() {
+    let fh = grouped(1, 64, 1);
+    let on = fh.on(cpu(0));
+    let first = on.alloc(movable(0)).unwrap();
+    let block = on.alloc(movable(9)).unwrap();
+    on.free(block, Order::new(8).unwrap()).unwrap();
+    on.flush().unwrap();
+    let next = on.alloc(movable(0)).unwrap();
+    assert_eq!(next.pageblock(), block, "half of it is free, of the block of {first} nearly all");
+    fh.validate().unwrap();
+}
