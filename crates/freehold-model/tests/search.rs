@@ -132,6 +132,8 @@ fn smallest_that_shows(defect: Defect) -> Settings {
         Defect::IsolationWaitsForALook => Settings { cpus: 3, budget: [0, 0, 2, 0], whole: true, ..plain },
         Defect::AnnounceLooksOnce => Settings { budget: [0, 0, 0, 2], whole: true, ..plain },
         Defect::AnnounceBeforePut | Defect::ClassAfterWords => Settings { budget: [0, 0, 0, 1], ..plain },
+        // One leases a word while its block is being split, and a third frees what it got before the tag says so.
+        Defect::LeaseWithoutLook => Settings { cpus: 3, budget: [0, 0, 0, 2], ..plain },
         _ => plain,
     }
 }
