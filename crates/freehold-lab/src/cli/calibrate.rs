@@ -18,10 +18,11 @@ const HELP: &str = "\
 Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines passed between cores, \
 a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines count in them. With one \
 CPU the constants of two are those of the checked-in model. How much further another socket is (socket_factor) and how \
-many CPUs a socket has (cores_per_socket) are not measured: change them in the file.
+many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is done --runs times, and \
+each constant is the median: a virtual machine may be twice as slow for some seconds.
 
 Examples:
-  freehold calibrate                            print the constants; about ten seconds
+  freehold calibrate                            print the constants; about half a minute
   freehold calibrate --output here.json         keep them
   freehold simulate -w pair --cpus 1,64 --model here.json
 
@@ -43,6 +44,10 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "TEXT")]
     machine: Option<String>,
 
+    /// How many times all is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    runs: u32,
+
     /// Print JSON: the model.
     #[arg(long)]
     json: bool,
@@ -60,13 +65,16 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }
-    let bar = progress::steps("calibrating", STEPS as u64, progress::TURNS, args.no_progress);
-    let model = calibrate(machine, &cpus, |what| {
-        bar.set_message(what.to_owned());
-        bar.inc(1);
-    })
-    .map_err(CliError::new)?;
+    let bar = progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.no_progress);
+    let once = |_| {
+        calibrate(machine.clone(), &cpus, |what| {
+            bar.set_message(what.to_owned());
+            bar.inc(1);
+        })
+    };
+    let models: Vec<Model> = (0..args.runs).map(once).collect::<Result<_, _>>().map_err(CliError::new)?;
     bar.finish_and_clear();
+    let model = Model::median(&models);
     if let Some(path) = &args.output {
         let mut text = serde_json::to_string_pretty(&model).map_err(|error| CliError::new(error.to_string()))?;
         text.push('\n');

@@ -12,7 +12,7 @@
 //! | `zero_frame_ns` | zeroing frames of 1 MiB |
 //! | `alloc_ns`, `free_ns`, `batch_free_ns` | 256 frames allocated, then freed, on one CPU: what it holds is enough |
 //! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 524,288 frames (2 GiB) allocated, then freed: what that takes longer, by the steps that the engine counted |
-//! | `remote_free_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves |
+//! | `remote_free_ns`; freehold's `pcp_step_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves; what the allocations take longer than where the same CPU had freed them |
 //!
 //! All by one thread or two in turns; none is a workload of [`super::validate`] on the CPUs that it is compared on.
 //! Costs of calls are less what the same loop takes with an engine that does nothing. Medians throughout.
@@ -269,16 +269,21 @@ fn bounce_ns(cpus: &Cpus, transfer: f64) -> Result<f64, String> {
 /// `None` where the kernel has none.
 fn barrier_ns(cpus: &Cpus) -> Option<f64> {
     const N: u32 = 1000;
-    let (platform, stop) = (HostThreads::new(), AtomicBool::new(false));
+    let (platform, runs, stop) = (HostThreads::new(), AtomicBool::new(false), AtomicBool::new(false));
     platform.has_heavy_barrier().then(|| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 cpus.pin(1);
-                // Relaxed: a flag that carries nothing.
+                // Relaxed, as below: flags that carry nothing.
+                runs.store(true, Ordering::Relaxed);
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
+            // A barrier costs next to nothing while no other CPU runs a thread of this process.
+            while !runs.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
             let one = || {
                 let start = Instant::now();
                 (0..N).for_each(|_| platform.heavy_barrier());
@@ -303,6 +308,7 @@ struct Bursts {
     batch_free: f64,
     large_alloc: Phase,
     large_free: Phase,
+    local_alloc: Phase,
     remote_alloc: Phase,
     remote_free: Phase,
 }
@@ -381,8 +387,14 @@ fn bursts(machine: &dyn RealMachine) -> Bursts {
     }
     machine.drain();
     let (mut one, mut other) = (machine.cpu(0), machine.cpu(1));
+    let mut allocs = Vec::new();
+    for _ in 0..101 {
+        allocs.push(phase(machine, || fill(&mut *one, &mut frames, REMOTE)));
+        free_singly(&mut *one, &frames);
+    }
+    result.local_alloc = middle(allocs);
     let (mut allocs, mut frees) = (Vec::new(), Vec::new());
-    for _ in 0..31 {
+    for _ in 0..101 {
         allocs.push(phase(machine, || fill(&mut *one, &mut frames, REMOTE)));
         frees.push(phase(machine, || free_singly(&mut *other, &frames)));
     }
@@ -420,11 +432,15 @@ fn costs(family: Family, shared: &Shared, lists: Option<EngineCosts>) -> Result<
         - drain_step_ns * b.remote_free.done.steps as f64
         - pcp_step_ns * b.remote_free.done.changes as f64
         - merge_step_ns * b.remote_free.done.merge_steps as f64;
-    // For freehold: what collecting what the other CPU freed adds to the allocations that follow.
-    let collected =
-        rest(b.remote_alloc, null.remote_alloc, REMOTE, alloc_ns) - refill_step_ns * b.remote_alloc.done.steps as f64;
-    let pcp_step_ns =
-        if family == Family::Freehold { per(collected.max(0.0), b.remote_alloc.done.changes) } else { pcp_step_ns };
+    // For freehold: what collecting what the other CPU freed adds to the allocations that follow, beside those of frames that
+    // the CPU freed itself.
+    let pcp_step_ns = if family == Family::Freehold {
+        let (there, here) = (b.remote_alloc, b.local_alloc);
+        let steps = refill_step_ns * (there.done.steps as f64 - here.done.steps as f64);
+        per((there.ns - here.ns - steps).max(0.0), there.done.changes.saturating_sub(here.done.changes))
+    } else {
+        pcp_step_ns
+    };
     Ok(EngineCosts {
         alloc_ns: round(alloc_ns),
         free_ns: round(free_ns),

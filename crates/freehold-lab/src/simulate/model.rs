@@ -132,6 +132,46 @@ impl Model {
         }
     }
 
+    /// Each constant's median in these, which were measured on one machine; of an even number of them the upper one.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn median(models: &[Self]) -> Self {
+        let middle = |of: &dyn Fn(&Self) -> f64| {
+            let mut all: Vec<f64> = models.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let engine = |family: &Family| {
+            let costs = |of: fn(&EngineCosts) -> f64| middle(&|model| of(&model.engines[family]));
+            EngineCosts {
+                alloc_ns: costs(|c| c.alloc_ns),
+                free_ns: costs(|c| c.free_ns),
+                batch_free_ns: costs(|c| c.batch_free_ns),
+                remote_free_ns: costs(|c| c.remote_free_ns),
+                refill_step_ns: costs(|c| c.refill_step_ns),
+                drain_step_ns: costs(|c| c.drain_step_ns),
+                pcp_step_ns: costs(|c| c.pcp_step_ns),
+                merge_step_ns: costs(|c| c.merge_step_ns),
+            }
+        };
+        Self {
+            rmw_ns: middle(&|m| m.rmw_ns),
+            transfer_ns: middle(&|m| m.transfer_ns),
+            line_ns: middle(&|m| m.line_ns),
+            chain_ns: middle(&|m| m.chain_ns),
+            hold_ns: middle(&|m| m.hold_ns),
+            bounce_ns: middle(&|m| m.bounce_ns),
+            barrier_ns: middle(&|m| m.barrier_ns),
+            message_ns: middle(&|m| m.message_ns),
+            zero_frame_ns: middle(&|m| m.zero_frame_ns),
+            caller_ns: middle(&|m| m.caller_ns),
+            engines: models[0].engines.keys().map(|family| (*family, engine(family))).collect(),
+            ..models[0].clone()
+        }
+    }
+
     /// Every number by name, and the least it may be.
     pub fn constants(&self) -> Vec<(String, f64, f64)> {
         let mut all: Vec<(String, f64, f64)> = [
@@ -198,6 +238,18 @@ mod tests {
         assert_eq!(model.engines.len(), 4);
         let per = model.cores_per_socket;
         assert!(!model.across(0, per - 1) && model.across(per - 1, per));
+    }
+
+    #[test]
+    fn the_median_of_runs_is_each_constants() {
+        let with = |rmw_ns: f64, transfer_ns: f64, alloc_ns: f64| {
+            let mut model = Model { rmw_ns, transfer_ns, ..Model::standard() };
+            model.engines.values_mut().for_each(|costs| costs.alloc_ns = alloc_ns);
+            model
+        };
+        let models = [with(1.0, 9.0, 5.0), with(3.0, 7.0, 4.0), with(2.0, 8.0, 6.0)];
+        assert_eq!(Model::median(&models), with(2.0, 8.0, 5.0));
+        assert_eq!(Model::median(&models[..1]), models[0]);
     }
 
     #[test]

@@ -305,8 +305,16 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
 
     /// The next block of that type with a free run of `order`, by the lists and by its words; it stays listed.
     pub(crate) fn pick(&self, migratetype: usize, order: u32, emptiest: bool) -> Option<Index> {
+        let mut looks = u32::MAX;
+        self.pick_within(migratetype, order, emptiest, &mut looks)
+    }
+
+    /// The same, given up when so many blocks were looked at. For holds that must be short, where somebody looks again who has
+    /// collected what was announced.
+    pub(crate) fn pick_within(&self, migratetype: usize, order: u32, emptiest: bool, looks: &mut u32) -> Option<Index> {
         let lists = &self.stock().lists;
-        loop {
+        while *looks != 0 {
+            *looks -= 1;
             let class = order as u8 + 1;
             let found = match emptiest {
                 false => lists.best(&self.fh.map, migratetype, class),
@@ -327,6 +335,7 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             // Less than the list says, or more: it moves to where it belongs, so that it is looked at in vain once only.
             self.file(index);
         }
+        None
     }
 
     /// Has a block of this holder, on no list, belong to another one from now on; that one must file it.

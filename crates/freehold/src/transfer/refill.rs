@@ -26,6 +26,9 @@ use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Announced blocks looked at before one is chosen.
 pub(crate) const COLLECT: u32 = 6;
+/// Blocks looked at to fetch from another holder: the ones in front may all have become whole by now, and each look at such a
+/// one files it.
+const LOOKS: u32 = PARTLY_FREE as u32 + 2;
 /// A block with more free frames than this may become whole: one that no group holds is used before it, if that is fuller.
 const MOSTLY_FREE: u64 = FRAMES as u64 / 2;
 /// Partly free blocks that a group fetches from the zone at a time.
@@ -169,8 +172,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             held.collect(COLLECT / 2);
             // One of another group; of the zone's own, which nobody uses, several in one hold.
             let most = if from == ZONE_GROUP { PARTLY_FREE } else { 1 };
+            let mut looks = LOOKS;
             for taken in &mut taken[..most] {
-                let Some(index) = held.pick(want.migratetype, want.order, from != ZONE_GROUP) else { break };
+                let emptiest = from != ZONE_GROUP;
+                let Some(index) = held.pick_within(want.migratetype, want.order, emptiest, &mut looks) else { break };
                 let count = u64::from(self.fh.map.links(index).count.get());
                 let flags = want.flags & AllocFlags::NO_WATERMARKS;
                 if count >= below || from == ZONE_GROUP && !zone.allows(count, flags, want.migratetype == CMA) {

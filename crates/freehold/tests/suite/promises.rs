@@ -225,6 +225,28 @@ fn no_hold_is_long_where_many_blocks_of_the_zone_are_freed_into() {
     }
 }
 
+/// Blocks that the zone's lists show as partly free, and that are whole by now: a request that fetches from the zone
+/// looks at a few of them only.
+#[test]
+fn no_hold_is_long_where_listed_blocks_have_become_whole() {
+    let (fh, frames) = all_used_and_the_zones(0, 0);
+    let on = fh.on(cpu(0));
+    let free = |pfn: &Pfn| on.free(*pfn, Order::ZERO).unwrap();
+    // One word of each comes back: 64 are listed as partly free, and then each becomes whole without the zone's lock.
+    let blocks = || frames.chunks(512).take(64);
+    blocks().for_each(|block| block[..64].iter().for_each(free));
+    on.flush().unwrap();
+    on.tick().unwrap();
+    blocks().for_each(|block| block[64..].iter().for_each(free));
+    on.flush().unwrap();
+    let used = frames.len() - 64 * 512;
+    let back: Vec<Pfn> = (0..64 * 512).map(|_| on.alloc(movable(0)).unwrap()).collect();
+    assert!(is_no_memory(on.alloc(movable(0))), "{used} are in use, and {} more", back.len());
+    let longest = fh.zone_stats(0).unwrap().lock_work_max;
+    assert!(longest <= LONGEST_HOLD, "{longest} steps");
+    fh.validate().unwrap();
+}
+
 /// How a split block is freed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Punch {
