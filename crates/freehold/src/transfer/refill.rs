@@ -28,7 +28,7 @@ use crate::{AllocFlags, Freehold, Migratetype, Platform};
 pub(crate) const COLLECT: u32 = 6;
 /// Blocks looked at to fetch from another holder: the ones in front may all have become whole by now, and each look at such a
 /// one files it.
-const LOOKS: u32 = PARTLY_FREE as u32 + 2;
+const LOOKS: u32 = PARTLY_FREE as u32;
 /// A block with more free frames than this may become whole: one that no group holds is used before it, if that is fuller.
 const MOSTLY_FREE: u64 = FRAMES as u64 / 2;
 /// Partly free blocks that a group fetches from the zone at a time.
