@@ -1,13 +1,11 @@
 //! "Follow-up on high-order PCP caching", February 2022: what each patch claims, by counts. Two engines that differ in
 //! one switch do the same work.
 
-mod support;
-
 use std::collections::HashSet;
 
+use crate::support::*;
 use freehold::Pfn;
 use freehold_classic::{Classic, PcpCounters, Tuning};
-use support::*;
 
 /// The PCP of a large machine on a small one: batch 63, at most 443 frames.
 fn tuned(engine: &str) -> Classic {

@@ -1,10 +1,8 @@
 //! Who may use which part of a zone's memory: watermarks and their relaxations, lowmem_reserve, HIGHATOMIC and CMA.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Watermarks, ZoneConfig};
-use support::*;
 
 /// A zone of `blocks` that always counts as short, so that requests come to use their rights.
 fn short(engine: &str, blocks: u64) -> Classic {

@@ -1,10 +1,8 @@
 //! What reviewers of "pcp buddy allocator" found, as posted (`pcp-buddy`) and repaired, by counts.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, FrameRange, Pfn};
 use freehold_classic::{Classic, Config, Tuning};
-use support::*;
 
 /// A batch of exactly one pageblock, and room for eight.
 fn batch_of(classic: &Classic, frames: u32) {

@@ -1,10 +1,8 @@
 //! "pcp buddy allocator", April 2026: what each part of the RFC claims, by counts.
 
-mod support;
-
+use crate::support::*;
 use freehold::{PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Stats, Tuning};
-use support::*;
 
 /// A batch of exactly one pageblock: every refill of an empty PCP claims one block, if there is one, and nothing else.
 /// A CPU keeps up to `high` frames.

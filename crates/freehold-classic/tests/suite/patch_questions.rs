@@ -1,10 +1,8 @@
 //! What the pcp-buddy proposal leaves open, each question a switch: what it changes, by counts.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, CpuId, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning};
-use support::*;
 
 /// `cpus` CPUs that take a pageblock at once and keep up to eight.
 fn blocks_at_once(engine: &str, blocks: u64, cpus: u16) -> Classic {

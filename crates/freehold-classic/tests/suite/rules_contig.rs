@@ -1,10 +1,8 @@
 //! Getting hold of one particular range: isolation, migration, and undoing all of it.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocError, AllocFlags, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, InUse};
-use support::*;
 
 const ENGINES: [&str; 5] = ["5.18", "7.1", "7.2", "pcp-buddy", "pcp-buddy-fixed"];
 

@@ -1,11 +1,9 @@
 //! What a type that has nothing left takes from the others: whom it asks first, when it claims a whole pageblock, when
 //! it steals a single chunk, and what a refill remembers of the search.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, Migratetype, PAGEBLOCK_FRAMES};
 use freehold_classic::Classic;
-use support::*;
 
 /// Four pageblocks in use, the first one of type `first` and split into single frames.
 fn full(engine: &str, first: Migratetype) -> Classic {

@@ -1,10 +1,8 @@
 //! Freeing many single frames at once: splitting, runs, chunks at every alignment, and what interrupts them.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, FrameRange, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning, Watermarks, ZoneConfig};
-use support::*;
 
 /// The first four pageblocks in use as single frames, nothing on the PCPs, which keep whatever they are given.
 fn singles(engine: &str) -> Classic {

@@ -1,14 +1,12 @@
 //! Every operation, right and wrong, on every design and odd machines, against a set of frames.
 //!
-//! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test model_ops` looks longer. What once failed is
+//! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test suite model_ops` looks longer. What once failed is
 //! kept in `model_ops.proptest-regressions` and tried first.
 
-mod model_support;
-
+use crate::model_support::Model;
+use crate::model_support::machine::{SHAPES, machine};
+use crate::model_support::steps::{Step, step};
 use freehold_classic::{Classic, Design, Switch, presets};
-use model_support::Model;
-use model_support::machine::{SHAPES, machine};
-use model_support::steps::{Step, step};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as RunConfig, FileFailurePersistence, TestRunner};
 
@@ -33,7 +31,9 @@ fn runner(cases: u32) -> TestRunner {
     let default = RunConfig::default();
     TestRunner::new(RunConfig {
         cases: if asked { default.cases } else { cases },
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/model_ops.proptest-regressions"))),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "tests/suite/model_ops.proptest-regressions",
+        ))),
         ..default
     })
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::{Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader};
 
-const TRACEFS: &[u8] = include_bytes!("data/kernel.tracefs.txt");
-const TRACE_CMD: &[u8] = include_bytes!("data/make.trace-cmd.txt");
-const PERF: &[u8] = include_bytes!("data/make.perf-script.txt");
+const TRACEFS: &[u8] = include_bytes!("../data/kernel.tracefs.txt");
+const TRACE_CMD: &[u8] = include_bytes!("../data/make.trace-cmd.txt");
+const PERF: &[u8] = include_bytes!("../data/make.perf-script.txt");
 
 const STRICT: OpenOptions = OpenOptions { skip_bad: false };
 const SKIP_BAD: OpenOptions = OpenOptions { skip_bad: true };

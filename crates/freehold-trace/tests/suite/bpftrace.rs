@@ -5,8 +5,8 @@ use std::fs;
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::{Event, EventKind, OpenOptions, Source, TraceReader};
 
-const SCRIPT: &str = include_str!("../scripts/page-events.bt");
-const GUIDE: &str = include_str!("../../../docs/recording.md");
+const SCRIPT: &str = include_str!("../../scripts/page-events.bt");
+const GUIDE: &str = include_str!("../../../../docs/recording.md");
 
 /// The format of the `printf` in the probe `name`.
 fn format_of(name: &str) -> String {

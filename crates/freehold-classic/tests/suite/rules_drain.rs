@@ -1,11 +1,9 @@
 //! Who gives frames back to the zone and when: overflow, decay, remote nodes, drain-all, hotplug, contexts that may
 //! not wait.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocError, AllocFlags, CpuId, FreeError};
 use freehold_classic::{Classic, Config, Context, Put, Tuning, presets};
-use support::*;
 
 /// A CPU that holds `frames` single frames and may hold up to 4,000.
 fn holding(engine: &str, frames: usize) -> Classic {

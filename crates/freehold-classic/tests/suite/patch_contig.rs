@@ -1,11 +1,9 @@
 //! "Free contiguous order-0 pages efficiently", January 2026, and "batch page freeing", October 2025: what they claim,
 //! by counts.
 
-mod support;
-
+use crate::support::*;
 use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning};
-use support::*;
 
 /// The default machine of 1 GiB, as it boots.
 fn booted(engine: &str) -> Classic {

@@ -1,10 +1,8 @@
 //! The zone's buddy system: what is taken, where the rest goes, what joins, and where it is put.
 
-mod support;
-
+use crate::support::*;
 use freehold::AllocFlags;
 use freehold_classic::{Classic, Watermarks};
-use support::*;
 
 #[test]
 fn a_request_takes_the_smallest_chunk_that_will_do_and_the_lowest_part_of_it() {

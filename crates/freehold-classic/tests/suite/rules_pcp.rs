@@ -1,10 +1,8 @@
 //! The lists of one CPU: in which order frames come and go, how much it takes, keeps and gives back.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, CpuId, PAGEBLOCK_FRAMES};
 use freehold_classic::{Classic, Config, Tuning, Watermarks};
-use support::*;
 
 #[test]
 fn a_fresh_refill_comes_in_ascending_order_and_a_freed_frame_comes_back_first() {

@@ -1,10 +1,8 @@
 //! Memory nodes: whose requests go where, and among whom a node's memory is shared out.
 
-mod support;
-
+use crate::support::*;
 use freehold::{AllocFlags, CpuId};
 use freehold_classic::{Classic, Config, Tuning, Watermarks, ZoneConfig};
-use support::*;
 
 /// Three nodes of four pageblocks and two CPUs each.
 fn nodes(engine: &str, change: impl FnOnce(&mut Config)) -> Classic {

@@ -10,14 +10,12 @@
 //!   drainer      drain_all, ticks
 //! ```
 
-mod stress_support;
-
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
+use crate::stress_support::{Ledger, Pause, Queues, Random};
 use freehold::{AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Context, Design, Put, Request, presets};
-use stress_support::{Ledger, Pause, Queues, Random};
 
 const CPUS: u16 = 4;
 const BLOCKS: u64 = 48;
