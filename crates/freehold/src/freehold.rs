@@ -38,8 +38,6 @@ pub struct Freehold<'m, P> {
     pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
-    /// Recalls so far, for their numbers.
-    pub(crate) recalls: AtomicU32,
     /// Frees made where the CPU's state was not to be had.
     pub(crate) unattributed_frees: AtomicU64,
     /// Double frees that no call could see.
@@ -162,7 +160,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu_nodes: parts.cpu_nodes,
             hotplug: Lock::new(),
             asymmetric,
-            recalls: AtomicU32::new(0),
             unattributed_frees: AtomicU64::new(0),
             late_double_frees: AtomicU64::new(0),
         };

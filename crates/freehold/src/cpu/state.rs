@@ -42,8 +42,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) kept: [AtomicU32; KEPT],
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
-    /// The number of the recall that has knocked and is about to come in.
-    pub(crate) asked_by: AtomicU32,
+    /// The next CPU that the recall which has knocked here is about to enter.
+    pub(crate) next_asked: AtomicU32,
 }
 
 impl<'m> CpuState<'m> {
@@ -63,7 +63,7 @@ impl<'m> CpuState<'m> {
             hints: Hints::new(),
             kept: core::array::from_fn(|_| AtomicU32::new(NONE)),
             allocs_at_tick: AtomicU64::new(0),
-            asked_by: AtomicU32::new(0),
+            next_asked: AtomicU32::new(0),
         }
     }
 }
