@@ -226,23 +226,14 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    extern crate std;
-
     use super::*;
-    use crate::{Config, CpuId, FrameRange, Migratetype, SingleCpu, ZoneConfig};
-    use std::boxed::Box;
-    use std::mem::MaybeUninit;
-    use std::vec;
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype};
 
     /// Who looked whether it is online and only then got in.
     #[test]
     fn a_cpu_that_went_offline_gets_no_block_for_a_bulk_call() {
-        let memory = [FrameRange::new(Pfn::new(0), 1 << 16).unwrap()];
-        let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(2, &zones);
-        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
-        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let fh = machine(2, 1 << 16);
         let id = CpuId::new(1);
         fh.cpu_offline(id).unwrap();
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);

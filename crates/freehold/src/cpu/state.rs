@@ -7,12 +7,12 @@
 //! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
 //! ```
 
+use super::counters::CpuCounters;
 use super::door::Door;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
 use crate::block::NONE;
 use crate::block::tag::TYPES;
-use crate::inspect::stats::CpuCounters;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair takes no lock.
