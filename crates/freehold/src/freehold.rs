@@ -44,6 +44,9 @@ pub struct Freehold<'m, P> {
     pub(crate) late_double_frees: AtomicU64,
 }
 
+/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
+const SMALL: u64 = 8 << 18;
+
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
     cpus: &'m [CpuState<'m>],
@@ -117,11 +120,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// Those of a configuration that cannot be served.
     pub fn metadata_size(config: &Config<'_>) -> Result<usize, ConfigError> {
-        config.check()?;
         Self::size_with(config, P::cpus_per_cache())
     }
 
     fn size_with(config: &Config<'_>, per_cache: Option<u16>) -> Result<usize, ConfigError> {
+        config.check()?;
         let mut layout = LayoutBuilder::measure();
         lay_out(config, per_cache, &mut layout);
         // No region is larger than that. On 64 bits no configuration comes near it.
@@ -261,9 +264,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// How many words each CPU may lease, and how many whole blocks each group keeps. A leased word keeps its block from
-    /// becoming whole, so all leases together are in at most 1 % of the blocks; but each CPU has two, since with one it
-    /// would change it between requests of two types or orders.
+    /// What follows from how much memory and how many CPUs there are: how many words each CPU may lease, how many whole blocks
+    /// each group keeps, which blocks are spared. A leased word keeps its block from becoming whole, so all leases together are
+    /// in at most 1 % of the blocks; but each CPU has two, since with one it would change it between requests of two types or
+    /// orders.
     pub(crate) fn compute_limits(&self) {
         let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
         let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
@@ -275,6 +279,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for zone in self.zones {
             let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
             zone.keep.set((a_group / 64).clamp(1, 8) as u32);
+            // All zones count: the largest chunk of a large machine may be in a zone that is small itself.
+            zone.by_region.set(managed > SMALL);
             // A CPU has up to six blocks in use: for single frames and for runs, of three types.
             zone.spread.set(zone.blocks() / online >= 128);
             // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks after long aging; with an

@@ -7,9 +7,6 @@ use crate::transfer::held::Held;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Platform};
 
-/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
-const SMALL: u64 = 8 << 18;
-
 impl<P: Platform> Freehold<'_, P> {
     /// One turn of a wait.
     pub(crate) fn waited(&self) -> bool {
@@ -38,7 +35,7 @@ impl<P: Platform> Held<'_, '_, P> {
     /// regions first that have such blocks already, so that the others can be had as one.
     pub(crate) fn take_whole(&self, migratetype: usize) -> Option<Index> {
         let confined = migratetype != crate::Migratetype::Movable as usize;
-        if confined && self.zone.managed.get() > SMALL {
+        if confined && self.zone.by_region.get() {
             let regions = self.zone.tainted.iter().enumerate().filter(|(_, n)| n.get() != 0);
             for (region, _) in regions {
                 let (bit, steps) = self.zone.bitmap.next(region as u64 * 512);

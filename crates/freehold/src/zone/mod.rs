@@ -48,6 +48,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) spread: AtomicBool,
     /// A block with at most so many free frames is one to fill: runs that were freed lately are taken from it again.
     pub(crate) nearly_full: AtomicU16,
+    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is large.
+    pub(crate) by_region: AtomicBool,
     /// Most of it is whole blocks.
     pub(crate) roomy: AtomicBool,
     /// Frames there are; changes at hotplug.
@@ -93,6 +95,7 @@ impl<'m> Zone<'m> {
             keep: AtomicU32::new(1),
             spread: AtomicBool::new(false),
             nearly_full: AtomicU16::new(0),
+            by_region: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             managed: zero(),
             high_atomic_blocks: zero(),
