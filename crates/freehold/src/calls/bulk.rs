@@ -200,6 +200,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
 fn same_word(frames: &[Pfn]) -> (u64, usize) {
     let first = frames[0].get();
     let key = first / 64;
+    // Scattered frames share no word: no more is looked at.
+    if frames.get(1).is_none_or(|next| next.get() / 64 != key) {
+        return (1 << (first % 64), 1);
+    }
     if let (0, Some(all)) = (first % 64, frames.first_chunk::<64>()) {
         // A whole word in order: no early exit, so that the compiler looks at several at a time.
         if all.iter().enumerate().fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64))) == 0 {
