@@ -58,6 +58,7 @@ pub struct Builder {
     lock: Lock,
     slots: Option<u16>,
     shared_slots: Option<u16>,
+    group: Option<u16>,
     numa: Numa,
     topology: Option<Topology>,
     watermarks: Watermarks,
@@ -86,6 +87,7 @@ impl Builder {
             lock: Lock::default(),
             slots: None,
             shared_slots: None,
+            group: None,
             numa: Numa::default(),
             topology: None,
             watermarks: Watermarks::None,
@@ -139,6 +141,16 @@ impl Builder {
     /// Default: one for each of the machine's CPUs, at most 8: more threads than that cannot run at once.
     pub fn shared_slots(mut self, slots: u16) -> Self {
         self.shared_slots = Some(slots);
+        self
+    }
+
+    /// How many threads hold pageblocks together.
+    ///
+    /// Default: as many as the machine's CPUs that share a last-level cache, but at least 16, and more in an arena too small for
+    /// 64 blocks a group. Fewer is worth it where many threads allocate at once and wait for each other (they share a lock, taken
+    /// once for ten to some hundred frames); more where memory is short, since each group begins blocks of its own.
+    pub fn group(mut self, threads: u16) -> Self {
+        self.group = Some(threads);
         self
     }
 
@@ -235,6 +247,9 @@ impl Builder {
         if self.batch == 0 || self.batch > 1 << 20 {
             return Err(Error::Knob { knob: "batch", value: self.batch, allowed: "1 to 1048576 blocks" });
         }
+        if self.group == Some(0) {
+            return Err(Error::Knob { knob: "group", value: 0, allowed: "at least 1 thread" });
+        }
         let blocks = self.bytes.div_ceil(BLOCK);
         let topology = match self.numa {
             Numa::Ignore => Topology::single(),
@@ -320,7 +335,13 @@ impl Builder {
             .collect();
         let cpu_nodes = slots.cpu_nodes();
         // CPUs come online as threads come.
-        let config = Config { online: 0, extra_ranges: 1, cpu_nodes: &cpu_nodes, ..Config::new(slots.cpus(), &zones) };
+        let config = Config {
+            online: 0,
+            extra_ranges: 1,
+            cpu_nodes: &cpu_nodes,
+            group: self.group,
+            ..Config::new(slots.cpus(), &zones)
+        };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
         let (first, blocks) = (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
         let notes = Notes::new(first, blocks)?;

@@ -122,6 +122,8 @@ mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
+mod caches;
+#[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
 mod error;

@@ -106,7 +106,7 @@ impl Topology {
 }
 
 /// Numbers in the kernel's list format: `0-3,8,10-11`. The empty text is the empty list.
-fn parse_list(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn parse_list(text: &str) -> Option<Vec<u32>> {
     /// Far above any machine; so that a broken text cannot ask for all of memory.
     const MOST: u32 = 1 << 16;
     let text = text.trim();

@@ -200,11 +200,22 @@ fn knobs_out_of_range_are_errors() {
     assert_eq!(knob(Arena::builder(MIB).batch(0)), "batch");
     assert_eq!(knob(Arena::builder(MIB).slots(u16::MAX)), "slots");
     assert_eq!(knob(Arena::builder(MIB).shared_slots(u16::MAX)), "shared_slots");
+    assert_eq!(knob(Arena::builder(MIB).group(0)), "group");
     // Any size is rounded up to whole blocks.
     let arena = Arena::with_size(1).unwrap();
     assert_eq!(arena.stats().frames, 512);
     assert_eq!(arena.frames(512).unwrap().frame_count(), 512);
     all_free(&arena);
+}
+
+/// Each group has some KiB of metadata: that is how many there are.
+#[test]
+fn groups_are_as_large_as_asked_for() {
+    let metadata =
+        |group| Arena::builder(64 * MIB).slots(30).shared_slots(1).group(group).build().unwrap().stats().metadata_bytes;
+    let (one, two, each) = (metadata(32), metadata(16), metadata(1));
+    assert!(two > one, "{one} {two}");
+    assert!(each - one >= 25 * (two - one), "32 groups have 31 times as much: {one} {two} {each}");
 }
 
 #[test]

@@ -233,7 +233,7 @@ pub struct Memory {
     pub mixed_blocks: u64,
     /// Pageblocks by migratetype.
     pub blocks_by_type: [u64; 6],
-    /// The largest order of which a chunk is free.
+    /// The largest order of which a chunk is free: the kernel's designs have chunks of up to order 10, Freehold of up to 18.
     pub largest_free_order: Option<u8>,
 }
 

@@ -38,13 +38,14 @@ pub struct Freehold<'m, P> {
     pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
-    /// Recalls so far, for their numbers.
-    pub(crate) recalls: AtomicU32,
     /// Frees made where the CPU's state was not to be had.
     pub(crate) unattributed_frees: AtomicU64,
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
+
+/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
+const SMALL: u64 = 8 << 18;
 
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
@@ -62,7 +63,8 @@ fn nodes(config: &Config<'_>) -> usize {
     of_zones.chain(of_cpus).map(|n| usize::from(n.get()) + 1).max().unwrap_or(1)
 }
 
-fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m> {
+/// `per_cache` CPUs share a cache.
+fn lay_out<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut LayoutBuilder<'m>) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
@@ -73,7 +75,7 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
             None => layout.skip::<CpuState<'m>>(cpus),
         },
         cursors: layout.take(cpus * zones, |_| Cursors::new()),
-        zones: lay_out_zones(config, layout),
+        zones: lay_out_zones(config, per_cache, layout),
         zonelists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
         cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
         map: FrameMap {
@@ -87,7 +89,7 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
     }
 }
 
-fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
+fn lay_out_zones<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];
     let mut tainted = [&[][..]; 64];
@@ -96,7 +98,7 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
         let blocks = bitmap_blocks(zone.span);
         levels[z] = WholeBitmap::sizes(blocks).map(|n| layout.take(n, |_| AtomicU64::new(0)));
         tainted[z] = layout.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
-        let n = config.cpus.div_ceil(config.group_size(zone));
+        let n = config.cpus.div_ceil(config.group_size(zone, per_cache));
         groups[z] = layout.take(usize::from(n), |_| Group::new());
     }
     layout.take(config.zones.len(), |z| {
@@ -104,7 +106,7 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
         let [words, any, any2] = levels[z];
         let bitmap = WholeBitmap::new(words, any, any2);
         let parts = ZoneParts { bitmap, tainted: tainted[z], groups: groups[z] };
-        Zone::new(z as u8, zone.node, zone.span, config.group_size(zone), parts)
+        Zone::new(z as u8, zone.node, zone.span, config.group_size(zone, per_cache), parts)
     })
 }
 
@@ -118,9 +120,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// Those of a configuration that cannot be served.
     pub fn metadata_size(config: &Config<'_>) -> Result<usize, ConfigError> {
+        Self::size_with(config, P::cpus_per_cache())
+    }
+
+    fn size_with(config: &Config<'_>, per_cache: Option<u16>) -> Result<usize, ConfigError> {
         config.check()?;
         let mut layout = LayoutBuilder::measure();
-        lay_out(config, &mut layout);
+        lay_out(config, per_cache, &mut layout);
         // No region is larger than that. On 64 bits no configuration comes near it.
         match layout.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
             Some(size) => Ok(size),
@@ -138,12 +144,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// Those of a configuration that cannot be served, and of too small a region.
     pub fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>], platform: P) -> Result<Self, ConfigError> {
-        let needed = Self::metadata_size(config)?;
+        // Once: a platform that said something else the second time would have its groups laid out beyond the region.
+        let per_cache = P::cpus_per_cache();
+        let needed = Self::size_with(config, per_cache)?;
         let mut layout = LayoutBuilder::new(metadata);
         if layout.len() + ALIGN < needed {
             return Err(ConfigError::TooSmall { given: layout.len(), needed });
         }
-        let parts = lay_out(config, &mut layout);
+        let parts = lay_out(config, per_cache, &mut layout);
         let asymmetric = platform.has_heavy_barrier();
         let this = Self {
             platform,
@@ -155,7 +163,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu_nodes: parts.cpu_nodes,
             hotplug: Lock::new(),
             asymmetric,
-            recalls: AtomicU32::new(0),
             unattributed_frees: AtomicU64::new(0),
             late_double_frees: AtomicU64::new(0),
         };
@@ -257,9 +264,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// How many words each CPU may lease, and how many whole blocks each group keeps. A leased word keeps its block from
-    /// becoming whole, so all leases together are in at most 1 % of the blocks; but each CPU has two, since with one it
-    /// would change it between requests of two types or orders.
+    /// What follows from how much memory and how many CPUs there are: how many words each CPU may lease, how many whole blocks
+    /// each group keeps, which blocks are spared. A leased word keeps its block from becoming whole, so all leases together are
+    /// in at most 1 % of the blocks; but each CPU has two, since with one it would change it between requests of two types or
+    /// orders.
     pub(crate) fn compute_limits(&self) {
         let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
         let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
@@ -271,6 +279,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for zone in self.zones {
             let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
             zone.keep.set((a_group / 64).clamp(1, 8) as u32);
+            // All zones count: the largest chunk of a large machine may be in a zone that is small itself.
+            zone.by_region.set(managed > SMALL);
             // A CPU has up to six blocks in use: for single frames and for runs, of three types.
             zone.spread.set(zone.blocks() / online >= 128);
             // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks after long aging; with an

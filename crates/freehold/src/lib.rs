@@ -82,6 +82,8 @@ mod platform;
 mod primitive;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod testing;
 #[cfg(feature = "std")]
 mod threads;
 mod transfer;
@@ -92,20 +94,22 @@ pub use calls::handles::{On, Owned};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
 pub use inspect::report::Totals;
-pub use inspect::stats::{CpuStats, ORDERS, RefillPhase, WORK_BUCKETS, ZoneStats};
+pub use inspect::stats::{CpuStats, ZoneStats};
 pub use inspect::validate::Violation;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 #[cfg(feature = "std")]
 pub use threads::Threads;
 pub use transfer::hotplug::HotplugError;
+pub use transfer::refill::RefillPhase;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
 pub use types::flags::AllocFlags;
 pub use types::ids::{CpuId, NodeId};
 pub use types::migratetype::Migratetype;
-pub use types::order::Order;
+pub use types::order::{ORDERS, Order};
 pub use types::pfn::{FrameRange, Pfn};
 pub use types::request::Request;
+pub use zone::counters::WORK_BUCKETS;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

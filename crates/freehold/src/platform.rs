@@ -38,6 +38,20 @@ pub trait Platform: Sync {
         CpuId::new(0)
     }
 
+    /// How many CPUs, consecutive in number, share a last-level cache; `None` where nobody can say. That many hold pageblocks
+    /// together, unless [`Config::group`](crate::Config::group) says otherwise: they write to the words of each other's blocks,
+    /// which costs least within a cache.
+    ///
+    /// [`Freehold::metadata_size`](crate::Freehold::metadata_size) asks, too, and there is no platform yet: so the answer is the
+    /// type's, and must be the same each time.
+    #[must_use]
+    fn cpus_per_cache() -> Option<u16>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Whether there is a [`heavy_barrier`](Self::heavy_barrier). Read once, by [`Freehold::new`](crate::Freehold).
     fn has_heavy_barrier(&self) -> bool {
         false
@@ -101,6 +115,9 @@ impl Platform for SingleCpu {}
 impl<P: Platform + Sync> Platform for &P {
     fn current_cpu(&self) -> CpuId {
         (**self).current_cpu()
+    }
+    fn cpus_per_cache() -> Option<u16> {
+        P::cpus_per_cache()
     }
     fn has_heavy_barrier(&self) -> bool {
         (**self).has_heavy_barrier()

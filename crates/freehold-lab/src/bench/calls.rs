@@ -83,6 +83,16 @@ pub trait Machine: Sync {
     fn start_up(&self) -> Result<(Duration, u64), Refused> {
         Err(Refused::NoSuchCall)
     }
+
+    /// The same for 64 TiB; `None` for who writes something of every frame, and where the system has no addresses to give for what
+    /// is kept of so many.
+    ///
+    /// # Errors
+    ///
+    /// Where it refuses.
+    fn start_up_64_tib(&self) -> Result<Option<Duration>, Refused> {
+        Ok(None)
+    }
 }
 
 /// Why an engine has no `doors`.

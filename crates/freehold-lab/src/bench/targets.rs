@@ -1,8 +1,9 @@
 //! What Freehold is to reach, and whether it did in this run.
 
 use super::engines::{BUDDY_SYSTEM, FREEHOLD};
-use super::metric::THREADS;
 use super::result::{Report, Row};
+
+const MIMALLOC: &str = "mimalloc";
 
 /// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
 /// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
@@ -13,14 +14,8 @@ const SLOWER: f64 = 0.97;
 enum Goal {
     /// At most so many atomic read-modify-writes of the same run.
     Rmw(f64),
-    /// At most so many nanoseconds, on a machine where a read-modify-write takes about five.
-    Ns(f64),
-    /// At least so many times faster than `buddy_system_allocator` in the same run.
-    TimesPeer(f64),
-    /// At most so much more, as a share, than another metric of the same benchmark.
-    Over(&'static str, f64),
-    /// The same with 16 threads; with fewer it is shown and not judged.
-    OverWithSixteen(&'static str, f64),
+    /// At least so many times faster than that engine in the same run.
+    TimesPeer(&'static str, f64),
     /// At least so many times, of a metric that is a ratio.
     Times(f64),
     /// No metric of the benchmark that ends so is less than [`SLOWER`].
@@ -44,41 +39,31 @@ const fn target(work: &'static str, benchmark: &'static str, metric: &'static st
     Target { work, benchmark, metric, goal }
 }
 
+/// A pair of order 0 to 9, beside mimalloc's for the same size.
+const fn pair(work: &'static str, metric: &'static str, times: f64) -> Target {
+    target(work, "orders", metric, Goal::TimesPeer(MIMALLOC, times))
+}
+
 const TARGETS: [Target; 42] = [
-    target("order-0 pair, one thread", "pair", "ns_per_pair_order0", Goal::Rmw(0.8)),
-    target("order-9 pair", "pair", "ns_per_pair_order9", Goal::Rmw(2.0)),
-    target("1 GiB in single frames: allocation", "bulk", "ns_per_alloc", Goal::Rmw(0.6)),
-    target("  freed in order", "bulk", "ns_per_free", Goal::Rmw(0.6)),
-    target("  freed in reverse", "bulk", "ns_per_free_reversed", Goal::Rmw(0.6)),
-    target("  freed in random order", "random-free", "ns_per_free", Goal::Rmw(0.6)),
-    target("bulk calls of 64: allocation, a frame", "bulk", "ns_per_frame_bulk_alloc", Goal::Rmw(0.15)),
-    target("  free, a frame", "bulk", "ns_per_frame_bulk_free", Goal::Rmw(0.15)),
-    target("a block freed as 512 single frames", "order9-split", "ns_per_group", Goal::TimesPeer(8.0)),
-    target("a split block freed by one range", "contig", "ns_per_group", Goal::Rmw(15.0)),
-    target("producer to consumer, a frame", "producer-consumer", "ns_per_frame", Goal::Ns(8.0)),
-    target("  by bulk calls", "producer-consumer", "ns_per_frame_bulk", Goal::Ns(4.0)),
-    target("  beside the peer", "producer-consumer", "ns_per_frame", Goal::TimesPeer(8.0)),
-    target("remote frees, in sequence", "remote-free", "ns_per_free_sequential", Goal::Rmw(0.7)),
-    target("remote frees, scattered", "remote-free", "ns_per_free_scattered", Goal::Rmw(1.3)),
-    target(
-        "two threads, the slower of them",
-        "two-threads",
-        "ns_per_pair_order0",
-        Goal::Over("ns_per_pair_order0_alone", 0.15),
-    ),
-    target(
-        "16 threads, the slowest of them",
-        "sixteen-threads",
-        "ns_per_pair_order0",
-        Goal::OverWithSixteen("ns_per_pair_order0_alone", 0.25),
-    ),
-    target(
-        "one allocator, 15 freers, a frame",
-        "sixteen-threads",
-        "ns_per_frame",
-        Goal::OverWithSixteen("ns_per_frame_one_freer", 0.0),
-    ),
-    target("instructions of an order-0 pair: 60", "", "", Goal::Elsewhere("scripts/count-instructions")),
+    pair("a pair of order 0", "ns_per_pair_order0", 5.0),
+    pair("  order 1", "ns_per_pair_order1", 2.0),
+    pair("  order 2", "ns_per_pair_order2", 2.0),
+    pair("  order 3", "ns_per_pair_order3", 2.0),
+    pair("  order 4", "ns_per_pair_order4", 2.0),
+    pair("  order 5", "ns_per_pair_order5", 2.0),
+    pair("  order 6", "ns_per_pair_order6", 2.0),
+    pair("  order 7", "ns_per_pair_order7", 2.0),
+    pair("  order 8", "ns_per_pair_order8", 2.0),
+    pair("  order 9", "ns_per_pair_order9", 20.0),
+    target("  order 0, owned, no heavy barrier", "doors", "ns_per_pair_owned_no_barrier", Goal::Rmw(2.5)),
+    target("  order 0, by a call that names its CPU", "doors", "ns_per_pair_on", Goal::Rmw(2.5)),
+    target("producer to consumer, a frame", "producer-consumer", "ns_per_frame", Goal::TimesPeer(BUDDY_SYSTEM, 8.0)),
+    target("orders 0 to 9, 90 % held: failures of 1,000", "mixed", "failures_per_1000_90", Goal::AtMost(0.7)),
+    target("made for 1 TiB, ms", "start-up", "ms_per_tib", Goal::AtMost(10.0)),
+    target("  for 64 TiB, ms", "start-up", "ms_64_tib", Goal::AtMost(100.0)),
+    target("times beside the first design", "", "", Goal::Elsewhere("docs/performance.md")),
+    target("instructions of each operation", "", "", Goal::Elsewhere("scripts/count-operations")),
+    target("contiguity, and locks", "", "", Goal::Elsewhere("freehold bench fragmentation")),
     target("distinct frames, wholly free blocks", "", "", Goal::Elsewhere("tests/bench_counts.rs")),
     target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
         Goal::Times(4.0)
@@ -133,23 +118,16 @@ fn verdict(target: &Target, report: &Report) -> Verdict {
         Goal::Elsewhere(place) => format!("see {place}"),
         _ => "not measured".to_owned(),
     };
-    let (mut measured, best, met) = match found {
+    let (measured, best, met) = match found {
         Some((median, best, met)) => (median, best, Some(met)),
         None => (missing, String::new(), None),
     };
-    let threads =
-        report.row(target.benchmark, THREADS, FREEHOLD).map(|row| row.median).filter(|&threads| threads < 16.0);
-    let few = threads.filter(|_| matches!(target.goal, Goal::OverWithSixteen(..)) && met.is_some());
-    if let Some(threads) = few {
-        measured = format!("{measured} with {threads:.0} threads: not judged");
-    }
-    Verdict { work: target.work, target: text, measured, best, met: met.filter(|_| few.is_none()) }
+    Verdict { work: target.work, target: text, measured, best, met }
 }
 
 /// What is to be reached, in words, and what was.
 fn found(target: &Target, report: &Report) -> (String, Found) {
     let row = report.row(target.benchmark, target.metric, FREEHOLD);
-    let peer = report.row(target.benchmark, target.metric, BUDDY_SYSTEM);
     // Of a metric as it is: by its median, and the least or the greatest run.
     let plain = |text: fn(f64) -> String, best: fn(&Row) -> f64, met: &dyn Fn(&Row) -> bool| -> Found {
         row.map(|row| (text(row.median), text(best(row)), met(row)))
@@ -157,21 +135,12 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
     let times = |times: f64| format!("{times:.1} times");
     match target.goal {
         Goal::Rmw(most) => (format!("at most {most} RMW"), of_rmw(report, row, most)),
-        Goal::Ns(most) => {
-            (format!("at most {most} ns"), plain(|ns| format!("{ns:.2} ns"), |row| row.min, &|row| row.median <= most))
-        }
-        Goal::TimesPeer(least) => {
-            let found = row.zip(peer).map(|(row, peer)| {
+        Goal::TimesPeer(peer, least) => {
+            let found = row.zip(report.row(target.benchmark, target.metric, peer)).map(|(row, peer)| {
                 let faster = peer.median / row.median;
                 (times(faster), times(peer.min / row.min), faster >= least)
             });
-            (format!("at least {least} times the peer's speed"), found)
-        }
-        Goal::OverWithSixteen(other, 0.0) => {
-            ("at least as fast as with one freer".to_owned(), over(report, target, row, other, 0.0))
-        }
-        Goal::Over(other, most) | Goal::OverWithSixteen(other, most) => {
-            (format!("at most {:.0} % over one thread alone", most * 100.0), over(report, target, row, other, most))
+            (format!("at least {least} times {peer}'s speed"), found)
         }
         Goal::Times(least) => {
             (format!("at least {least} times faster"), plain(times, |row| row.max, &|row| row.median >= least))
@@ -193,14 +162,6 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
         }
         Goal::Elsewhere(_) => (String::new(), None),
     }
-}
-
-/// How much more than the metric `other` of the same benchmark.
-fn over(report: &Report, target: &Target, row: Option<&Row>, other: &str, most: f64) -> Found {
-    let (row, other) = (row?, report.row(target.benchmark, other, FREEHOLD)?);
-    let text = |over: f64| format!("{:+.1} %", over * 100.0);
-    let over = row.median / other.median - 1.0;
-    Some((text(over), text(row.min / other.min - 1.0), over <= most))
 }
 
 fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
@@ -247,7 +208,6 @@ mod tests {
             let named = |metric: &'static str| names(&|known| known == metric);
             let known = match target.goal {
                 Goal::Elsewhere(_) => target.benchmark.is_empty(),
-                Goal::Over(other, _) | Goal::OverWithSixteen(other, _) => named(target.metric) && named(other),
                 Goal::NoneSlower(suffix) => names(&|known| known.ends_with(suffix)),
                 _ => named(target.metric),
             };
@@ -258,29 +218,20 @@ mod tests {
     #[test]
     fn figures_are_compared_within_their_run() {
         let mut report = Report::default();
-        report.yardstick.rmw.add(5.0);
-        report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order0", 4.0));
-        report.rows.push(row(FREEHOLD, "pair", "ns_per_pair_order9", 10.1));
-        report.rows.push(row(FREEHOLD, "order9-split", "ns_per_group", 1000.0));
-        report.rows.push(row(BUDDY_SYSTEM, "order9-split", "ns_per_group", 8000.0));
-        assert_eq!(met(&report, "order-0 pair, one"), Some(Some(true)));
-        assert_eq!(met(&report, "order-9 pair"), Some(Some(false)));
-        assert_eq!(met(&report, "512 single"), Some(Some(true)));
-        assert_eq!(met(&report, "one range"), Some(None));
-    }
-
-    #[test]
-    fn sixteen_threads_are_judged_where_there_are_sixteen() {
-        let verdict = |threads: f64, slowest: f64| {
-            let mut report = Report::default();
-            let figures = [("ns_per_pair_order0", slowest), ("ns_per_pair_order0_alone", 4.0), (THREADS, threads)];
-            let rows = figures.map(|(metric, median)| row(FREEHOLD, "sixteen-threads", metric, median));
-            report.rows.extend(rows);
-            verdicts(&report).into_iter().find(|verdict| verdict.work.contains("slowest")).unwrap()
-        };
-        assert_eq!((verdict(16.0, 4.9).met, verdict(16.0, 5.1).met), (Some(true), Some(false)));
-        let few = verdict(2.0, 5.1);
-        assert_eq!((few.met, few.measured.as_str()), (None, "+27.5 % with 2 threads: not judged"));
+        report.yardstick.rmw.add(4.0);
+        report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_owned_no_barrier", 10.0));
+        report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_on", 10.1));
+        report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order9", 10.0));
+        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order9", 200.0));
+        report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order7", 10.0));
+        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order7", 19.9));
+        report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order3", 1.0));
+        assert_eq!(met(&report, "no heavy barrier"), Some(Some(true)));
+        assert_eq!(met(&report, "names its CPU"), Some(Some(false)));
+        assert_eq!(met(&report, "order 9"), Some(Some(true)));
+        assert_eq!(met(&report, "order 7"), Some(Some(false)));
+        assert_eq!(met(&report, "order 3"), Some(None), "the peer was not measured");
+        assert_eq!(met(&report, "first design"), Some(None), "not by this command");
     }
 
     #[test]

@@ -364,7 +364,7 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
             // Frames carry no type; that many allocations went into blocks of another type.
             mixed_blocks: zone.mixed,
             blocks_by_type: zone.blocks_by_type,
-            largest_free_order: zone.largest_free_order().map(|order| order.get().min(Order::LINUX_MAX.get())),
+            largest_free_order: zone.largest_free_order().map(Order::get),
         }
     }
 

@@ -84,7 +84,8 @@ pub struct EngineOutcome {
     pub mixed_blocks: u64,
     /// Pageblocks with no frame in use, at the end of the trace.
     pub free_blocks_end: u64,
-    /// The largest order of which a chunk is free at the end of the trace; null if nothing is free.
+    /// The largest order of which a chunk is free at the end of the trace, up to the engine's own largest (10 in the kernel's
+    /// designs, 18 in Freehold); null if nothing is free.
     pub largest_free_order_end: Option<u8>,
     /// Unusable-free-space index for order 9, by frames free next to each other, over the trace's time: the mean.
     pub unusable_index_mean: f64,

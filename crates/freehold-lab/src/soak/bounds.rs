@@ -68,10 +68,11 @@ impl Shape {
     pub(crate) fn limit_alone(&self, call: Call) -> Limit {
         let range = RANGE.div_ceil(512) + 1;
         let (waits, barriers) = match call.kind {
-            // Each block once from a CPU's hand and once from an inbox; then the leases; then whoever looked before.
-            Kind::ContigRange => (2 * range, range + 1),
-            Kind::RemoveMemory => (2 * range, range + 2),
-            Kind::Contig => (CANDIDATES * 2 * range, 1 + CANDIDATES * (range + 1)),
+            // A wait for each block in a CPU's hand, and for each in an inbox. A barrier for all that is in hands; one for the
+            // leases; then one for whoever looked before.
+            Kind::ContigRange => (2 * range, 2),
+            Kind::RemoveMemory => (2 * range, 3),
+            Kind::Contig => (CANDIDATES * 2 * range, 1 + CANDIDATES * 2),
             _ => (0, barriers(call).unwrap_or(0)),
         };
         Limit { waits: Some(waits), barriers: Some(barriers), locks: Some(self.locks(call.kind)) }

@@ -232,23 +232,14 @@ pub(crate) const NO_SLOT: u32 = NONE >> 6;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    extern crate std;
-
     use core::cell::Cell;
-    use core::mem::MaybeUninit;
-    use std::{boxed::Box, vec};
 
     use super::LOOKS;
-    use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+    use crate::testing::machine;
 
     #[test]
     fn ranges_that_change_while_they_are_looked_at_are_looked_at_again() {
-        let memory = [FrameRange::new(Pfn::new(0), 1024).unwrap()];
-        let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(1, &zones);
-        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
-        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let fh = machine(1, 1024);
         let looks = Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);

@@ -29,3 +29,18 @@ pub(crate) const FRAMES: usize = WORDS * 64;
 pub(crate) const NONE: u32 = u32::MAX;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;
+
+/// The part of a range in each block: (first frame of the block, offset in it, length).
+pub(crate) fn pieces(range: crate::FrameRange) -> impl Iterator<Item = (u64, usize, usize)> {
+    let (mut at, end) = (range.start.get(), range.end.get());
+    core::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let offset = at % FRAMES as u64;
+        let len = (FRAMES as u64 - offset).min(end - at);
+        let item = (at - offset, offset as usize, len as usize);
+        at += len;
+        Some(item)
+    })
+}

@@ -10,8 +10,7 @@
 //!
 //! Steps 1 to 3 of single frames, and what other orders have in their place, are in [`short`](super::short).
 
-use crate::block::layout::Index;
-use crate::block::tag::{CMA, FRESH, HIGH_ATOMIC, ISOLATED, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{CMA, SPLIT, Tag, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
@@ -306,64 +305,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// A run out of a split block of that type: by leasing a word that has it, or straight from the words.
-    pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
-        let head = self.fh.map.head(index);
-        let tag = head.tag.get();
-        if tag.state() != SPLIT || tag.has(ISOLATED) {
-            return None;
-        }
-        // Leases are for ordinary blocks of the home zone: a free into one need not look whether the frame exists, and an
-        // allocation from one need not look where it is.
-        let leasable = tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
-        if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
-            let offset = self.fh.claim(index, want.order)?;
-            return Some(self.fh.map.base(index) + offset as u64);
-        }
-        // Others may take a word meanwhile, but each time that is one chance less.
-        for _ in 0..WORDS {
-            let w = self.best_word(index, want)?;
-            let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
-            let Some(pfn) = self.take(slot, want.order) else { continue };
-            // Where it had the word for something else, with nothing left in hand, the next request finds its own.
-            if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
-                self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
-            }
-            return Some(pfn);
-        }
-        None
-    }
-
-    /// The word of a block to lease: one that has the run, that nobody leases, and whose own largest run is the smallest, so
-    /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
-    fn best_word(&self, index: Index, want: Want) -> Option<usize> {
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let lanes = bits::LANES[want.order as usize];
-        let mut best = None;
-        for step in 0..WORDS {
-            let w = (step + self.id.index()) % WORDS;
-            let word = line.word(w);
-            // No word is a worse choice than a full one, as most of a new block's are.
-            if word == 0 || word == !0 && best.is_some() {
-                continue;
-            }
-            if !lanes.has_full(word) || head.is_leased(w) {
-                continue;
-            }
-            // Only whether it is smaller than the best so far matters.
-            let largest = match best {
-                Some((least, _)) if bits::has_run(word, least) => continue,
-                _ => bits::largest_run(word).unwrap_or(0),
-            };
-            best = Some((largest, w));
-            // Nothing fits better.
-            if largest == want.order {
-                break;
-            }
-        }
-        best.map(|(_, w)| w)
-    }
-
     /// A whole block of a zone, or a CMA block's words.
     fn whole_block(&self, z: usize, request: &Request) -> Option<u64> {
         let zone = &self.fh.zones[z];
@@ -447,18 +388,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let pfn = Pfn::new(found.ok_or(AllocError::WouldBlock)?);
         self.handed_out(pfn, request.order);
         Ok(pfn)
-    }
-
-    /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
-    #[inline(always)]
-    pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {
-        let head = self.map.head(index);
-        debug_assert_eq!(head.tag.get().state(), WHOLE);
-        self.report_strays(index);
-        let tag = head.tag.get();
-        let tag = if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
-        head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
-        self.map.base(index)
     }
 
     /// Whether a request that may take CMA frames has any to look at in its home zone.

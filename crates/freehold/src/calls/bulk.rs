@@ -200,6 +200,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
 fn same_word(frames: &[Pfn]) -> (u64, usize) {
     let first = frames[0].get();
     let key = first / 64;
+    // Scattered frames share no word: no more is looked at.
+    if frames.get(1).is_none_or(|next| next.get() / 64 != key) {
+        return (1 << (first % 64), 1);
+    }
     if let (0, Some(all)) = (first % 64, frames.first_chunk::<64>()) {
         // A whole word in order: no early exit, so that the compiler looks at several at a time.
         if all.iter().enumerate().fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64))) == 0 {
@@ -226,23 +230,14 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    extern crate std;
-
     use super::*;
-    use crate::{Config, CpuId, FrameRange, Migratetype, SingleCpu, ZoneConfig};
-    use std::boxed::Box;
-    use std::mem::MaybeUninit;
-    use std::vec;
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype};
 
     /// Who looked whether it is online and only then got in.
     #[test]
     fn a_cpu_that_went_offline_gets_no_block_for_a_bulk_call() {
-        let memory = [FrameRange::new(Pfn::new(0), 1 << 16).unwrap()];
-        let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(2, &zones);
-        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
-        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let fh = machine(2, 1 << 16);
         let id = CpuId::new(1);
         fh.cpu_offline(id).unwrap();
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);

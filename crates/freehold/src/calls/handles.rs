@@ -384,6 +384,20 @@ impl<P: Platform> Drop for Owned<'_, '_, P> {
     }
 }
 
+/// The calls that name no CPU, each that of [`On`] of the same name.
+macro_rules! on_current_cpu {
+    ($($call:ident($($argument:ident: $of:ty),*) -> $result:ty;)*) => {$(
+        #[doc = concat!("[`On::", stringify!($call), "`] on the current CPU.")]
+        ///
+        /// # Errors
+        ///
+        /// As there.
+        pub fn $call(&self, $($argument: $of),*) -> $result {
+            self.here().$call($($argument),*)
+        }
+    )*};
+}
+
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by each call.
     #[inline]
@@ -418,61 +432,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.on(self.platform.current_cpu())
     }
 
-    /// [`On::alloc`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        self.here().alloc(request)
-    }
-
-    /// [`On::alloc_bulk`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.here().alloc_bulk(request, out)
-    }
-
-    /// [`On::free`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.here().free(pfn, order)
-    }
-
-    /// [`On::free_range`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        self.here().free_range(range)
-    }
-
-    /// [`On::free_range_with`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn free_range_with(
-        &self,
-        range: FrameRange,
-        last_reference: impl FnMut(Pfn) -> bool,
-    ) -> Result<u64, FreeError> {
-        self.here().free_range_with(range, last_reference)
-    }
-
-    /// [`On::free_bulk`] on the current CPU.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
-        self.here().free_bulk(frames)
+    on_current_cpu! {
+        alloc(request: Request) -> Result<Pfn, AllocError>;
+        alloc_bulk(request: Request, out: &mut [Pfn]) -> Result<usize, AllocError>;
+        free(pfn: Pfn, order: Order) -> Result<(), FreeError>;
+        free_range(range: FrameRange) -> Result<(), FreeError>;
+        free_range_with(range: FrameRange, last_reference: impl FnMut(Pfn) -> bool) -> Result<u64, FreeError>;
+        free_bulk(frames: &[Pfn]) -> Result<(), BulkFreeError>;
     }
 }

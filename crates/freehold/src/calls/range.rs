@@ -21,7 +21,7 @@
 use super::short::InHand;
 use crate::block::layout::Index;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::cpu::inside::Inside;
 use crate::primitive::{Plain, SharedCount};
 use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
@@ -197,19 +197,4 @@ fn word_of(range: FrameRange) -> Option<(u64, u64)> {
     let len = range.end.get().checked_sub(range.start.get()).filter(|len| (1..64).contains(len))?;
     let offset = range.start.get() % 64;
     (offset + len <= 64).then(|| (key_of(range.start.get()), bits::mask(offset as u32, len as u32)))
-}
-
-/// The part of a range in each block: (first frame of the block, offset in it, length).
-pub(crate) fn pieces(range: FrameRange) -> impl Iterator<Item = (u64, usize, usize)> {
-    let (mut at, end) = (range.start.get(), range.end.get());
-    core::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let offset = at % FRAMES as u64;
-        let len = (FRAMES as u64 - offset).min(end - at);
-        let item = (at - offset, offset as usize, len as usize);
-        at += len;
-        Some(item)
-    })
 }

@@ -5,9 +5,11 @@
 //! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
 //! | [`lease`] | the leased words and what of them is in hand |
 //! | [`hints`] | frames freed lately, to be looked for in their words |
-//! | [`state`] | all of it together, counters included |
+//! | [`counters`] | what it counts |
+//! | [`state`] | all of it together |
 //! | [`inside`] | the proof that somebody is inside |
 
+pub(crate) mod counters;
 pub(crate) mod door;
 pub(crate) mod hints;
 pub(crate) mod inside;

@@ -7,12 +7,12 @@
 //! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
 //! ```
 
+use super::counters::CpuCounters;
 use super::door::Door;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
 use crate::block::NONE;
 use crate::block::tag::TYPES;
-use crate::inspect::stats::CpuCounters;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair takes no lock.
@@ -42,8 +42,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) kept: [AtomicU32; KEPT],
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
-    /// The number of the recall that has knocked and is about to come in.
-    pub(crate) asked_by: AtomicU32,
+    /// The next CPU that the recall which has knocked here is about to enter.
+    pub(crate) next_asked: AtomicU32,
 }
 
 impl<'m> CpuState<'m> {
@@ -63,7 +63,7 @@ impl<'m> CpuState<'m> {
             hints: Hints::new(),
             kept: core::array::from_fn(|_| AtomicU32::new(NONE)),
             allocs_at_tick: AtomicU64::new(0),
-            asked_by: AtomicU32::new(0),
+            next_asked: AtomicU32::new(0),
         }
     }
 }

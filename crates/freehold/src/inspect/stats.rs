@@ -1,63 +1,13 @@
-//! Counters, kept where they are counted: no lock and no cache line is shared for them.
-//!
-//! Each is written by one party at a time (the CPU under its own lock, or whoever has the zone lock), as a plain load,
-//! add and store. Reading them takes no lock: single values are exact at the moment of reading, sums are exact while
-//! nothing runs.
+//! What CPUs and zones have counted, read without a lock: single values are exact at the moment of reading, sums are exact
+//! while nothing runs.
 
-use crate::primitive::{AtomicU64, Count, Plain};
-use crate::{Migratetype, Order};
-
-/// Orders that allocations are counted by.
-pub const ORDERS: usize = Order::MAX.index() + 1;
-
-/// How a CPU came by the next block to lease words of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum RefillPhase {
-    /// A partly free block of the CPU's own group.
-    Recover = 0,
-    /// A wholly free block was split.
-    Claim = 1,
-    /// A partly free block that no group, or another one, held.
-    Fragment = 2,
-    /// A block of another migratetype was claimed.
-    Fallback = 3,
-}
-
-pub(crate) struct CpuCounters {
-    /// Allocations by migratetype asked for, then by order; four, so that two bits of a type are an index.
-    pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
-    pub(crate) local_frees: AtomicU64,
-    pub(crate) remote_frees: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    /// Allocations that needed more than what the CPU had in hand.
-    pub(crate) slow: AtomicU64,
-    pub(crate) refills: AtomicU64,
-    pub(crate) by_phase: [AtomicU64; 4],
-    pub(crate) refilled_frames: AtomicU64,
-    pub(crate) drains: AtomicU64,
-    pub(crate) drained_frames: AtomicU64,
-    pub(crate) recalls: AtomicU64,
-}
+use crate::cpu::counters::CpuCounters;
+use crate::primitive::Plain;
+use crate::zone::counters::WORK_BUCKETS;
+use crate::{Migratetype, ORDERS, Order};
 
 impl CpuCounters {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            allocs: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
-            local_frees: zero(),
-            remote_frees: zero(),
-            failed: zero(),
-            slow: zero(),
-            refills: zero(),
-            by_phase: core::array::from_fn(|_| zero()),
-            refilled_frames: zero(),
-            drains: zero(),
-            drained_frames: zero(),
-            recalls: zero(),
-        }
-    }
-
+    /// As they are now.
     pub(crate) fn read(&self) -> CpuStats {
         CpuStats {
             allocs: core::array::from_fn(|t| core::array::from_fn(|o| self.allocs[t][o].get())),
@@ -93,7 +43,7 @@ pub struct CpuStats {
     pub slow: u64,
     /// Times it went to its group for the next block.
     pub refills: u64,
-    /// Refills by phase that gave something; see [`RefillPhase`].
+    /// Refills by phase that gave something; see [`RefillPhase`](crate::RefillPhase).
     pub refills_by_phase: [u64; 4],
     /// Free frames of the blocks that it got.
     pub refilled_frames: u64,
@@ -110,46 +60,6 @@ impl CpuStats {
     #[must_use]
     pub fn total_allocs(&self) -> u64 {
         self.allocs.iter().flatten().sum()
-    }
-}
-
-/// Buckets of the histogram of work per hold: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those
-/// of none.
-pub const WORK_BUCKETS: usize = 20;
-
-pub(crate) struct ZoneCounters {
-    pub(crate) acquisitions: AtomicU64,
-    pub(crate) work: AtomicU64,
-    pub(crate) work_max: AtomicU64,
-    pub(crate) work_histogram: [AtomicU64; WORK_BUCKETS],
-    pub(crate) fallbacks: AtomicU64,
-    pub(crate) mixed: AtomicU64,
-    pub(crate) splits: AtomicU64,
-}
-
-impl ZoneCounters {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            acquisitions: zero(),
-            work: zero(),
-            work_max: zero(),
-            work_histogram: core::array::from_fn(|_| zero()),
-            fallbacks: zero(),
-            mixed: zero(),
-            splits: zero(),
-        }
-    }
-
-    /// One hold of the lock has ended.
-    pub(crate) fn hold(&self, steps: u64) {
-        self.acquisitions.add(1);
-        self.work.add(steps);
-        if steps > self.work_max.get() {
-            self.work_max.set(steps);
-        }
-        let bucket = (64 - steps.leading_zeros() as usize).min(WORK_BUCKETS - 1);
-        self.work_histogram[bucket].add(1);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Frames taken straight from a block's words, past the leases: runs of a word and more, requests within address limits,
-//! single frames near the watermarks, and CPUs that may lease nothing because there is too little memory.
+//! single frames near the watermarks, and CPUs that may lease nothing because there is too little memory. And whole blocks.
 
 use crate::block::layout::Index;
-use crate::block::tag::SPLIT;
+use crate::block::tag::{FRESH, SPLIT, TAKEN, WHOLE};
 use crate::block::words::find_run;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::{Freehold, Platform};
@@ -130,5 +130,17 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         true
+    }
+
+    /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
+    #[inline(always)]
+    pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {
+        let head = self.map.head(index);
+        debug_assert_eq!(head.tag.get().state(), WHOLE);
+        self.report_strays(index);
+        let tag = head.tag.get();
+        let tag = if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
+        head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
+        self.map.base(index)
     }
 }

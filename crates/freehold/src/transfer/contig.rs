@@ -1,7 +1,7 @@
 //! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
 
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
@@ -77,11 +77,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Takes every frame of a range of isolated blocks; all or none.
     fn take_range(&self, range: FrameRange) -> Result<(), AllocError> {
         let mut taken = FrameRange { start: range.start, end: range.start };
-        for (base, offset, len) in crate::calls::range::pieces(range) {
+        for (base, offset, len) in pieces(range) {
             let had = self.map.locate(base).is_some_and(|index| self.claim_at(index, offset, len));
             if !had {
                 // Freed twice meanwhile, or not at all.
-                for (base, offset, len) in crate::calls::range::pieces(taken) {
+                for (base, offset, len) in pieces(taken) {
                     let Some(index) = self.map.locate(base) else { continue };
                     bits::spans(offset, len).for_each(|(w, m)| self.put_back(index, w, m));
                 }

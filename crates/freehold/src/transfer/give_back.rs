@@ -12,7 +12,7 @@ use crate::block::tag::{IN_HAND, ZONE_GROUP};
 use crate::block::{FRAMES, NONE};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
-use crate::primitive::{Count, Plain};
+use crate::primitive::Plain;
 use crate::transfer::refill::COLLECT;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
@@ -169,15 +169,5 @@ impl<'m, P: Platform> Freehold<'m, P> {
             while self.hold(zone, ZONE_GROUP).collect(COLLECT) {}
         }
         self.tell_pressure();
-    }
-}
-
-impl crate::inspect::stats::CpuCounters {
-    /// So many blocks went to a zone.
-    fn drained(&self, blocks: u32) {
-        if blocks != 0 {
-            self.drains.add(1);
-            self.drained_frames.add(u64::from(blocks) * 512);
-        }
     }
 }

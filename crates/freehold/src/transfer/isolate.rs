@@ -5,7 +5,7 @@
 //! isolation loses nothing.
 //!
 //! ```text
-//! 1 recall: no CPU keeps the block as a whole (only where it is whole)
+//! 1 recall: no CPU keeps the block as a whole (only where it is whole; for all blocks of a range together)
 //! 2 under its holder's lock: split, flag ISOLATED, off the lists    from now on no word of it is leased
 //! 3 recall: the leases that there were end
 //! ```
@@ -95,14 +95,27 @@ impl<'m, P: Platform> Freehold<'m, P> {
         there.or_else(|| self.map.locate_block(number))
     }
 
+    /// Whether a range touches the block that a place of a CPU's names, if it names one.
+    fn touches(&self, range: FrameRange, raw: u32) -> bool {
+        let blocks = range.start.pageblock().get()..range.end.get();
+        self.map.index(raw).is_some_and(|index| blocks.contains(&self.map.base(index)))
+    }
+
+    /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all of them. `isolate_block` takes
+    /// one for each that it comes to; left to do for it is what another CPU takes meanwhile.
+    fn end_keeping(&self, range: FrameRange) {
+        let is_kept = |index: Index| self.map.head(index).tag.get().group() == IN_HAND;
+        if Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)).any(is_kept) {
+            self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| self.touches(range, kept.get())));
+        }
+    }
+
     /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's state.
     fn end_leases(&self, range: FrameRange) {
-        let blocks = range.start.pageblock().get()..range.end.get();
-        let is_isolated = |raw: u32| self.map.index(raw).is_some_and(|index| blocks.contains(&self.map.base(index)));
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
-                lease.key() != crate::cpu::lease::NO_KEY && is_isolated(lease.place().0)
+                lease.key() != crate::cpu::lease::NO_KEY && self.touches(range, lease.place().0)
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
@@ -114,7 +127,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     if lease == 0 {
                         break;
                     }
-                    self.recall_where(None, |cpu| core::ptr::eq(cpu, &self.cpus[lease - 1]));
+                    self.recall_these(core::iter::once(lease - 1));
                 }
             }
         }
@@ -140,6 +153,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// it by a panic.
     pub(crate) fn isolate_range(&self, range: FrameRange) -> Result<Isolated<'_, 'm, P>, AllocError> {
         let mut isolated = Isolated { fh: self, range: FrameRange { start: range.start, end: range.start } };
+        // One block is as well asked for by itself.
+        if Self::blocks_of(range).nth(1).is_some() {
+            self.end_keeping(range);
+        }
         for number in Self::blocks_of(range) {
             if !self.isolate_block(number) {
                 return Err(AllocError::Busy { pfn: Pfn::new((number << 9).max(range.start.get())) });

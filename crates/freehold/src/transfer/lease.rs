@@ -14,11 +14,12 @@
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
-use crate::block::tag::Tag;
+use crate::block::tag::{HIGH_ATOMIC, ISOLATED, SPLIT, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::transfer::refill::Want;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -154,6 +155,64 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.told(index, now, now);
         }
         false
+    }
+
+    /// A run out of a split block of that type: by leasing a word that has it, or straight from the words.
+    pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
+        let head = self.fh.map.head(index);
+        let tag = head.tag.get();
+        if tag.state() != SPLIT || tag.has(ISOLATED) {
+            return None;
+        }
+        // Leases are for ordinary blocks of the home zone: a free into one need not look whether the frame exists, and an
+        // allocation from one need not look where it is.
+        let leasable = tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
+        if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
+            let offset = self.fh.claim(index, want.order)?;
+            return Some(self.fh.map.base(index) + offset as u64);
+        }
+        // Others may take a word meanwhile, but each time that is one chance less.
+        for _ in 0..WORDS {
+            let w = self.best_word(index, want)?;
+            let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
+            let Some(pfn) = self.take(slot, want.order) else { continue };
+            // Where it had the word for something else, with nothing left in hand, the next request finds its own.
+            if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
+                self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
+            }
+            return Some(pfn);
+        }
+        None
+    }
+
+    /// The word of a block to lease: one that has the run, that nobody leases, and whose own largest run is the smallest, so
+    /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
+    fn best_word(&self, index: Index, want: Want) -> Option<usize> {
+        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        let lanes = bits::LANES[want.order as usize];
+        let mut best = None;
+        for step in 0..WORDS {
+            let w = (step + self.id.index()) % WORDS;
+            let word = line.word(w);
+            // No word is a worse choice than a full one, as most of a new block's are.
+            if word == 0 || word == !0 && best.is_some() {
+                continue;
+            }
+            if !lanes.has_full(word) || head.is_leased(w) {
+                continue;
+            }
+            // Only whether it is smaller than the best so far matters.
+            let largest = match best {
+                Some((least, _)) if bits::has_run(word, least) => continue,
+                _ => bits::largest_run(word).unwrap_or(0),
+            };
+            best = Some((largest, w));
+            // Nothing fits better.
+            if largest == want.order {
+                break;
+            }
+        }
+        best.map(|(_, w)| w)
     }
 
     /// Takes a run of that order (0 to 5) out of a slot's hand.

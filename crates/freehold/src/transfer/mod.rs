@@ -10,6 +10,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`held`] | a holder whose lock is taken: listing blocks, making them whole or split |
+//! | [`whole`] | whole blocks come out of the zone's bitmap |
 //! | [`announce`] | a free tells a block's holder that there is more in it than it knows |
 //! | [`lease`] | words go to a CPU and come back |
 //! | [`in_use`] | the block that a CPU leases words of without a lock, and those listed behind it |
@@ -34,3 +35,4 @@ pub(crate) mod lease;
 pub(crate) mod populate;
 pub(crate) mod recall;
 pub(crate) mod refill;
+pub(crate) mod whole;

@@ -138,3 +138,39 @@ impl<'m, P: Platform> Freehold<'m, P> {
         held.file(index);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::{Config, Order, Request, SingleCpu, ZoneConfig};
+    use std::io::Write;
+    use std::vec::Vec;
+
+    /// However much memory there is, a block's metadata is written when the first of its section is used.
+    #[test]
+    fn what_is_not_used_is_not_set_up() {
+        const GIB: u64 = 1 << 18;
+        // Miri backs all of the region at once.
+        let sizes: &[u64] = if cfg!(miri) { &[GIB] } else { &[GIB, GIB << 10, GIB << 16] };
+        for &frames in sizes {
+            let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
+            let zones = [ZoneConfig::new(&memory)];
+            let config = Config::new(2, &zones);
+            // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no addresses for it.
+            let size = Freehold::<SingleCpu>::metadata_size(&config);
+            assert!(size.is_ok() || size_of::<usize>() == 4);
+            let mut region: Vec<u8> = Vec::new();
+            let Some(size) = size.ok().filter(|&size| region.try_reserve_exact(size).is_ok()) else {
+                let _ = writeln!(std::io::stderr(), "SKIPPED: no room for the metadata of {frames} frames");
+                continue;
+            };
+            let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu).unwrap();
+            assert_eq!((fh.map.blocks.ready(), fh.zones[0].managed.get()), (0, frames));
+            let pfn = fh.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            assert_eq!(u64::from(fh.map.blocks.ready()), SECTION_BLOCKS, "one section of {frames} frames");
+            fh.free(pfn, Order::ZERO).unwrap();
+        }
+    }
+}

@@ -1,21 +1,26 @@
 //! Every CPU's leases end, so that whoever needs the memory finds it: before a request fails, before a range is isolated.
 //!
 //! ```text
-//! knock at every CPU that has something   (its owner stays out from now on, or is inside still)
+//! a look at each CPU; knock at those that have something   (its owner stays out from now on, or is inside still)
 //! one heavy barrier for all of them
-//! for each: wait until its owner has left, end its leases, let it in again
+//! for each of these: wait until its owner has left, end its leases, let it in again
 //! ```
+//!
+//! The look is at each CPU and not at each group: whether a CPU is inside its state at this moment, on its way with frames that
+//! are in no slot yet, is nowhere but in its door.
 
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::{Ordering, Plain, acquire_fence};
+use crate::primitive::{Plain, acquire_fence};
 use crate::transfer::refill::COLLECT;
 use crate::{CpuId, Freehold, Platform};
 
 /// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again what has just come back, before
 /// the asker has looked.
 const AFTER_RECALL: u32 = 64;
+/// No CPU has that number.
+const NOBODY: u32 = u32::MAX;
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as a glance shows that
@@ -33,14 +38,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The same for the CPUs that `wanted` picks.
     pub(crate) fn recall_where(&self, but: Option<CpuId>, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
-        // Relaxed: only that no two of us have the same number matters. 0 is nobody.
-        let us = self.recalls.fetch_add(1, Ordering::Relaxed) | 1 << 31;
-        let (mut asked, mut owned) = (0, false);
-        for (number, cpu) in self.cpus.iter().enumerate() {
-            if but.is_some_and(|but| but.index() == number) || !wanted(cpu) {
-                continue;
-            }
-            // By rising number, so that two of us cannot wait for each other.
+        let others = (0..self.cpus.len()).filter(|&number| but.is_none_or(|but| but.index() != number));
+        self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
+    }
+
+    /// The same for these CPUs, whose numbers rise: so two of us cannot wait for each other.
+    pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
+        let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
+        for number in numbers {
+            let cpu = &self.cpus[number];
             loop {
                 if let Some(has_owner) = cpu.door.knock() {
                     owned |= has_owner;
@@ -48,23 +54,25 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.platform.relax();
             }
-            cpu.asked_by.set(us);
-            asked += 1;
+            // Who has knocked has the links, until it lets the CPU in again.
+            cpu.next_asked.set(NOBODY);
+            match last.replace(cpu) {
+                Some(last) => last.next_asked.set(number as u32),
+                None => first = number as u32,
+            }
         }
         if owned {
             self.platform.heavy_barrier();
         }
-        if asked == 0 {
-            return 0;
-        }
-        for (number, cpu) in self.cpus.iter().enumerate() {
-            if cpu.asked_by.get() == us {
-                cpu.door.await_owner(|| self.platform.relax());
-                let inside = Inside::already(self, cpu, CpuId::new(number as u16), false);
-                cpu.asked_by.set(0);
-                inside.give_back_all();
-                cpu.after_recall.set(AFTER_RECALL);
-            }
+        let mut asked = 0;
+        while let Some(cpu) = self.cpus.get(first as usize) {
+            let id = CpuId::new(first as u16);
+            first = cpu.next_asked.get();
+            cpu.door.await_owner(|| self.platform.relax());
+            let inside = Inside::already(self, cpu, id, false);
+            inside.give_back_all();
+            cpu.after_recall.set(AFTER_RECALL);
+            asked += 1;
         }
         asked
     }

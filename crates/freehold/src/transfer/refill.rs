@@ -19,7 +19,6 @@ use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
-use crate::inspect::stats::RefillPhase;
 use crate::primitive::{Count, Ordering, Plain, SharedCount};
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
@@ -41,6 +40,20 @@ const FEW: u64 = 16;
 const PLENTY: u64 = FRAMES as u64;
 /// Other groups looked at before a whole block is split, where whole blocks are not few: each look is a cache miss.
 const NEIGHBOURS: u16 = 16;
+
+/// How a CPU came by the next block to lease words of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum RefillPhase {
+    /// A partly free block of the CPU's own group.
+    Recover = 0,
+    /// A wholly free block was split.
+    Claim = 1,
+    /// A partly free block that no group, or another one, held.
+    Fragment = 2,
+    /// A block of another migratetype was claimed.
+    Fallback = 3,
+}
 
 /// What is looked for: a run of `order` (0 to 9) in a block of that type.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,9 @@ use core::fmt;
 #[repr(transparent)]
 pub struct Order(u8);
 
+/// Orders that allocations are counted by.
+pub const ORDERS: usize = Order::MAX.index() + 1;
+
 impl Order {
     /// One frame.
     pub const ZERO: Self = Self(0);

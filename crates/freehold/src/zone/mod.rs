@@ -10,21 +10,19 @@
 //! Every operation on one block takes a constant number of steps; callers bound how many blocks they move in one hold.
 
 pub(crate) mod bitmap;
+pub(crate) mod counters;
 pub(crate) mod watermarks;
 
 use core::iter::once;
 
-use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE, ZONE_GROUP};
 use crate::block::words::Head;
-use crate::group::lists::{IN_BITMAP, NO_LIST};
 use crate::group::lock::Lock;
 use crate::group::{Group, Stock};
-use crate::inspect::stats::ZoneCounters;
 use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Count, Plain};
-use crate::transfer::held::Held;
-use crate::{AllocFlags, FrameRange, Freehold, NodeId, Platform};
+use crate::{FrameRange, NodeId};
 use bitmap::WholeBitmap;
+use counters::ZoneCounters;
 
 /// See the module's documentation.
 #[repr(C, align(128))]
@@ -50,6 +48,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) spread: AtomicBool,
     /// A block with at most so many free frames is one to fill: runs that were freed lately are taken from it again.
     pub(crate) nearly_full: AtomicU16,
+    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is large.
+    pub(crate) by_region: AtomicBool,
     /// Most of it is whole blocks.
     pub(crate) roomy: AtomicBool,
     /// Frames there are; changes at hotplug.
@@ -95,6 +95,7 @@ impl<'m> Zone<'m> {
             keep: AtomicU32::new(1),
             spread: AtomicBool::new(false),
             nearly_full: AtomicU16::new(0),
+            by_region: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             managed: zero(),
             high_atomic_blocks: zero(),
@@ -192,108 +193,4 @@ pub(crate) fn first_block(span: FrameRange) -> u64 {
 /// How many bits a zone's bitmap has.
 pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
     (span.end.get() >> 9) - first_block(span)
-}
-
-/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
-const SMALL: u64 = 8 << 18;
-
-impl<P: Platform> Freehold<'_, P> {
-    /// One turn of a wait.
-    pub(crate) fn waited(&self) -> bool {
-        self.platform.relax();
-        true
-    }
-
-    /// Sets up the section of the whole block that will probably be taken next, so that it is not done under the lock.
-    pub(crate) fn prepare_whole(&self, zone: &Zone<'_>, flags: AllocFlags) {
-        if flags.contains(AllocFlags::NO_LOCK) {
-            return;
-        }
-        if let (Some(bit), _) = zone.bitmap.next(0) {
-            let number = zone.first_block + bit;
-            if self.map.locate_block(number).is_none() {
-                self.map.set_up(number << 9, || self.waited());
-            }
-        }
-    }
-}
-
-impl<P: Platform> Held<'_, '_, P> {
-    /// Takes a whole block out of the zone's bitmap, for a group to have or to be taken; its tag says that the zone has it.
-    ///
-    /// The lowest, so that high memory stays in one piece. Requests that cannot be moved away later look at those 1 GiB
-    /// regions first that have such blocks already, so that the others can be had as one.
-    pub(crate) fn take_whole(&self, migratetype: usize) -> Option<Index> {
-        let confined = migratetype != crate::Migratetype::Movable as usize;
-        if confined && self.zone.managed.get() > SMALL {
-            let regions = self.zone.tainted.iter().enumerate().filter(|(_, n)| n.get() != 0);
-            for (region, _) in regions {
-                let (bit, steps) = self.zone.bitmap.next(region as u64 * 512);
-                self.step(steps);
-                if let Some(bit) = bit.filter(|bit| bit / 512 == region as u64) {
-                    return self.take_whole_at(bit);
-                }
-            }
-        }
-        let (bit, steps) = self.zone.bitmap.next(0);
-        self.step(steps);
-        self.take_whole_at(bit?)
-    }
-
-    /// Takes the whole block of that bit.
-    pub(crate) fn take_whole_at(&self, bit: u64) -> Option<Index> {
-        let index = self.set_up(bit)?;
-        self.unlist(index);
-        Some(index)
-    }
-
-    /// Makes sure that the metadata of a block in the bitmap is there. `None` only where this may not wait and had to.
-    pub(crate) fn set_up(&self, bit: u64) -> Option<Index> {
-        let number = self.zone.first_block + bit;
-        let map = &self.fh.map;
-        if map.locate_block(number).is_none() {
-            map.set_up(number << 9, || self.waits && self.fh.waited());
-            self.step(16);
-        }
-        let index = map.locate_block(number)?;
-        self.zone.make_present(map.head(index));
-        if map.links(index).list.get() == NO_LIST {
-            map.links(index).list.set(IN_BITMAP);
-        }
-        Some(index)
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    extern crate std;
-
-    use crate::{
-        AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, ZoneConfig,
-    };
-    use std::boxed::Box;
-    use std::mem::MaybeUninit;
-    use std::vec;
-
-    /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and takes nothing.
-    #[test]
-    fn who_may_not_wait_does_not_wait_for_a_section() {
-        let memory = [FrameRange::new(Pfn::new(0), 1 << 18).unwrap()];
-        let zones = [ZoneConfig::new(&memory)];
-        let config = Config::new(1, &zones);
-        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
-        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
-        let cpu = fh.on(CpuId::new(0));
-        fh.map.setting_up.store(true, crate::primitive::Ordering::Relaxed);
-        for order in [0, 3, 7, 9, 11] {
-            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
-            cpu.alloc(request).unwrap_err();
-        }
-        fh.map.setting_up.store(false, crate::primitive::Ordering::Relaxed);
-        fh.validate().unwrap();
-        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK)).unwrap();
-        cpu.free(pfn, Order::ZERO).unwrap();
-        fh.validate().unwrap();
-    }
 }

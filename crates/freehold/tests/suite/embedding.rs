@@ -2,11 +2,12 @@
 //! spaces that are mostly holes, alignment beyond the size.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, ConfigError, FrameRange, Freehold, Order, Pfn, Platform, Pressure, PressureLevel,
-    SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, ConfigError, CpuId, FrameRange, Freehold, Order, Pfn, Platform, Pressure,
+    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
@@ -196,4 +197,64 @@ fn memory_at_the_end_of_the_number_space_is_refused() {
     let zones = [ZoneConfig::new(&memory)];
     let size = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &zones));
     assert!(matches!(size, Err(ConfigError::Span { .. })), "{size:?}");
+}
+
+/// Eight CPUs share a cache, as its topology has it.
+struct Cached;
+
+impl Platform for Cached {
+    fn cpus_per_cache() -> Option<u16> {
+        Some(8)
+    }
+}
+
+/// CPUs that share a cache hold blocks together; the configuration may say otherwise, and a small machine has one group.
+#[test]
+fn groups_are_the_caches_that_the_platform_tells_of() {
+    fn holder<P: Platform>(mib: u64, group: Option<u16>, platform: P) -> Option<u16> {
+        let memory = [range(0, mib * MIB)];
+        let fh = build(&Config { group, ..Config::new(24, &[plain(&memory)]) }, platform);
+        let pfn = fh.on(cpu(17)).alloc(movable(0)).unwrap();
+        fh.validate().unwrap();
+        fh.holder_of(pfn).map(CpuId::get)
+    }
+    assert_eq!(holder(1024, None, Cached), Some(16));
+    assert_eq!(holder(1024, None, &Cached), Some(16), "by reference, too");
+    assert_eq!(holder(1024, None, SingleCpu), Some(12), "who tells nothing has groups of up to 16, of one size");
+    assert_eq!(holder(1024, Some(3), Cached), Some(15));
+    assert_eq!(holder(2 * 64 * 2, None, Cached), Some(16), "two groups of 64 blocks: two caches, and one");
+    assert_eq!(holder(64, None, Cached), Some(0));
+}
+
+/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
+#[derive(Default)]
+struct Barriers(AtomicU64);
+
+impl Platform for Barriers {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+
+    fn heavy_barrier(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// However many CPUs keep blocks of a range, all of them are asked at once.
+#[test]
+fn a_range_whose_blocks_are_kept_by_many_cpus_takes_one_barrier() {
+    let memory = [range(0, 64 * MIB)];
+    let fh = build(&Config::new(8, &[plain(&memory)]), Barriers::default());
+    let owned: Vec<_> = (0..8).map(|n| fh.own(cpu(n)).unwrap()).collect();
+    for owned in &owned {
+        let blocks = [owned.alloc(movable(9)).unwrap(), owned.alloc(movable(9)).unwrap()];
+        blocks.into_iter().for_each(|block| owned.free(block, order(9)).unwrap());
+    }
+    assert_eq!(fh.zone_stats(0).unwrap().blocks_in_cpus, 16, "each CPU keeps two blocks");
+    let before = fh.platform().0.load(Ordering::Relaxed);
+    fh.alloc_contig_range(range(0, 16 * 512), |_| false).unwrap();
+    assert_eq!(fh.platform().0.load(Ordering::Relaxed) - before, 1);
+    drop(owned);
+    fh.free_range(range(0, 16 * 512)).unwrap();
+    assert_all_free(&fh);
 }

@@ -153,6 +153,10 @@ impl<M: Machine> Machine for Stamped<'_, M> {
     fn start_up(&self) -> Result<(Duration, u64), Refused> {
         self.machine.start_up()
     }
+
+    fn start_up_64_tib(&self) -> Result<Option<Duration>, Refused> {
+        self.machine.start_up_64_tib()
+    }
 }
 
 pub struct StampedCpu<'a, M: Machine + 'a> {

@@ -1,0 +1,50 @@
+//! What a CPU counts, on lines of its own: no lock and no cache line is shared for it.
+//!
+//! Each counter is written by who is inside the CPU's state, as a plain load, add and store.
+
+use crate::ORDERS;
+use crate::primitive::{AtomicU64, Count};
+
+/// See the module's documentation.
+pub(crate) struct CpuCounters {
+    /// Allocations by migratetype asked for, then by order; four, so that two bits of a type are an index.
+    pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
+    pub(crate) local_frees: AtomicU64,
+    pub(crate) remote_frees: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// Allocations that needed more than what the CPU had in hand.
+    pub(crate) slow: AtomicU64,
+    pub(crate) refills: AtomicU64,
+    pub(crate) by_phase: [AtomicU64; 4],
+    pub(crate) refilled_frames: AtomicU64,
+    pub(crate) drains: AtomicU64,
+    pub(crate) drained_frames: AtomicU64,
+    pub(crate) recalls: AtomicU64,
+}
+
+impl CpuCounters {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            allocs: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
+            local_frees: zero(),
+            remote_frees: zero(),
+            failed: zero(),
+            slow: zero(),
+            refills: zero(),
+            by_phase: core::array::from_fn(|_| zero()),
+            refilled_frames: zero(),
+            drains: zero(),
+            drained_frames: zero(),
+            recalls: zero(),
+        }
+    }
+
+    /// So many blocks went to a zone.
+    pub(crate) fn drained(&self, blocks: u32) {
+        if blocks != 0 {
+            self.drains.add(1);
+            self.drained_frames.add(u64::from(blocks) * 512);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! An allocator for tests within the crate, which the suite's own helpers do not reach.
+
+extern crate std;
+
+use core::mem::MaybeUninit;
+use std::boxed::Box;
+use std::vec;
+
+use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+
+/// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
+pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
+    let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
+    let zones = [ZoneConfig::new(&memory)];
+    let config = Config::new(cpus, &zones);
+    let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+    let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+    Freehold::new(&config, region, SingleCpu).unwrap()
+}
