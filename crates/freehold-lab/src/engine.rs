@@ -158,8 +158,9 @@ pub struct ListFlow {
 pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list
-/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved.
-#[derive(Clone, Debug, Default)]
+/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved. The names of the fields are those of
+/// `--json` and stay.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Chunks allocated.
     pub allocs: u64,

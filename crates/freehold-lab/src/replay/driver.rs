@@ -182,15 +182,16 @@ impl<'a> Driver<'a> {
         findings.extend(self.cma_findings());
         let AtEnd { counters, memory: end, holds, flow, paths, cma } = self.end.take().unwrap_or_else(|| self.at_end());
         let by_order = ByOrder::new(made.allocs_by_order, flow.as_ref(), &end);
+        // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
+        let ns_per_event = self.cpu_time_ns as f64 / (counters.allocs + counters.frees).max(1) as f64;
         let outcome = EngineOutcome::new(
             name,
-            &counters,
+            counters,
             &end,
             self.samples,
             self.counted.failed,
             memory.managed_frames.saturating_sub(memory.free_frames),
-            // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
-            self.cpu_time_ns as f64 / (counters.allocs + counters.frees).max(1) as f64,
+            ns_per_event,
             findings,
         );
         EngineOutcome {

@@ -18,7 +18,7 @@ mod frames;
 mod mapper;
 pub mod memory_map;
 mod op;
-mod outcome;
+pub(crate) mod outcome;
 mod request;
 pub mod sizing;
 mod source;
@@ -34,7 +34,7 @@ pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
-pub use outcome::{EngineOutcome, Sample, Timeline};
+pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, LongGaps, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 

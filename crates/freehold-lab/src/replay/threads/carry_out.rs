@@ -364,7 +364,7 @@ pub(super) fn carry_out(
     findings.extend(back.done.errors.finding());
     findings.extend(back.done.cma.iter().flat_map(|book| book.findings(&engine.blocks())));
     let lost = memory.managed_frames.saturating_sub(memory.free_frames);
-    let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
+    let outcome = EngineOutcome::new(name, counters, &end, Vec::new(), failed, lost, 0.0, findings);
     EngineOutcome { set_up_failed, by_order, met: Some(met), paths, cma, ..outcome }
 }
 
