@@ -73,8 +73,12 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "zone lock",
         &[
-            metric("acquisitions / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.counters.zone_lock_acquisitions))),
-            metric("group locks / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.counters.group_lock_acquisitions))),
+            metric("acquisitions / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.zone_lock_acquisitions))
+            }),
+            metric("group locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.group_lock_acquisitions))
+            }),
             metric("work / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.counters.zone_lock_work))),
             metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
             metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.counters.zone_lock_work_p99)),

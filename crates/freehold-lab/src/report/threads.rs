@@ -35,8 +35,12 @@ const GROUPS: [(&str, &[Row]); 3] = [
         "WORK (different in every run)",
         &[
             ("zone locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.counters.zone_lock_acquisitions))),
-            ("group locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.counters.group_lock_acquisitions))),
-            ("steps under the zone lock / 1,000 events", |_, engine, _| decimal(rate(engine, engine.counters.zone_lock_work))),
+            ("group locks / 1,000 events", |_, engine, _| {
+                decimal(rate(engine, engine.counters.group_lock_acquisitions))
+            }),
+            ("steps under the zone lock / 1,000 events", |_, engine, _| {
+                decimal(rate(engine, engine.counters.zone_lock_work))
+            }),
             ("steps per hold, max", |_, engine, _| thousands(engine.counters.zone_lock_work_max)),
             ("remote frees", |_, engine, _| thousands(engine.counters.remote_frees)),
             ("failures", |_, engine, _| thousands(engine.counters.failed)),

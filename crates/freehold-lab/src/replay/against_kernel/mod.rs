@@ -325,8 +325,7 @@ mod tests {
         flow.refilled[0] = [0, 600, 0];
         flow.refilled[1] = [0, 100, 300];
         let counters = Counters { refilled_frames: 1000, ..Counters::default() };
-        let outcome =
-            |flow| EngineOutcome { counters: counters.clone(), flow: Some(flow), ..EngineOutcome::default() };
+        let outcome = |flow| EngineOutcome { counters: counters.clone(), flow: Some(flow), ..EngineOutcome::default() };
         let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
         assert!(!comparison.refilled_frames.is_off() && !comparison.within);
         assert_eq!(comparison.largest_difference(), 300.0);
