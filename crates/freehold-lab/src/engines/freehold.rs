@@ -85,11 +85,7 @@ pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Re
 }
 
 /// On that platform, with every CPU owned.
-fn build_owned<P: Waits>(
-    options: Options,
-    machine: &MachineConfig,
-    platform: P,
-) -> Result<Box<dyn Engine>, String> {
+fn build_owned<P: Waits>(options: Options, machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
     let allocator = leaked(options, machine, platform)?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }

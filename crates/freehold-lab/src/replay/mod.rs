@@ -8,6 +8,7 @@
 //! Memory is in proportion to what is live at once in the trace, not to its length.
 
 pub mod against_kernel;
+mod applier;
 mod broadcast;
 mod by_order;
 mod driver;
