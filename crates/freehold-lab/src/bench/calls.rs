@@ -10,7 +10,7 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
-use crate::engine::{Memory, Simulated, count};
+use crate::engine::{Simulated, count};
 use crate::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
@@ -42,11 +42,7 @@ pub trait Machine: Sync {
     fn check(&self, live: u64) -> Result<(), String> {
         let Some(engine) = self.engine() else { return Ok(()) };
         engine.validate()?;
-        let Memory { free_frames: free, managed_frames: frames, .. } = engine.memory();
-        if free + live == frames {
-            return Ok(());
-        }
-        Err(format!("{free} frames are free and {live} in use, of {frames}"))
+        engine.memory().accounted(live)
     }
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
