@@ -11,13 +11,12 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::applier::Applier;
-use super::by_order::ByOrder;
 use super::fill::{InUse, Layout};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{CmaBook, CmaCounts, Counters, Engine, HoldBucket, ListFlow, Memory, Paths, Request};
+use crate::engine::{CmaBook, Engine, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
@@ -38,17 +37,8 @@ pub struct Driver<'a> {
     cpu_time_ns: u64,
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
-    end: Option<AtEnd>,
-}
-
-/// The engine's state when the trace was over.
-struct AtEnd {
-    counters: Counters,
-    memory: Memory,
-    holds: Vec<HoldBucket>,
-    flow: Option<ListFlow>,
-    paths: Option<Paths>,
-    cma: Option<CmaCounts>,
+    /// The engine when the trace was over.
+    end: Option<EngineOutcome>,
 }
 
 impl<'a> Driver<'a> {
@@ -130,7 +120,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::End => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
-                    self.end = Some(self.at_end());
+                    self.end = Some(EngineOutcome::at_end(&self.applier));
                     started = thread_cpu_time_ns();
                 }
             }
@@ -145,51 +135,21 @@ impl<'a> Driver<'a> {
     #[must_use]
     pub fn finish(mut self, name: &str) -> EngineOutcome {
         let Applier { engine, made, .. } = self.applier;
-        let after = engine.counters();
+        let counted = engine.counters();
+        let miscounted = whole::miscounted((counted.allocs, counted.frees), (made.allocs, made.frees));
         for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
             self.applier.free(CpuId::new(0), Some(pfn), order, false);
         }
-        engine.drain_all();
-        let memory = engine.memory();
-        let mut findings = whole::check(engine, &memory);
-        findings.extend(whole::miscounted((after.allocs, after.frees), (made.allocs, made.frees)));
-        findings.extend(self.applier.findings());
-        let AtEnd { counters, memory: end, holds, flow, paths, cma } = self.end.take().unwrap_or_else(|| self.at_end());
-        let by_order = ByOrder::new(made.allocs_by_order, flow.as_ref(), &end);
+        let end = self.end.take().unwrap_or_else(|| EngineOutcome::at_end(&self.applier)).over_time(self.samples);
         // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
-        let ns_per_event = self.cpu_time_ns as f64 / (counters.allocs + counters.frees).max(1) as f64;
-        let outcome = EngineOutcome::new(
-            name,
-            counters,
-            &end,
-            self.samples,
-            made.failed,
-            memory.managed_frames.saturating_sub(memory.free_frames),
-            ns_per_event,
-            findings,
-        );
-        EngineOutcome {
+        let events = (end.counters.allocs + end.counters.frees).max(1);
+        let outcome = EngineOutcome {
             set_up_failed: self.set_up_failed,
-            zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
-            by_order,
+            ns_per_event: self.cpu_time_ns as f64 / events as f64,
             memory_map: self.memory.and_then(MapRecorder::finish),
-            flow,
-            paths,
-            cma,
-            ..outcome
-        }
-    }
-
-    fn at_end(&self) -> AtEnd {
-        let Applier { engine, cma, .. } = &self.applier;
-        AtEnd {
-            counters: engine.counters(),
-            memory: engine.memory(),
-            holds: engine.zone_lock_holds(),
-            flow: engine.list_flow(),
-            paths: engine.paths(),
-            cma: cma.as_ref().map(CmaBook::counts),
-        }
+            ..end
+        };
+        outcome.given_back(name, &self.applier, miscounted.into_iter().collect())
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {

@@ -4,11 +4,13 @@ use freehold::Order;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::applier::Applier;
 use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
-use crate::engine::{CmaCounts, Counters, ListFlow, Memory, Paths};
+use super::whole;
+use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
 use crate::one_line::{OneLine, one_line};
 
 /// The state of an engine at one moment of the trace.
@@ -127,45 +129,60 @@ pub struct EngineOutcome {
 }
 
 impl EngineOutcome {
-    /// Sums up: `counters` and `end` as they were at the end of the trace, `lost_frames` after everything was given
-    /// back, `findings` whatever was not as it must be.
-    #[allow(clippy::too_many_arguments)] // a constructor of a record; each argument is one column's source
-    pub(super) fn new(
-        name: &str,
-        counters: Counters,
-        end: &Memory,
-        samples: Vec<Sample>,
-        failed: u64,
-        lost_frames: u64,
-        ns_per_event: f64,
-        findings: Vec<String>,
-    ) -> Self {
-        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-        let of_lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
-        // Of nothing `sum` makes -0.0, which the JSON would say of a replay on threads.
-        let lists = of_lists.fold(0.0, |sum, index| sum + index);
+    /// As the engine is at the end of the trace, before anything is given back.
+    pub(super) fn at_end(applier: &Applier<'_>) -> Self {
+        let Applier { engine, made, cma, .. } = applier;
+        let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let holds = engine.zone_lock_holds().into_iter();
         Self {
-            engine: name.to_owned(),
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
-            counters: Counters { failed, ..counters },
+            counters: Counters { failed: made.failed, ..counters },
             managed_frames: end.managed_frames,
             free_frames_end: end.free_frames,
             pcp_frames_end: end.pcp_frames,
             mixed_blocks: end.mixed_blocks,
             free_blocks_end: end.free_blocks,
             largest_free_order_end: end.largest_free_order,
-            unusable_index_mean: if index.is_empty() { 0.0 } else { index.iter().sum::<f64>() / index.len() as f64 },
+            zone_lock_work_histogram: holds.map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            by_order: ByOrder::new(made.allocs_by_order, flow.as_ref(), &end),
+            cma: cma.as_ref().map(CmaBook::counts),
+            paths: engine.paths(),
+            flow,
+            ..Self::default()
+        }
+    }
+
+    /// With the state over time.
+    pub(super) fn over_time(self, samples: Vec<Sample>) -> Self {
+        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
+        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
+        // Not by `sum`, which makes -0.0 of nothing.
+        let mean = |sum: f64| sum / samples.len().max(1) as f64;
+        Self {
+            unusable_index_mean: mean(index.iter().fold(0.0, |sum, index| sum + index)),
+            unusable_index_lists_mean: mean(lists.fold(0.0, |sum, index| sum + index)),
             unusable_index_min: index.iter().copied().reduce(f64::min).unwrap_or(0.0),
             unusable_index_max: index.iter().copied().reduce(f64::max).unwrap_or(0.0),
-            unusable_index_lists_mean: lists / samples.len().max(1) as f64,
-            lost_frames,
-            ns_per_event,
+            samples,
+            ..self
+        }
+    }
+
+    /// With what is found once everything has been given back, and what was not as it must be until then.
+    pub(super) fn given_back(self, name: &str, applier: &Applier<'_>, mut findings: Vec<String>) -> Self {
+        let engine = applier.engine;
+        engine.drain_all();
+        let memory = engine.memory();
+        findings.extend(whole::check(engine, &memory));
+        findings.extend(applier.findings());
+        Self {
+            engine: name.to_owned(),
+            lost_frames: memory.managed_frames.saturating_sub(memory.free_frames),
             whole: findings.is_empty(),
             errors: findings,
-            samples,
-            ..Self::default()
+            ..self
         }
     }
 }

@@ -12,7 +12,6 @@ use super::plan::{Plan, Step, Stream};
 use super::{LEAD, Met};
 use crate::engine::{CmaBook, Engine, Request};
 use crate::replay::applier::Applier;
-use crate::replay::by_order::ByOrder;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
 use crate::replay::whole;
@@ -282,25 +281,19 @@ pub(super) fn carry_out(
         }
     });
 
-    let (counters, end, paths) = (engine.counters(), engine.memory(), engine.paths());
-    let made = done.applier.made;
-    let by_order = ByOrder::new(made.allocs_by_order, engine.list_flow().as_ref(), &end);
     let met = Met {
         applied: done.applied,
         order_waits: done.order_waits,
         lead_waits: done.lead_waits,
         contention: engine.contention(),
     };
-    findings.extend(compare(plan, &done, (counters.allocs, counters.frees)));
-    let cma = done.applier.cma.as_ref().map(CmaBook::counts);
+    let end = EngineOutcome::at_end(&done.applier);
+    findings.extend(compare(plan, &done, (end.counters.allocs, end.counters.frees)));
     give_back(&mut done, plan, in_use);
-    engine.drain_all();
-    let memory = engine.memory();
-    findings.extend(whole::check(engine, &memory));
-    findings.extend(done.applier.findings());
-    let lost = memory.managed_frames.saturating_sub(memory.free_frames);
-    let outcome = EngineOutcome::new(name, counters, &end, Vec::new(), made.failed, lost, 0.0, findings);
-    EngineOutcome { set_up_failed, by_order, met: Some(met), paths, cma, ..outcome }
+    // Other in every run: told as totals, without a histogram of holds and without lists.
+    let outcome =
+        EngineOutcome { set_up_failed, met: Some(met), zone_lock_work_histogram: Vec::new(), flow: None, ..end };
+    outcome.given_back(name, &done.applier, findings)
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
