@@ -13,11 +13,12 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use freehold::{CpuId, FrameRange, Order, Pfn, Platform, SingleCpu};
+use freehold::{CpuId, FrameRange, Order, Pfn, SingleCpu};
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::engines::{FreeholdMachine, InitialThread};
 use freehold_lab::bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
 use freehold_lab::bench::steady::{Churn, Depth, Freed, Mixed};
+use freehold_lab::engines::Waits;
 
 /// Frames of a GiB.
 const GIB: u64 = 1 << 18;
@@ -116,18 +117,18 @@ impl Row {
 
     fn run(self, n: u64) -> Result<(), String> {
         match self {
-            Self::Churn(_) | Self::Mixed(_) => self.run_on(&machine(1, GIB, InitialThread)?, n),
-            Self::PairNoBarrier => self.run_on(&machine(1, GIB, SingleCpu)?, n),
+            Self::Churn(_) | Self::Mixed(_) => self.run_on(&FreeholdMachine::new(1, GIB, InitialThread)?, n),
+            Self::PairNoBarrier => self.run_on(&FreeholdMachine::new(1, GIB, SingleCpu)?, n),
             Self::PairOn => {
-                let machine = machine(1, GIB, InitialThread)?;
+                let machine = FreeholdMachine::new(1, GIB, InitialThread)?;
                 let mut cpu = machine.on(CpuId::new(0));
                 used(&mut cpu).and_then(|()| pairs::<_, 0>(&mut cpu, n)).map_err(|refused| refused.to_string())
             }
-            _ => self.run_on(&machine(2, LARGE, InitialThread)?, n),
+            _ => self.run_on(&FreeholdMachine::new(2, LARGE, InitialThread)?, n),
         }
     }
 
-    fn run_on<P: Platform>(self, machine: &FreeholdMachine<P>, n: u64) -> Result<(), String> {
+    fn run_on<P: Waits>(self, machine: &FreeholdMachine<P>, n: u64) -> Result<(), String> {
         let mut cpu = machine.cpu(CpuId::new(0)).map_err(|refused| refused.to_string())?;
         let other = || machine.cpu(CpuId::new(1));
         let done = match self {
@@ -163,10 +164,6 @@ impl Row {
         };
         done.map_err(|refused| refused.to_string())
     }
-}
-
-fn machine<P: Platform>(cpus: u16, frames: u64, platform: P) -> Result<FreeholdMachine<P>, String> {
-    FreeholdMachine::new(cpus, frames, platform).map_err(|error| error.to_string())
 }
 
 /// So that no frame is handed out for the first time in the loop.

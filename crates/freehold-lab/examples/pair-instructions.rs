@@ -52,9 +52,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let done = match engine.as_str() {
-        "freehold" => FreeholdMachine::new(1, FRAMES, InitialThread)
-            .map_err(|error| error.to_string())
-            .and_then(|machine| run(&machine, n, freehold_pairs)),
+        "freehold" => {
+            FreeholdMachine::new(1, FRAMES, InitialThread).and_then(|machine| run(&machine, n, freehold_pairs))
+        }
         "buddy_system_allocator" => run(&BuddySystem::new(FRAMES), n, other_pairs),
         name => ClassicMachine::new(name, 1, FRAMES).and_then(|machine| run(&machine, n, other_pairs)),
     };

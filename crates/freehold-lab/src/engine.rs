@@ -158,8 +158,9 @@ pub struct ListFlow {
 pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list
-/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved.
-#[derive(Clone, Debug, Default)]
+/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved. The names of the fields are those of
+/// `--json` and stay.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Chunks allocated.
     pub allocs: u64,
@@ -238,6 +239,12 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Whether the frames that are free and `live` ones in use are all there are; an error says how many there are of each.
+    pub(crate) fn accounted(&self, live: u64) -> Result<(), String> {
+        let (free, all) = (self.free_frames, self.managed_frames);
+        if free + live == all { Ok(()) } else { Err(format!("{free} frames are free and {live} in use, of {all}")) }
+    }
+
     /// The share of free memory that cannot serve a request of `order`: the unusable-free-space index (Gorman and
     /// Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is free. By frames that are free next to each
     /// other, whoever holds them: what a CPU keeps on its lists is not lost for being there.

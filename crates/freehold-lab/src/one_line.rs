@@ -2,7 +2,16 @@
 
 use serde::{Serialize, Serializer, ser::Error};
 
-/// For `serialize_with`: a list of numbers in one line of the JSON that is otherwise indented for people.
+/// A list of numbers in one line of the JSON that is otherwise indented for people.
+pub(crate) struct OneLine<T>(pub(crate) T);
+
+impl<T: Serialize> Serialize for OneLine<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        one_line(&self.0, serializer)
+    }
+}
+
+/// The same, for `serialize_with`.
 pub(crate) fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
     let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
     serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)

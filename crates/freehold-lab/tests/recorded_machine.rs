@@ -145,7 +145,11 @@ fn what_cma_serves_is_counted_for_every_engine_alike() {
         let cma = engine.cma.expect("there is CMA");
         assert_eq!((cma.frames, cma.free_end, cma.movable_requests), (8192, 8192, 4000), "{name}");
         assert_eq!(cma.free_lowest, 8192 - cma.movable_by_cma, "{name}: single frames, nothing freed between");
-        assert_eq!((cma.failed_while_free, cma.failed_movable), (engine.failed, 0), "{name}: what is free is CMA");
+        assert_eq!(
+            (cma.failed_while_free, cma.failed_movable),
+            (engine.counters.failed, 0),
+            "{name}: what is free is CMA"
+        );
         assert!(cma.failed_while_free > 500, "{name}: {cma:?}");
         // Freehold's CPUs take words and blocks of 512 frames: on 32 of them its share is coarse.
         let least = if name == "freehold" { 500 } else { 1500 };

@@ -237,7 +237,7 @@ fn an_allocation_that_fails_in_the_engine_is_not_freed_there() {
     let (calls, replay) = run(&events, Setup { memory_frames: Some(1024), ..Setup::default() });
     let refused = Call::Alloc { cpu: 0, order: 0, migratetype: Migratetype::Movable, at: None };
     assert_eq!(calls, [allocated(0, 0, 10), refused, freed(0, 0, 10)]);
-    assert_eq!(replay.engines[0].failed, 1);
+    assert_eq!(replay.engines[0].counters.failed, 1);
     assert!(replay.is_whole());
 }
 

@@ -151,8 +151,8 @@ fn engines_of_the_library_carry_out_crossing_frees_batches_and_splits() {
         let replay = through(&[build(name)], &events, 0.3);
         let engine = &replay.engines[0];
         assert!(engine.whole, "{name}: {:?}", engine.errors);
-        assert_eq!((engine.allocs, engine.failed, engine.lost_frames), (900, 0, 0), "{name}");
-        assert_eq!(engine.frees, 1_200, "{name}");
+        assert_eq!((engine.counters.allocs, engine.counters.failed, engine.lost_frames), (900, 0, 0), "{name}");
+        assert_eq!(engine.counters.frees, 1_200, "{name}");
         // Allocations, frees, splits; a tick a second and CPU.
         let ticks = 2 * (replay.survey.facts.last_ts_ns / 1_000_000_000);
         let met = engine.met.unwrap();

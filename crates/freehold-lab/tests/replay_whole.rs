@@ -44,7 +44,7 @@ proptest! {
         prop_assert!(facts.live_frames <= facts.peak_live_frames);
         prop_assert!(replay.survey.peak_frames(setup.put_in) >= facts.peak_live_frames);
         if !warm && !untraced {
-            prop_assert_eq!(engine.allocs + engine.failed, facts.allocs);
+            prop_assert_eq!(engine.counters.allocs + engine.counters.failed, facts.allocs);
         }
     }
 }
@@ -76,7 +76,7 @@ fn an_engine_that_crashes_does_not_take_the_others_with_it() {
     let replay =
         through(&[named("crashing", Toy::crashing(16384, 10, "on purpose")), named("good", Toy::new(16384))], &events);
     assert!(replay.engines[1].whole, "{:?}", replay.engines[1].errors);
-    assert_eq!(replay.engines[1].allocs, 50_000);
+    assert_eq!(replay.engines[1].counters.allocs, 50_000);
     assert!(!replay.engines[0].whole);
     assert!(replay.engines[0].errors[0].contains("on purpose"), "{:?}", replay.engines[0].errors);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
-use crate::engine::Marks;
+use crate::engine::{Simulated, count};
 use crate::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
@@ -26,28 +26,39 @@ pub trait Machine: Sync {
     /// Becomes a CPU. One thread at a time for each.
     fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, Refused>;
 
+    /// What it counts, and can be asked about itself; `None` where that is nothing.
+    fn engine(&self) -> Option<&dyn Simulated> {
+        None
+    }
+
     /// Gives everything that CPUs hold back, so that each run begins alike; nothing where CPUs hold nothing.
-    fn drain(&self) {}
+    fn drain(&self) {
+        if let Some(engine) = self.engine() {
+            engine.drain_all();
+        }
+    }
 
     /// Checks the engine where it can be checked: consistent, and `live` frames in use.
-    fn check(&self, _live: u64) -> Result<(), String> {
-        Ok(())
+    fn check(&self, live: u64) -> Result<(), String> {
+        let Some(engine) = self.engine() else { return Ok(()) };
+        engine.validate()?;
+        engine.memory().accounted(live)
     }
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
     fn free_blocks(&self) -> Option<u64> {
-        None
+        self.engine().map(|engine| engine.memory().free_blocks)
     }
 
     /// What has happened under its zone locks since it was made, exact while nobody uses it; `None` where it has none
     /// or does not count.
     fn zone_lock(&self) -> Option<ZoneLock> {
-        None
-    }
-
-    /// What has been done so far, under the zone's lock and under `cpu`'s.
-    fn marks(&self, _cpu: CpuId) -> Marks {
-        Marks::default()
+        let counters = self.engine()?.counters();
+        Some(ZoneLock {
+            acquisitions: counters.zone_lock_acquisitions,
+            work: counters.zone_lock_work,
+            group_acquisitions: counters.group_lock_acquisitions,
+        })
     }
 
     /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
@@ -100,14 +111,6 @@ pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
 /// Why an engine has no `start-up`.
 pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
 
-/// Whether the frames that are free and those in use are all there are.
-pub(super) fn accounted(free: u64, live: u64, frames: u64) -> Result<(), String> {
-    if free + live == frames {
-        return Ok(());
-    }
-    Err(format!("{free} frames are free and {live} in use, of {frames}"))
-}
-
 /// What has happened under the locks that CPUs share. Steps are what each engine counts: list entries linked and unlinked, buddies
 /// looked at, lists searched, bitmap words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -119,6 +122,8 @@ pub struct ZoneLock {
     /// Times the lock of a group of CPUs was taken; 0 where there are no groups.
     pub group_acquisitions: u64,
 }
+
+count! { ZoneLock: acquisitions work group_acquisitions }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
 pub trait Calls {

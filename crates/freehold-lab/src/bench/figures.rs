@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::calls::{Machine, ZoneLock};
 use super::metric::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
+use crate::engine::Count;
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]
@@ -83,10 +84,7 @@ impl Meter {
         let before = machine.zone_lock();
         let (done, frames) = work()?;
         if let (Some(before), Some(after)) = (before, machine.zone_lock()) {
-            let sum = self.sum.get_or_insert_default();
-            sum.acquisitions += after.acquisitions - before.acquisitions;
-            sum.work += after.work - before.work;
-            sum.group_acquisitions += after.group_acquisitions - before.group_acquisitions;
+            self.sum.get_or_insert_default().add(&after.since(&before));
             self.frames += frames;
         }
         Ok(done)

@@ -143,10 +143,7 @@ fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Res
         BenchEngine::Mmap => Box::new(MmapMachine),
         BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
         BenchEngine::Freehold | BenchEngine::Classic(_) => match FreeholdOptions::of(engine.name()) {
-            Some(options) => {
-                let machine = FreeholdMachine::with_options(options, cpus, frames, host);
-                Box::new(machine.map_err(|error| unbuildable(error.to_string()))?)
-            }
+            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
             None => Box::new(ClassicMachine::new(engine.name(), cpus, frames).map_err(unbuildable)?),
         },
     })

@@ -14,14 +14,16 @@ mod figures;
 pub mod output;
 mod verdict;
 
+use serde::Serialize;
+
 use crate::html::{Kind, Source, UnknownDocument};
 
 pub use crate::better::Better;
 pub use figures::{Place, Spread};
 pub use verdict::{Compared, Verdict};
 
-/// Two results, figure by figure.
-#[derive(Clone, PartialEq, Debug)]
+/// Two results, figure by figure. The names of the fields are those of `--json` and stay.
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// What the older result is called.
     pub before: String,

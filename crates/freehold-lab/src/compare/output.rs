@@ -16,42 +16,24 @@ use crate::report::thousands;
 pub struct Document<'a> {
     /// Always `compare`.
     pub command: &'static str,
-    /// The older result.
-    pub before: &'a str,
-    /// The newer result.
-    pub after: &'a str,
-    /// By how many per cent a figure may differ and still count as the same.
-    pub tolerance_percent: f64,
     /// How many figures are worse.
     pub worse: usize,
     /// How many are better.
     pub better: usize,
     /// The verdict in a sentence.
     pub summary: String,
-    /// What a reader should know before the figures.
-    pub notes: &'a [String],
-    /// The figures.
-    pub figures: &'a [Compared],
-    /// What only the older result has.
-    pub only_before: &'a [Place],
-    /// What only the newer result has.
-    pub only_after: &'a [Place],
+    #[serde(flatten)]
+    comparison: &'a Comparison,
 }
 
 impl<'a> From<&'a Comparison> for Document<'a> {
     fn from(comparison: &'a Comparison) -> Self {
         Self {
             command: "compare",
-            before: &comparison.before,
-            after: &comparison.after,
-            tolerance_percent: comparison.tolerance_percent,
             worse: comparison.count(Verdict::Worse),
             better: comparison.count(Verdict::Better),
             summary: summary(comparison),
-            notes: &comparison.notes,
-            figures: &comparison.figures,
-            only_before: &comparison.only_before,
-            only_after: &comparison.only_after,
+            comparison,
         }
     }
 }

@@ -28,15 +28,15 @@ impl Count for u64 {
     }
 }
 
-impl<const N: usize> Count for [u64; N] {
+impl<T: Count, const N: usize> Count for [T; N] {
     #[inline]
     fn add(&mut self, more: &Self) {
-        self.iter_mut().zip(more).for_each(|(into, more)| *into += more);
+        self.iter_mut().zip(more).for_each(|(into, more)| into.add(more));
     }
 
     #[inline]
     fn subtract(&mut self, before: &Self) {
-        self.iter_mut().zip(before).for_each(|(into, before)| *into -= before);
+        self.iter_mut().zip(before).for_each(|(into, before)| into.subtract(before));
     }
 }
 

@@ -41,7 +41,7 @@ fn origin(switches: freehold_classic::Switches) -> String {
 
 /// Builds the design `text` for `machine`.
 pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    Ok(Box::new(engine(text, machine)?))
+    Ok(Box::new(ClassicEngine::new(text, machine)?))
 }
 
 /// The same, for a simulation.
@@ -50,10 +50,11 @@ pub(super) fn with_simulated<R>(
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
-    Ok(run(&engine(text, machine)?))
+    Ok(run(&ClassicEngine::new(text, machine)?))
 }
 
-fn engine(text: &str, machine: &MachineConfig) -> Result<ClassicEngine, String> {
+/// The design `text` as `machine` has it.
+pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
     let name = machine.zone.as_ref().map_or("Normal", |zone| zone.name.as_str());
     let marks = machine.zone.as_ref();
@@ -68,16 +69,25 @@ fn engine(text: &str, machine: &MachineConfig) -> Result<ClassicEngine, String> 
     FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let zones = machine.zones().into_iter().enumerate().map(zone).collect();
     let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
-    let config = Config { zones, cpu_nodes, ..Config::single_zone(design, machine.cpus, machine.memory_frames) };
-    let classic = Classic::new(config).map_err(|error| error.to_string())?;
-    Ok(ClassicEngine { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
+    Ok(Config { zones, cpu_nodes, ..Config::single_zone(design, machine.cpus, machine.memory_frames) })
 }
 
 /// A design, and the state to start from where one was recorded.
-struct ClassicEngine {
+pub(crate) struct ClassicEngine {
     classic: Classic,
     zones: usize,
     recorded: Option<ZoneTuning>,
+}
+
+impl ClassicEngine {
+    pub(crate) fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
+        let classic = Classic::new(config(text, machine)?).map_err(|error| error.to_string())?;
+        Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
+    }
+
+    pub(crate) fn classic(&self) -> &Classic {
+        &self.classic
+    }
 }
 
 /// A recorded machine has one zone.
@@ -219,19 +229,6 @@ impl Engine for ClassicEngine {
     }
 }
 
-/// What has been done so far, as [`Simulated::marks`].
-pub(crate) fn marks(classic: &Classic, zone: usize, cpu: CpuId) -> Marks {
-    let work = classic.work(zone, cpu).unwrap_or_default();
-    Marks {
-        holds: work.zone_holds,
-        steps: work.zone_steps,
-        changes: work.pcp_changes,
-        merge_steps: work.pcp_merge_steps,
-        refilled: work.refilled_frames,
-        barriers: 0,
-    }
-}
-
 impl Simulated for ClassicEngine {
     fn family(&self) -> Family {
         let on = self.classic.switches();
@@ -243,7 +240,15 @@ impl Simulated for ClassicEngine {
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        marks(&self.classic, zone, cpu)
+        let work = self.classic.work(zone, cpu).unwrap_or_default();
+        Marks {
+            holds: work.zone_holds,
+            steps: work.zone_steps,
+            changes: work.pcp_changes,
+            merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
+            barriers: 0,
+        }
     }
 
     fn home(&self, pfn: Pfn) -> Option<CpuId> {

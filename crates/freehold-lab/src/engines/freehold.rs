@@ -76,11 +76,7 @@ pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn
     if options.owned {
         return build_owned(options, machine, OneThread::default());
     }
-    with_config(options, machine, |config| {
-        // Lent for good: 56 KiB for each GiB of the machine, a few machines a process.
-        let allocator = Freehold::leaked(config, SingleCpu).map_err(|error| error.to_string())?;
-        Ok(Box::new(FreeholdEngine::new(Box::leak(Box::new(allocator)), Vec::new())) as Box<dyn Engine>)
-    })
+    Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
 }
 
 /// The same, for threads that each own a CPU.
@@ -89,17 +85,20 @@ pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Re
 }
 
 /// On that platform, with every CPU owned.
-fn build_owned<P: Platform + Waits + Send + 'static>(
+fn build_owned<P: Waits>(options: Options, machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
+    let allocator = leaked(options, machine, platform)?;
+    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
+}
+
+/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a process.
+pub(crate) fn leaked<P: Platform + 'static>(
     options: Options,
     machine: &MachineConfig,
     platform: P,
-) -> Result<Box<dyn Engine>, String> {
+) -> Result<&'static Freehold<'static, P>, String> {
     with_config(options, machine, |config| {
-        // Lent for good, as in `build`.
         let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
-        let allocator = Box::leak(Box::new(allocator));
-        let owned = own_all(allocator, machine.cpus)?;
-        Ok(Box::new(FreeholdEngine::new(allocator, owned)) as Box<dyn Engine>)
+        Ok(&*Box::leak(Box::new(allocator)))
     })
 }
 
@@ -178,7 +177,7 @@ fn with_config<R>(
     make(&options.apply(config))
 }
 
-struct FreeholdEngine<'a, 'm, P: Platform> {
+pub(crate) struct FreeholdEngine<'a, 'm, P: Platform> {
     allocator: &'a Freehold<'m, P>,
     /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two threads' at once.
     owned: Vec<Mutex<Owned<'a, 'm, P>>>,
@@ -200,9 +199,13 @@ struct Counted {
 
 count! { Counted: counters work unseen waited paths }
 
-impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
-    fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
+impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
+    pub(crate) fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
         Self { allocator, owned, before: Mutex::new(Counted::default()) }
+    }
+
+    pub(crate) fn allocator(&self) -> &'a Freehold<'m, P> {
+        self.allocator
     }
 
     /// The CPU's handle, where it is owned.
@@ -274,7 +277,7 @@ impl<'a, 'm, P: Platform + Waits> FreeholdEngine<'a, 'm, P> {
     }
 }
 
-impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
+impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
@@ -416,23 +419,17 @@ impl<P: Platform + Waits + Send> Engine for FreeholdEngine<'_, '_, P> {
     }
 }
 
-/// What has been done so far, as [`Simulated::marks`].
-pub(crate) fn marks<P: Platform>(allocator: &Freehold<'_, P>, zone: usize, cpu: CpuId) -> Marks {
-    let (holds, steps) = allocator.zone_lock_counts(zone).unwrap_or_default();
-    // A CPU's refills are counted together, wherever they come from: in the first zone's.
-    let changes = allocator.cpu_stats(cpu).filter(|_| zone == 0).map_or(0, |stats| stats.refills);
-    Marks { holds, steps, changes, ..Marks::default() }
-}
-
-impl Simulated for FreeholdEngine<'_, '_, OneThread> {
+impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
     fn family(&self) -> Family {
         Family::Freehold
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        // Of no zone: in the first one's.
-        let barriers = if zone == 0 { self.heavy_barriers() } else { 0 };
-        Marks { barriers, ..marks(self.allocator, zone, cpu) }
+        let (holds, steps) = self.allocator.zone_lock_counts(zone).unwrap_or_default();
+        // Of no zone, or of whichever: in the first one's.
+        let first = |count| if zone == 0 { count } else { 0 };
+        let changes = first(self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills));
+        Marks { holds, steps, changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
     }
 
     fn home(&self, _: Pfn) -> Option<CpuId> {

@@ -9,10 +9,10 @@ mod machine;
 mod sums;
 mod threads;
 
-pub(crate) use self::classic::marks as classic_marks;
-pub(crate) use self::freehold::{Options as FreeholdOptions, marks as freehold_marks};
+pub(crate) use self::classic::{ClassicEngine, config as classic_config};
+pub(crate) use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
 pub(crate) use self::sums::free_chunks;
-pub use self::threads::HostThreads;
+pub use self::threads::{HostThreads, Waits};
 pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
 
 use std::fmt;

@@ -98,7 +98,7 @@ impl Platform for CountingThreads {
 }
 
 /// A platform that knows of waits, or has none.
-pub(super) trait Waits {
+pub trait Waits: Platform + Send + 'static {
     /// A call has ended: what it waited, if it did, is one wait.
     fn call_ended(&self) {}
 
@@ -130,6 +130,7 @@ impl Waits for CountingThreads {
 }
 
 impl Waits for freehold::SingleCpu {}
+impl Waits for HostThreads {}
 
 #[cfg(test)]
 mod tests {

@@ -224,11 +224,7 @@ impl<'e> Books<'e> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
-        let memory = self.engine.memory();
-        if memory.free_frames + self.live != memory.managed_frames {
-            let (free, all) = (memory.free_frames, memory.managed_frames);
-            return Err(format!("{free} frames are free and {} in use, of {all}", self.live));
-        }
+        self.engine.memory().accounted(self.live)?;
         if validate { self.engine.validate() } else { Ok(()) }
     }
 }

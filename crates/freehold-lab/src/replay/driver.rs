@@ -7,31 +7,27 @@
 //! Where an engine was filled as a recording says, what the trace frees without having allocated it is taken from what
 //! is in use, instead of being allocated from what was free.
 
-use freehold::{AllocError, CpuId, FrameRange, Order, Pfn};
+use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::by_order::{self, ByOrder};
-use super::errors::Errors;
+use super::applier::Applier;
 use super::fill::{InUse, Layout};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
-use crate::engine::{CmaBook, CmaCounts, Counters, Engine, HoldBucket, ListFlow, Memory, Paths, Request};
+use crate::engine::{CmaBook, Engine, Request};
 
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
-/// How many of an engine's errors are kept word for word.
-const ERRORS_KEPT: usize = 5;
 
 /// Drives one engine.
 pub struct Driver<'a> {
-    engine: &'a dyn Engine,
+    applier: Applier<'a>,
     /// Where each slot's chunk is in this engine.
     frames: Vec<u64>,
     /// The chunk split last, for the pieces that follow.
     split: (u64, Order),
-    counted: Counted,
     /// What is in use besides the slots, where the engine was filled.
     in_use: Option<InUse>,
     /// Whether the trace has begun.
@@ -41,30 +37,8 @@ pub struct Driver<'a> {
     cpu_time_ns: u64,
     samples: Vec<Sample>,
     memory: Option<MapRecorder>,
-    /// What CMA serves, where the machine has any.
-    cma: Option<CmaBook>,
-    end: Option<AtEnd>,
-    errors: Errors<ERRORS_KEPT>,
-}
-
-/// The engine's state when the trace was over.
-struct AtEnd {
-    counters: Counters,
-    memory: Memory,
-    holds: Vec<HoldBucket>,
-    flow: Option<ListFlow>,
-    paths: Option<Paths>,
-    cma: Option<CmaCounts>,
-}
-
-/// What the driver itself counted, to compare with what the engine says.
-#[derive(Clone, Copy, Default)]
-struct Counted {
-    allocs: u64,
-    allocs_by_order: by_order::Table,
-    frees: u64,
-    failed: u64,
-    frees_skipped: u64,
+    /// The engine when the trace was over.
+    end: Option<EngineOutcome>,
 }
 
 impl<'a> Driver<'a> {
@@ -72,19 +46,16 @@ impl<'a> Driver<'a> {
     #[must_use]
     pub fn new(engine: &'a dyn Engine) -> Self {
         Self {
-            engine,
+            applier: Applier::new(engine, None),
             frames: Vec::new(),
             split: (EMPTY, Order::ZERO),
-            counted: Counted::default(),
             in_use: None,
             started: false,
             set_up_failed: 0,
             cpu_time_ns: 0,
             samples: Vec::new(),
             memory: None,
-            cma: None,
             end: None,
-            errors: Errors::default(),
         }
     }
 
@@ -95,16 +66,14 @@ impl<'a> Driver<'a> {
 
     /// Has an account kept of what that CMA serves; before the engine is filled.
     pub fn watch_cma(&mut self, ranges: &[FrameRange]) {
-        self.cma = CmaBook::new(ranges, 0);
+        self.applier.cma = CmaBook::new(ranges, 0);
     }
 
     /// Puts the engine into a recorded state; before the first batch.
     pub fn fill(&mut self, layout: &Layout, cpus: u16) {
-        self.cma.iter_mut().for_each(|book| book.in_use(layout.cma_used()));
-        match layout.apply(self.engine, cpus) {
-            Ok(in_use) => self.in_use = Some(in_use),
-            Err(error) => self.errors.add(error),
-        }
+        let Applier { engine, cma, errors, .. } = &mut self.applier;
+        cma.iter_mut().for_each(|book| book.in_use(layout.cma_used()));
+        self.in_use = layout.apply(*engine, cpus).map_err(|error| errors.add(error)).ok();
     }
 
     /// Carries out a batch.
@@ -114,41 +83,36 @@ impl<'a> Driver<'a> {
         while let Some(&op) = ops.next() {
             match op {
                 Op::Alloc { slot, cpu, order, migratetype, flags } => {
-                    *self.slot(slot) = self.alloc_one(cpu, Request { order, migratetype, flags });
+                    *self.slot(slot) = self.alloc(CpuId::new(cpu), Request { order, migratetype, flags });
                 }
                 Op::Free { slot, cpu, order } => {
-                    let pfn = std::mem::replace(self.slot(slot), EMPTY);
-                    self.free_one(cpu, pfn, order);
+                    let chunk = self.take(slot);
+                    self.applier.free(CpuId::new(cpu), chunk, order, false);
                 }
                 Op::FreeBatch { cpu, members } => {
                     let members = ops.by_ref().take(usize::from(members));
-                    self.free_batch(cpu, members);
+                    self.free_batch(CpuId::new(cpu), members);
                 }
                 Op::Split { slot, from, to } => {
                     let pfn = *self.slot(slot);
                     self.split = (pfn, to);
-                    if pfn != EMPTY
-                        && let Err(error) = self.engine.split(Pfn::new(pfn), from, to)
-                    {
-                        self.errors.add(format!("splitting {from} into {to} at {}: {error}", Pfn::new(pfn)));
-                    }
+                    self.applier.split(chunk(pfn), from, to);
                 }
                 Op::Piece { slot, index } => {
                     let (head, to) = self.split;
                     *self.slot(slot) = if head == EMPTY { EMPTY } else { head + u64::from(index) * to.frames() };
                 }
                 // A member that no batch announced cannot come from the mapper.
-                Op::Member { slot, .. } => self.errors.add(format!("slot {slot} is in no batch of frees")),
+                Op::Member { slot, .. } => self.applier.errors.add(format!("slot {slot} is in no batch of frees")),
                 Op::Start => {
-                    self.engine.start();
+                    self.applier.engine.start();
                     self.started = true;
-                    self.cma.iter_mut().for_each(CmaBook::begin);
-                    self.set_up_failed = self.counted.failed;
-                    self.counted = Counted::default();
+                    self.applier.cma.iter_mut().for_each(CmaBook::begin);
+                    self.set_up_failed = std::mem::take(&mut self.applier.made).failed;
                     self.cpu_time_ns = 0;
                     started = thread_cpu_time_ns();
                 }
-                Op::Tick { cpu } => self.engine.tick(CpuId::new(cpu)),
+                Op::Tick { cpu } => self.applier.engine.tick(CpuId::new(cpu)),
                 Op::Sample { index } => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
                     self.sample(batch.samples[index as usize]);
@@ -156,7 +120,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::End => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
-                    self.end = Some(self.at_end());
+                    self.end = Some(EngineOutcome::at_end(&self.applier));
                     started = thread_cpu_time_ns();
                 }
             }
@@ -170,55 +134,22 @@ impl<'a> Driver<'a> {
     /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
     #[must_use]
     pub fn finish(mut self, name: &str) -> EngineOutcome {
-        let (after, made) = (self.engine.counters(), self.counted);
+        let Applier { engine, made, .. } = self.applier;
+        let counted = engine.counters();
+        let miscounted = whole::miscounted((counted.allocs, counted.frees), (made.allocs, made.frees));
         for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
-            self.free_one(0, pfn.get(), order);
+            self.applier.free(CpuId::new(0), Some(pfn), order, false);
         }
-        self.engine.drain_all();
-        let memory = self.engine.memory();
-        let mut findings = whole::check(self.engine, &memory);
-        findings.extend(whole::miscounted((after.allocs, after.frees), (made.allocs, made.frees)));
-        findings.extend(self.errors.finding());
-        findings.extend(self.cma_findings());
-        let AtEnd { counters, memory: end, holds, flow, paths, cma } = self.end.take().unwrap_or_else(|| self.at_end());
-        let by_order = ByOrder::new(made.allocs_by_order, flow.as_ref(), &end);
-        let outcome = EngineOutcome::new(
-            name,
-            &counters,
-            &end,
-            self.samples,
-            self.counted.failed,
-            memory.managed_frames.saturating_sub(memory.free_frames),
-            // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
-            self.cpu_time_ns as f64 / (counters.allocs + counters.frees).max(1) as f64,
-            findings,
-        );
-        EngineOutcome {
+        let end = self.end.take().unwrap_or_else(|| EngineOutcome::at_end(&self.applier)).over_time(self.samples);
+        // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
+        let events = (end.counters.allocs + end.counters.frees).max(1);
+        let outcome = EngineOutcome {
             set_up_failed: self.set_up_failed,
-            zone_lock_work_histogram: holds.iter().map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
-            by_order,
+            ns_per_event: self.cpu_time_ns as f64 / events as f64,
             memory_map: self.memory.and_then(MapRecorder::finish),
-            flow,
-            paths,
-            cma,
-            ..outcome
-        }
-    }
-
-    fn at_end(&self) -> AtEnd {
-        AtEnd {
-            counters: self.engine.counters(),
-            memory: self.engine.memory(),
-            holds: self.engine.zone_lock_holds(),
-            flow: self.engine.list_flow(),
-            paths: self.engine.paths(),
-            cma: self.cma.as_ref().map(CmaBook::counts),
-        }
-    }
-
-    /// What contradicts the account of CMA, in words.
-    fn cma_findings(&self) -> Vec<String> {
-        self.cma.as_ref().map_or_else(Vec::new, |book| book.findings(&self.engine.blocks()))
+            ..end
+        };
+        outcome.given_back(name, &self.applier, miscounted.into_iter().collect())
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {
@@ -229,84 +160,51 @@ impl<'a> Driver<'a> {
         &mut self.frames[slot]
     }
 
+    /// What was in a slot, which is empty then.
+    fn take(&mut self, slot: u32) -> Option<Pfn> {
+        chunk(std::mem::replace(self.slot(slot), EMPTY))
+    }
+
     /// Where the chunk is, or `EMPTY`. What the trace had before it began comes out of what is in use already.
     #[inline(always)]
-    fn alloc_one(&mut self, cpu: u16, request: Request) -> u64 {
-        let order = request.order;
+    fn alloc(&mut self, cpu: CpuId, request: Request) -> u64 {
         if !self.started
-            && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.engine, order))
+            && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.applier.engine, request.order))
         {
             return pfn.get();
         }
-        match self.engine.alloc(CpuId::new(cpu), request) {
-            Ok(pfn) => {
-                self.counted.allocs += 1;
-                by_order::count(&mut self.counted.allocs_by_order, order, request.migratetype);
-                self.cma.iter_mut().for_each(|book| book.served(request, pfn));
-                if !pfn.is_aligned(order) {
-                    self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
-                }
-                pfn.get()
-            }
-            Err(error) => {
-                self.counted.failed += 1;
-                self.cma.iter_mut().for_each(|book| book.failed(request));
-                if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
-                    self.errors.add(format!("allocating {order} on CPU {cpu}: {error}"));
-                }
-                EMPTY
-            }
-        }
+        self.applier.alloc(cpu, request).map_or(EMPTY, Pfn::get)
     }
 
-    fn free_one(&mut self, cpu: u16, pfn: u64, order: Order) {
-        if pfn == EMPTY {
-            // The allocation failed in this engine.
-            self.counted.frees_skipped += 1;
-            return;
-        }
-        match self.engine.free(CpuId::new(cpu), Pfn::new(pfn), order) {
-            Ok(()) => {
-                self.counted.frees += 1;
-                self.cma.iter_mut().for_each(|book| book.freed(Pfn::new(pfn), order));
-            }
-            Err(error) => self.errors.add(format!("freeing {order} at {} on CPU {cpu}: {error}", Pfn::new(pfn))),
-        }
-    }
-
-    fn free_batch<'b>(&mut self, cpu: u16, members: impl Iterator<Item = &'b Op>) {
+    fn free_batch<'b>(&mut self, cpu: CpuId, members: impl Iterator<Item = &'b Op>) {
         let mut chunks = [(Pfn::new(0), Order::ZERO); FREE_BATCH_MAX];
         let mut len = 0;
         for member in members {
             let &Op::Member { slot, order } = member else { continue };
-            let pfn = std::mem::replace(self.slot(slot), EMPTY);
-            if pfn == EMPTY {
-                self.counted.frees_skipped += 1;
-            } else {
-                chunks[len] = (Pfn::new(pfn), order);
-                len += 1;
+            match self.take(slot) {
+                Some(pfn) => {
+                    chunks[len] = (pfn, order);
+                    len += 1;
+                }
+                None => self.applier.made.skipped += 1,
             }
         }
-        if len == 0 {
-            return;
-        }
-        match self.engine.free_batch(CpuId::new(cpu), &chunks[..len]) {
-            Ok(()) => {
-                self.counted.frees += len as u64;
-                let freed = |book: &mut CmaBook| chunks[..len].iter().for_each(|&(pfn, order)| book.freed(pfn, order));
-                self.cma.iter_mut().for_each(freed);
-            }
-            Err(error) => self.errors.add(format!("freeing a batch of {len} on CPU {cpu}: {error}")),
-        }
+        self.applier.free_batch(cpu, &chunks[..len]);
     }
 
     fn sample(&mut self, point: SamplePoint) {
+        let engine = self.applier.engine;
         if self.memory.as_mut().is_some_and(MapRecorder::is_wanted) {
-            let blocks = self.engine.blocks();
+            let blocks = engine.blocks();
             self.memory.iter_mut().for_each(|recorder| recorder.record(point, &blocks));
         }
-        self.samples.push(Sample { point, memory: self.engine.memory(), counters: self.engine.counters() });
+        self.samples.push(Sample { point, memory: engine.memory(), counters: engine.counters() });
     }
+}
+
+/// What a place of `frames` says.
+fn chunk(pfn: u64) -> Option<Pfn> {
+    (pfn != EMPTY).then(|| Pfn::new(pfn))
 }
 
 fn thread_cpu_time_ns() -> u64 {

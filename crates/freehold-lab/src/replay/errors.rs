@@ -1,13 +1,16 @@
 //! What went wrong while an engine was driven: how often, and the first few word for word.
 
-/// Keeps the first `KEPT` errors.
+/// How many are kept word for word.
+const KEPT: usize = 5;
+
+/// Keeps the first errors.
 #[derive(Debug, Default)]
-pub(super) struct Errors<const KEPT: usize> {
+pub(super) struct Errors {
     count: u64,
     first: Vec<String>,
 }
 
-impl<const KEPT: usize> Errors<KEPT> {
+impl Errors {
     #[cold]
     pub(super) fn add(&mut self, error: String) {
         self.count += 1;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Counts of one reading of a trace.
+/// Counts of one reading of a trace. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TraceFacts {
     /// Rows or lines that were events.
@@ -16,6 +16,7 @@ pub struct TraceFacts {
     /// Of these, frees on another CPU than the one that allocated: affinity violations.
     pub remote_frees: u64,
     /// Of these, frees of frames whose allocation is in the trace.
+    #[serde(skip)]
     pub known_frees: u64,
     /// Of these, frees of frames that were not allocated as far as the trace shows.
     pub unknown_frees: u64,
@@ -40,22 +41,29 @@ pub struct TraceFacts {
     /// Chunks the recording kernel took from a zone under its lock.
     pub zone_locked: u64,
     /// Allocations put in for frames whose own allocation was not traced.
+    #[serde(skip)]
     pub injected: u64,
     /// Frames live now.
+    #[serde(rename = "live_frames_end")]
     pub live_frames: u64,
     /// The most frames that were live at once.
     pub peak_live_frames: u64,
     /// Chunks live now.
+    #[serde(skip)]
     pub live_chunks: u64,
     /// The largest order allocated or freed.
     pub max_order: u8,
     /// The time of the first event.
+    #[serde(skip)]
     pub first_ts_ns: u64,
     /// The latest time of an event.
+    #[serde(skip)]
     pub last_ts_ns: u64,
     /// CPUs that ran an event.
+    #[serde(rename = "cpus")]
     pub cpus_seen: u32,
     /// The largest CPU number that ran an event.
+    #[serde(skip)]
     pub max_cpu: u16,
 }
 

@@ -8,6 +8,7 @@
 //! Memory is in proportion to what is live at once in the trace, not to its length.
 
 pub mod against_kernel;
+mod applier;
 mod broadcast;
 mod by_order;
 mod driver;
@@ -18,7 +19,7 @@ mod frames;
 mod mapper;
 pub mod memory_map;
 mod op;
-mod outcome;
+pub(crate) mod outcome;
 mod request;
 pub mod sizing;
 mod source;
@@ -34,7 +35,7 @@ pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
-pub use outcome::{EngineOutcome, Sample, Timeline};
+pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, LongGaps, Recorded, SourceError, Trace};
 pub use survey::{Survey, SurveyOptions, survey};
 

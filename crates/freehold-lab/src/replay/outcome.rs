@@ -1,14 +1,17 @@
 //! What a replay found out about one engine. The names of the fields are those of `--json` and stay.
 
 use freehold::Order;
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
+use super::applier::Applier;
 use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::threads::Met;
-use crate::engine::{CmaCounts, Counters, ListFlow, Memory, Paths};
-use crate::one_line::one_line;
+use super::whole;
+use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
+use crate::one_line::{OneLine, one_line};
 
 /// The state of an engine at one moment of the trace.
 #[derive(Clone, Debug)]
@@ -21,59 +24,56 @@ pub struct Sample {
     pub counters: Counters,
 }
 
+/// A count of a sample: its column in `--timeline`, and whether `--json` has it too.
+pub(crate) type Column = (&'static str, bool, fn(&Sample) -> u64);
+
+/// The counts of a sample, in the order of the columns.
+pub(crate) const COLUMNS: [Column; 15] = [
+    ("ts_ns", true, |s| s.point.ts_ns),
+    ("live_frames", true, |s| s.point.live_frames),
+    ("managed_frames", false, |s| s.memory.managed_frames),
+    ("free_frames", true, |s| s.memory.free_frames),
+    ("pcp_frames", true, |s| s.memory.pcp_frames),
+    ("free_blocks", true, |s| s.memory.free_blocks),
+    ("mixed_blocks", true, |s| s.memory.mixed_blocks),
+    ("zone_lock_acquisitions", true, |s| s.counters.zone_lock_acquisitions),
+    ("zone_lock_work", true, |s| s.counters.zone_lock_work),
+    ("group_lock_acquisitions", true, |s| s.counters.group_lock_acquisitions),
+    ("merges_zone", false, |s| s.counters.merges_zone),
+    ("merges_pcp", false, |s| s.counters.merges_pcp),
+    ("refilled_frames", false, |s| s.counters.refilled_frames),
+    ("drained_frames", false, |s| s.counters.drained_frames),
+    ("fallbacks", true, |s| s.counters.fallbacks),
+];
+
+/// The column of the unusable-free-space index, for order 9.
+pub(crate) const INDEX: &str = "unusable_index_order9";
+
+/// The samples as `--json` has them: a list for each of some columns, one entry a moment; the index to six decimals.
+fn timeline<S: Serializer>(samples: &[Sample], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    for (name, _, of) in COLUMNS.iter().filter(|(_, in_json, _)| *in_json) {
+        map.serialize_entry(name, &OneLine(samples.iter().map(of).collect::<Vec<u64>>()))?;
+    }
+    let index = |sample: &Sample| (sample.memory.unusable_index(Order::PAGEBLOCK) * 1e6).round() / 1e6;
+    map.serialize_entry(INDEX, &OneLine(samples.iter().map(index).collect::<Vec<f64>>()))?;
+    map.end()
+}
+
 /// The result of one engine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct EngineOutcome {
     /// The engine as named on the command line.
     pub engine: String,
-    /// Chunks allocated.
-    pub allocs: u64,
-    /// Chunks freed while the trace ran.
-    pub frees: u64,
-    /// Allocations of the trace that failed in this engine.
-    pub failed: u64,
+    /// What it had counted at the end of the trace; failures are those of the trace's allocations.
+    #[serde(flatten)]
+    pub counters: Counters,
     /// Allocations that failed before the trace began: of those put in for memory in use by then.
     pub set_up_failed: u64,
-    /// Times a zone lock was taken.
-    pub zone_lock_acquisitions: u64,
-    /// Steps of work done under zone locks.
-    pub zone_lock_work: u64,
-    /// Steps per hold, on average.
+    /// Steps of work in a hold of a zone lock, on average.
     pub zone_lock_work_mean: f64,
-    /// 99 % of holds did at most this many steps.
-    pub zone_lock_work_p99: u64,
-    /// The most steps in one hold.
-    pub zone_lock_work_max: u64,
-    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups.
-    pub group_lock_acquisitions: u64,
-    /// Buddies merged under a zone lock.
-    pub merges_zone: u64,
-    /// Buddies merged under a CPU's own lock.
-    pub merges_pcp: u64,
-    /// Chunks split under a zone lock.
-    pub splits_zone: u64,
-    /// Chunks split under a CPU's own lock.
-    pub splits_pcp: u64,
-    /// Allocations served without the zone lock.
-    pub pcp_hits: u64,
-    /// Their share of all allocations.
+    /// The share of allocations served without the zone lock.
     pub pcp_hit_rate: f64,
-    /// Times a CPU went to the zone for more.
-    pub refills: u64,
-    /// Refills that gave something, by phase: recover, claim, fragment, fallback.
-    pub refills_by_phase: [u64; 4],
-    /// Frames handed by zones to CPUs.
-    pub refilled_frames: u64,
-    /// Times a CPU gave frames back.
-    pub drains: u64,
-    /// Frames given back.
-    pub drained_frames: u64,
-    /// Lists looked at while draining.
-    pub lists_looked_at: u64,
-    /// Frees that went to another CPU's holdings.
-    pub remote_frees: u64,
-    /// Allocations that took memory of another migratetype.
-    pub fallbacks: u64,
     /// Frames in all zones.
     pub managed_frames: u64,
     /// Free frames at the end of the trace.
@@ -109,8 +109,9 @@ pub struct EngineOutcome {
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
     /// Allocations, refills, drains and fallbacks by order and migratetype.
     pub by_order: ByOrder,
-    /// The state over time, as `--json` has it.
-    pub timeline: Timeline,
+    /// The state over time.
+    #[serde(rename = "timeline", serialize_with = "timeline")]
+    pub samples: Vec<Sample>,
     /// Every pageblock over time, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_map: Option<MemoryMap>,
@@ -126,130 +127,63 @@ pub struct EngineOutcome {
     /// Frames between the zone and the CPUs' lists, by list, where an engine has lists.
     #[serde(skip)]
     pub flow: Option<ListFlow>,
-    /// The state over time.
-    #[serde(skip)]
-    pub samples: Vec<Sample>,
-}
-
-/// The part of the samples that `--json` has: one entry a moment in each list. `--timeline` writes all of them.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Timeline {
-    /// The moments, on the trace's clock.
-    #[serde(serialize_with = "one_line")]
-    pub ts_ns: Vec<u64>,
-    /// Frames allocated in the trace.
-    #[serde(serialize_with = "one_line")]
-    pub live_frames: Vec<u64>,
-    /// Free frames in the engine.
-    #[serde(serialize_with = "one_line")]
-    pub free_frames: Vec<u64>,
-    /// Of these, held by CPUs.
-    #[serde(serialize_with = "one_line")]
-    pub pcp_frames: Vec<u64>,
-    /// Pageblocks with no frame in use.
-    #[serde(serialize_with = "one_line")]
-    pub free_blocks: Vec<u64>,
-    /// Pageblocks with more than one type of allocation.
-    #[serde(serialize_with = "one_line")]
-    pub mixed_blocks: Vec<u64>,
-    /// The unusable-free-space index for order 9, to six decimals.
-    #[serde(serialize_with = "one_line")]
-    pub unusable_index_order9: Vec<f64>,
-    /// Times a zone lock was taken so far.
-    #[serde(serialize_with = "one_line")]
-    pub zone_lock_acquisitions: Vec<u64>,
-    /// Steps of work done under zone locks so far.
-    #[serde(serialize_with = "one_line")]
-    pub zone_lock_work: Vec<u64>,
-    /// Times a lock was taken so far that a group of CPUs shares.
-    #[serde(serialize_with = "one_line")]
-    pub group_lock_acquisitions: Vec<u64>,
-    /// Allocations so far that took memory of another migratetype.
-    #[serde(serialize_with = "one_line")]
-    pub fallbacks: Vec<u64>,
-}
-
-impl From<&[Sample]> for Timeline {
-    fn from(samples: &[Sample]) -> Self {
-        let column = |of: fn(&Sample) -> u64| samples.iter().map(of).collect();
-        let index = |sample: &Sample| (sample.memory.unusable_index(Order::PAGEBLOCK) * 1e6).round() / 1e6;
-        Self {
-            ts_ns: column(|sample| sample.point.ts_ns),
-            live_frames: column(|sample| sample.point.live_frames),
-            free_frames: column(|sample| sample.memory.free_frames),
-            pcp_frames: column(|sample| sample.memory.pcp_frames),
-            free_blocks: column(|sample| sample.memory.free_blocks),
-            mixed_blocks: column(|sample| sample.memory.mixed_blocks),
-            unusable_index_order9: samples.iter().map(index).collect(),
-            zone_lock_acquisitions: column(|sample| sample.counters.zone_lock_acquisitions),
-            zone_lock_work: column(|sample| sample.counters.zone_lock_work),
-            group_lock_acquisitions: column(|sample| sample.counters.group_lock_acquisitions),
-            fallbacks: column(|sample| sample.counters.fallbacks),
-        }
-    }
 }
 
 impl EngineOutcome {
-    /// Sums up: `counters` and `end` as they were at the end of the trace, `lost_frames` after everything was given
-    /// back, `findings` whatever was not as it must be.
-    #[allow(clippy::too_many_arguments)] // a constructor of a record; each argument is one column's source
-    pub(super) fn new(
-        name: &str,
-        counters: &Counters,
-        end: &Memory,
-        samples: Vec<Sample>,
-        failed: u64,
-        lost_frames: u64,
-        ns_per_event: f64,
-        findings: Vec<String>,
-    ) -> Self {
-        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-        let of_lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
-        // Of nothing `sum` makes -0.0, which the JSON would say of a replay on threads.
-        let lists = of_lists.fold(0.0, |sum, index| sum + index);
+    /// As the engine is at the end of the trace, before anything is given back.
+    pub(super) fn at_end(applier: &Applier<'_>) -> Self {
+        let Applier { engine, made, cma, .. } = applier;
+        let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let holds = engine.zone_lock_holds().into_iter();
         Self {
-            engine: name.to_owned(),
-            allocs: counters.allocs,
-            frees: counters.frees,
-            failed,
-            zone_lock_acquisitions: counters.zone_lock_acquisitions,
-            zone_lock_work: counters.zone_lock_work,
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
-            zone_lock_work_p99: counters.zone_lock_work_p99,
-            zone_lock_work_max: counters.zone_lock_work_max,
-            group_lock_acquisitions: counters.group_lock_acquisitions,
-            merges_zone: counters.merges_zone,
-            merges_pcp: counters.merges_pcp,
-            splits_zone: counters.splits_zone,
-            splits_pcp: counters.splits_pcp,
-            pcp_hits: counters.pcp_hits,
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
-            refills: counters.refills,
-            refills_by_phase: counters.refills_by_phase,
-            refilled_frames: counters.refilled_frames,
-            drains: counters.drains,
-            drained_frames: counters.drained_frames,
-            lists_looked_at: counters.lists_looked_at,
-            remote_frees: counters.remote_frees,
-            fallbacks: counters.fallbacks,
+            counters: Counters { failed: made.failed, ..counters },
             managed_frames: end.managed_frames,
             free_frames_end: end.free_frames,
             pcp_frames_end: end.pcp_frames,
             mixed_blocks: end.mixed_blocks,
             free_blocks_end: end.free_blocks,
             largest_free_order_end: end.largest_free_order,
-            unusable_index_mean: if index.is_empty() { 0.0 } else { index.iter().sum::<f64>() / index.len() as f64 },
+            zone_lock_work_histogram: holds.map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            by_order: ByOrder::new(made.allocs_by_order, flow.as_ref(), &end),
+            cma: cma.as_ref().map(CmaBook::counts),
+            paths: engine.paths(),
+            flow,
+            ..Self::default()
+        }
+    }
+
+    /// With the state over time.
+    pub(super) fn over_time(self, samples: Vec<Sample>) -> Self {
+        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
+        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
+        // Not by `sum`, which makes -0.0 of nothing.
+        let mean = |sum: f64| sum / samples.len().max(1) as f64;
+        Self {
+            unusable_index_mean: mean(index.iter().fold(0.0, |sum, index| sum + index)),
+            unusable_index_lists_mean: mean(lists.fold(0.0, |sum, index| sum + index)),
             unusable_index_min: index.iter().copied().reduce(f64::min).unwrap_or(0.0),
             unusable_index_max: index.iter().copied().reduce(f64::max).unwrap_or(0.0),
-            unusable_index_lists_mean: lists / samples.len().max(1) as f64,
-            lost_frames,
-            ns_per_event,
+            samples,
+            ..self
+        }
+    }
+
+    /// With what is found once everything has been given back, and what was not as it must be until then.
+    pub(super) fn given_back(self, name: &str, applier: &Applier<'_>, mut findings: Vec<String>) -> Self {
+        let engine = applier.engine;
+        engine.drain_all();
+        let memory = engine.memory();
+        findings.extend(whole::check(engine, &memory));
+        findings.extend(applier.findings());
+        Self {
+            engine: name.to_owned(),
+            lost_frames: memory.managed_frames.saturating_sub(memory.free_frames),
             whole: findings.is_empty(),
             errors: findings,
-            timeline: Timeline::from(&samples[..]),
-            samples,
-            ..Self::default()
+            ..self
         }
     }
 }

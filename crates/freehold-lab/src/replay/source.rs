@@ -4,12 +4,13 @@
 use std::error::Error;
 
 use freehold_trace::{Checksums, Event};
+use serde::Serialize;
 
 /// Any error of a reader, already worded for the user.
 pub type SourceError = Box<dyn Error + Send + Sync>;
 
-/// What a trace says of itself.
-#[derive(Clone, Debug, Default)]
+/// What a trace says of itself. The names of the fields are those of `--json` and stay.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Description {
     /// What to call it: the file's name without folders and ending.
     pub name: String,
@@ -18,10 +19,12 @@ pub struct Description {
     /// The kernel that recorded it.
     pub kernel: Option<String>,
     /// CPUs of the machine that recorded it.
+    #[serde(skip)]
     pub cpus: Option<u16>,
     /// Events that the recorder lost, where it says so.
     pub lost_events: Option<u64>,
-    /// What protects its contents; `None` where the format has nothing of the kind.
+    /// What protects its contents against damage: "all" (pages, columns and description), "pages", or "none"; `None` where
+    /// the format has nothing of the kind.
     pub checksums: Option<Checksums>,
 }
 

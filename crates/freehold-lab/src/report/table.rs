@@ -62,9 +62,9 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "replayed",
         &[
-            metric("allocations", Better::Neither, |_, e| Value::Count(e.allocs)),
-            metric("frees", Better::Neither, |_, e| Value::Count(e.frees)),
-            metric("failures", Better::Less, |_, e| Value::Count(e.failed)),
+            metric("allocations", Better::Neither, |_, e| Value::Count(e.counters.allocs)),
+            metric("frees", Better::Neither, |_, e| Value::Count(e.counters.frees)),
+            metric("failures", Better::Less, |_, e| Value::Count(e.counters.failed)),
             metric("affinity violations in the trace", Better::Neither, |r, _| {
                 Value::Count(r.survey.facts.remote_frees)
             }),
@@ -73,29 +73,33 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "zone lock",
         &[
-            metric("acquisitions / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.zone_lock_acquisitions))),
-            metric("group locks / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.group_lock_acquisitions))),
-            metric("work / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.zone_lock_work))),
+            metric("acquisitions / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.zone_lock_acquisitions))
+            }),
+            metric("group locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.group_lock_acquisitions))
+            }),
+            metric("work / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.counters.zone_lock_work))),
             metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.zone_lock_work_p99)),
-            metric("work per hold, max", Better::Less, |_, e| Value::Count(e.zone_lock_work_max)),
-            metric("merges under the zone lock", Better::Less, |_, e| Value::Count(e.merges_zone)),
-            metric("merges under a PCP lock", Better::Neither, |_, e| Value::Count(e.merges_pcp)),
+            metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.counters.zone_lock_work_p99)),
+            metric("work per hold, max", Better::Less, |_, e| Value::Count(e.counters.zone_lock_work_max)),
+            metric("merges under the zone lock", Better::Less, |_, e| Value::Count(e.counters.merges_zone)),
+            metric("merges under a PCP lock", Better::Neither, |_, e| Value::Count(e.counters.merges_pcp)),
         ],
     ),
     (
         "per-CPU lists",
         &[
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
-            metric("refills", Better::Less, |_, e| Value::Count(e.refills)),
-            metric("drains", Better::Less, |_, e| Value::Count(e.drains)),
-            metric("remote frees", Better::Neither, |_, e| Value::Count(e.remote_frees)),
+            metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
+            metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),
+            metric("remote frees", Better::Neither, |_, e| Value::Count(e.counters.remote_frees)),
         ],
     ),
     (
         "fragmentation",
         &[
-            metric("fallbacks", Better::Less, |_, e| Value::Count(e.fallbacks)),
+            metric("fallbacks", Better::Less, |_, e| Value::Count(e.counters.fallbacks)),
             metric("mixed blocks at the end", Better::Less, |_, e| Value::Count(e.mixed_blocks)),
             metric("wholly free blocks at the end", Better::More, |_, e| Value::Count(e.free_blocks_end)),
             metric("largest free order at the end", Better::Neither, |_, e| Value::Order(e.largest_free_order_end)),
@@ -128,7 +132,7 @@ pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
 /// A total per 1,000 events, an event being an allocation or a free that the engine carried out.
 pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
-    total as f64 * 1000.0 / (engine.allocs + engine.frees).max(1) as f64
+    total as f64 * 1000.0 / (engine.counters.allocs + engine.counters.frees).max(1) as f64
 }
 
 /// The header and the table of one trace.

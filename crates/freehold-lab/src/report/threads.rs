@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[Row]); 3] = [
         "THE SAME IN EVERY RUN",
         &[
             ("operations applied", |_, _, met| thousands(met.applied)),
-            ("allocations and failures", |_, engine, _| thousands(engine.allocs + engine.failed)),
+            ("allocations and failures", |_, engine, _| thousands(engine.counters.allocs + engine.counters.failed)),
             ("lost frames", |_, engine, _| thousands(engine.lost_frames)),
         ],
     ),
@@ -34,12 +34,16 @@ const GROUPS: [(&str, &[Row]); 3] = [
     (
         "WORK (different in every run)",
         &[
-            ("zone locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.zone_lock_acquisitions))),
-            ("group locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.group_lock_acquisitions))),
-            ("steps under the zone lock / 1,000 events", |_, engine, _| decimal(rate(engine, engine.zone_lock_work))),
-            ("steps per hold, max", |_, engine, _| thousands(engine.zone_lock_work_max)),
-            ("remote frees", |_, engine, _| thousands(engine.remote_frees)),
-            ("failures", |_, engine, _| thousands(engine.failed)),
+            ("zone locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.counters.zone_lock_acquisitions))),
+            ("group locks / 1,000 events", |_, engine, _| {
+                decimal(rate(engine, engine.counters.group_lock_acquisitions))
+            }),
+            ("steps under the zone lock / 1,000 events", |_, engine, _| {
+                decimal(rate(engine, engine.counters.zone_lock_work))
+            }),
+            ("steps per hold, max", |_, engine, _| thousands(engine.counters.zone_lock_work_max)),
+            ("remote frees", |_, engine, _| thousands(engine.counters.remote_frees)),
+            ("failures", |_, engine, _| thousands(engine.counters.failed)),
             ("waits for an allocation of another CPU", |_, _, met| thousands(met.order_waits)),
             ("waits for a thread far behind", |_, _, met| thousands(met.lead_waits)),
         ],

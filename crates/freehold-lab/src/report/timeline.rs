@@ -6,6 +6,7 @@ use freehold::{Migratetype, Order};
 use parquet::errors::ParquetError;
 
 use super::columns::{self, Values};
+use crate::replay::outcome::{COLUMNS, INDEX};
 use crate::replay::{Replay, Sample};
 
 /// One row.
@@ -14,29 +15,6 @@ struct Row<'a> {
     engine: &'a str,
     sample: &'a Sample,
 }
-
-/// A column of counts.
-type Count = (&'static str, fn(&Sample) -> u64);
-
-/// The columns of counts, in order. `largest_free_order` (nullable), `unusable_index_order9` and the names come
-/// besides.
-const COUNTS: [Count; 15] = [
-    ("ts_ns", |s| s.point.ts_ns),
-    ("live_frames", |s| s.point.live_frames),
-    ("managed_frames", |s| s.memory.managed_frames),
-    ("free_frames", |s| s.memory.free_frames),
-    ("pcp_frames", |s| s.memory.pcp_frames),
-    ("free_blocks", |s| s.memory.free_blocks),
-    ("mixed_blocks", |s| s.memory.mixed_blocks),
-    ("zone_lock_acquisitions", |s| s.counters.zone_lock_acquisitions),
-    ("zone_lock_work", |s| s.counters.zone_lock_work),
-    ("group_lock_acquisitions", |s| s.counters.group_lock_acquisitions),
-    ("merges_zone", |s| s.counters.merges_zone),
-    ("merges_pcp", |s| s.counters.merges_pcp),
-    ("refilled_frames", |s| s.counters.refilled_frames),
-    ("drained_frames", |s| s.counters.drained_frames),
-    ("fallbacks", |s| s.counters.fallbacks),
-];
 
 fn blocks_name(migratetype: Migratetype) -> String {
     format!("blocks_{}", migratetype.name().to_lowercase())
@@ -61,7 +39,7 @@ pub fn write<'a>(file: impl Write + Send, replays: impl IntoIterator<Item = &'a 
         ("trace".to_owned(), Values::texts(rows.iter().map(|row| row.trace))),
         ("engine".to_owned(), Values::texts(rows.iter().map(|row| row.engine))),
     ];
-    columns.extend(COUNTS.iter().map(|(name, of)| ((*name).to_owned(), Values::counts(samples().map(of)))));
+    columns.extend(COLUMNS.iter().map(|(name, _, of)| ((*name).to_owned(), Values::counts(samples().map(of)))));
     columns.extend(Migratetype::ALL.iter().map(|&migratetype| {
         let blocks = |sample: &Sample| sample.memory.blocks_by_type[migratetype.index()];
         (blocks_name(migratetype), Values::counts(samples().map(blocks)))
@@ -73,6 +51,6 @@ pub fn write<'a>(file: impl Write + Send, replays: impl IntoIterator<Item = &'a 
     let largest = samples().map(|sample| sample.memory.largest_free_order).collect();
     columns.push(("largest_free_order".to_owned(), Values::Small(largest)));
     let index = samples().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-    columns.push(("unusable_index_order9".to_owned(), Values::Reals(index)));
+    columns.push((INDEX.to_owned(), Values::Reals(index)));
     columns::write(file, "timeline", None, &columns)
 }

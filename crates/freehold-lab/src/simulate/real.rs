@@ -59,7 +59,7 @@ impl<M: Machine> RealMachine for M {
     }
 
     fn marks(&self, cpu: u16) -> Marks {
-        Machine::marks(self, CpuId::new(cpu))
+        self.engine().map_or_else(Marks::default, |engine| engine.marks(0, CpuId::new(cpu)))
     }
 
     fn drain(&self) {
@@ -80,10 +80,7 @@ pub fn with_real<R>(
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
     Ok(match FreeholdOptions::of(spec.name()) {
-        Some(options) => {
-            let machine = FreeholdMachine::with_options(options, cpus, frames, HostThreads::new());
-            run(&machine.map_err(|error| error.to_string())?)
-        }
+        Some(options) => run(&FreeholdMachine::with_options(options, cpus, frames, HostThreads::new())?),
         None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
     })
 }

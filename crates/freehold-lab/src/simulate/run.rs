@@ -443,12 +443,8 @@ impl<'a> Run<'a> {
 
     /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or CMA that is.
     fn finding(&self, engine: &dyn Simulated) -> Option<String> {
-        let (memory, live) = (engine.memory(), self.live());
-        if memory.free_frames + live != memory.managed_frames {
-            let (free, all) = (memory.free_frames, memory.managed_frames);
-            return Some(format!("{free} frames are free and {live} in use, of {all}"));
-        }
-        self.machine.cma.as_ref()?.findings(&engine.blocks()).pop()
+        let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
+        engine.memory().accounted(self.live()).err().or_else(cma)
     }
 
     /// Frames that programs have, or that are in messages.

@@ -243,7 +243,7 @@ pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let mut log = toy.state().log.clone();
     // Behind the last event, everything still live in the engine is freed one by one, then all is drained.
     assert_eq!(log.pop(), Some(Call::DrainAll));
-    let given_back = toy.counters().frees - replay.engines[0].frees;
+    let given_back = toy.counters().frees - replay.engines[0].counters.frees;
     log.truncate(log.len() - given_back as usize);
     (log, replay)
 }

@@ -4,19 +4,18 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
-use freehold_classic::{Classic, Config, Design, Request, ZoneConfig};
+use freehold_classic::{Classic, Request};
 
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, ZoneLock, accounted};
+use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused};
 use crate::bench::clock::timed;
 use crate::bench::kind::Kind;
-use crate::engine::Marks;
-use crate::engines::classic_marks;
+use crate::engine::Simulated;
+use crate::engines::{ClassicEngine, MachineConfig, classic_config};
 
 /// One zone.
 pub struct ClassicMachine {
-    classic: Classic,
-    design: Design,
-    frames: u64,
+    engine: ClassicEngine,
+    design: String,
 }
 
 /// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes 256 times as long.
@@ -25,18 +24,12 @@ const STARTED: u64 = 1 << 20;
 impl ClassicMachine {
     /// The design `text` with so many CPUs and frames, and the kernel's watermarks.
     pub fn new(text: &str, cpus: u16, frames: u64) -> Result<Self, String> {
-        let design = Design::parse(text).map_err(|error| error.to_string())?;
-        let config = Self::config(design.clone(), cpus, frames);
-        Ok(Self { classic: Classic::new(config).map_err(|error| error.to_string())?, design, frames })
-    }
-
-    fn config(design: Design, cpus: u16, frames: u64) -> Config {
-        let zones = vec![ZoneConfig::new("Normal", START, frames)];
-        Config { zones, ..Config::single_zone(design, cpus, frames) }
+        let engine = ClassicEngine::new(text, &MachineConfig::new(frames, cpus))?;
+        Ok(Self { engine, design: text.to_owned() })
     }
 
     pub fn classic(&self) -> &Classic {
-        &self.classic
+        self.engine.classic()
     }
 }
 
@@ -44,21 +37,11 @@ impl Machine for ClassicMachine {
     type Cpu<'a> = ClassicCpu<'a>;
 
     fn cpu(&self, cpu: CpuId) -> Result<ClassicCpu<'_>, Refused> {
-        Ok(ClassicCpu { classic: &self.classic, cpu, slots: Vec::new(), folios: Vec::new() })
+        Ok(ClassicCpu { classic: self.classic(), cpu, slots: Vec::new(), folios: Vec::new() })
     }
 
-    fn drain(&self) {
-        self.classic.drain_all();
-    }
-
-    fn check(&self, live: u64) -> Result<(), String> {
-        self.classic.validate()?;
-        let free = self.classic.memory_map().free;
-        accounted(free, live, self.frames)
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        Some(self.classic.memory_map().free_blocks)
+    fn engine(&self) -> Option<&dyn Simulated> {
+        Some(&self.engine)
     }
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
@@ -66,7 +49,8 @@ impl Machine for ClassicMachine {
     }
 
     fn start_up(&self) -> Result<(Duration, u64), Refused> {
-        let config = Self::config(self.design.clone(), 2, STARTED);
+        let config = classic_config(&self.design, &MachineConfig::new(STARTED, 2));
+        let config = config.map_err(|_| Refused::Unbuildable)?;
         let cpu = CpuId::new(0);
         let time = timed(|| {
             let other = Classic::new(config).map_err(|_| Refused::Unbuildable)?;
@@ -74,15 +58,6 @@ impl Machine for ClassicMachine {
             Ok::<(), Refused>(other.free(cpu, pfn, Order::ZERO).map(drop)?)
         })?;
         Ok((time, STARTED))
-    }
-
-    fn marks(&self, cpu: CpuId) -> Marks {
-        classic_marks(&self.classic, 0, cpu)
-    }
-
-    fn zone_lock(&self) -> Option<ZoneLock> {
-        let stats = self.classic.stats();
-        Some(ZoneLock { acquisitions: stats.zone_lock.holds(), work: stats.zone_lock.total(), group_acquisitions: 0 })
     }
 }
 

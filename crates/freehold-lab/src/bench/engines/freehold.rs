@@ -5,16 +5,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, ConfigError, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request, SingleCpu,
-    ZoneConfig,
+    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request, SingleCpu, ZoneConfig,
 };
 
-use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock, accounted};
+use crate::bench::calls::{Calls, Machine, Refused, START};
 use crate::bench::clock::timed;
 use crate::bench::kind::Kind;
 use crate::bench::loops;
-use crate::engine::Marks;
-use crate::engines::{FreeholdOptions, freehold_marks};
+use crate::engine::{Engine, Simulated};
+use crate::engines::{FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
@@ -32,78 +31,45 @@ impl Platform for InitialThread {
     }
 }
 
+impl Waits for InitialThread {}
+
 /// One zone.
-pub struct FreeholdMachine<P> {
-    freehold: Freehold<'static, P>,
-    frames: u64,
+pub struct FreeholdMachine<P: Waits> {
+    engine: FreeholdEngine<'static, 'static, P>,
     /// The same machine on a platform without a heavy barrier, made when it is first measured.
     without_barrier: OnceLock<Box<FreeholdMachine<SingleCpu>>>,
 }
 
-impl<P: Platform> FreeholdMachine<P> {
+impl<P: Waits> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
-    pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, ConfigError> {
+    pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
         Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
     }
 
-    pub(crate) fn with_options(
-        options: FreeholdOptions,
-        cpus: u16,
-        frames: u64,
-        platform: P,
-    ) -> Result<Self, ConfigError> {
-        let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
-        let zones = [ZoneConfig::new(&memory)];
-        // Leaked, its metadata need not be stored beside what borrows it; a process makes a few of these, of some hundred
-        // KiB each.
-        let freehold = Freehold::leaked(&options.apply(Config::new(cpus, &zones)), platform)?;
-        Ok(Self { freehold, frames, without_barrier: OnceLock::new() })
+    pub(crate) fn with_options(options: FreeholdOptions, cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
+        let allocator = leaked_freehold(options, &MachineConfig::new(frames, cpus), platform)?;
+        Ok(Self { engine: FreeholdEngine::new(allocator, Vec::new()), without_barrier: OnceLock::new() })
     }
 
     /// The calls that anybody may make, on that CPU.
     pub fn on(&self, cpu: CpuId) -> OnCpu<'_, P> {
-        ByDoor { freehold: &self.freehold, door: self.freehold.on(cpu) }
+        ByDoor { freehold: self.freehold(), door: self.freehold().on(cpu) }
     }
 
-    pub fn freehold(&self) -> &Freehold<'static, P> {
-        &self.freehold
+    pub fn freehold(&self) -> &'static Freehold<'static, P> {
+        self.engine.allocator()
     }
 }
 
-impl<P: Platform> Machine for FreeholdMachine<P> {
-    type Cpu<'a>
-        = FreeholdCpu<'a, P>
-    where
-        P: 'a;
+impl<P: Waits> Machine for FreeholdMachine<P> {
+    type Cpu<'a> = FreeholdCpu<'a, P>;
 
     fn cpu(&self, cpu: CpuId) -> Result<FreeholdCpu<'_, P>, Refused> {
-        Ok(ByDoor { freehold: &self.freehold, door: self.freehold.own(cpu)? })
+        Ok(ByDoor { freehold: self.freehold(), door: self.freehold().own(cpu)? })
     }
 
-    fn drain(&self) {
-        self.freehold.drain_all();
-    }
-
-    fn check(&self, live: u64) -> Result<(), String> {
-        self.freehold.validate().map_err(|violation| format!("{violation:?}"))?;
-        accounted(self.freehold.zone_stats(0).map_or(0, |stats| stats.free), live, self.frames)
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        self.freehold.zone_stats(0).map(|stats| stats.free_blocks)
-    }
-
-    fn marks(&self, cpu: CpuId) -> Marks {
-        freehold_marks(&self.freehold, 0, cpu)
-    }
-
-    fn zone_lock(&self) -> Option<ZoneLock> {
-        let totals = self.freehold.totals();
-        Some(ZoneLock {
-            acquisitions: totals.lock_acquisitions,
-            work: totals.lock_work,
-            group_acquisitions: totals.group_lock_acquisitions,
-        })
+    fn engine(&self) -> Option<&dyn Simulated> {
+        Some(&self.engine)
     }
 
     fn unsuited(&self, _: Kind) -> Option<&'static str> {
@@ -113,7 +79,8 @@ impl<P: Platform> Machine for FreeholdMachine<P> {
     fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
         if self.without_barrier.get().is_none() {
             // An ordinary lock is enough for any number of threads.
-            let other = FreeholdMachine::new(self.freehold.cpu_count() as u16, self.frames, SingleCpu);
+            let frames = self.engine.memory().managed_frames;
+            let other = FreeholdMachine::new(self.freehold().cpu_count() as u16, frames, SingleCpu);
             // Whoever came first has made the same.
             let _ = self.without_barrier.set(Box::new(other.map_err(|_| Refused::Unbuildable)?));
         }

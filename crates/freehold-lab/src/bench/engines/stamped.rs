@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START, ZoneLock};
+use crate::bench::calls::{Calls, Machine, Refused, START};
 use crate::bench::kind::Kind;
+use crate::engine::Simulated;
 
 pub struct Stamped<'m, M> {
     machine: &'m M,
@@ -121,20 +122,8 @@ impl<M: Machine> Machine for Stamped<'_, M> {
         Ok(StampedCpu { calls: self.machine.cpu(cpu)?, stamps: self, owner })
     }
 
-    fn drain(&self) {
-        self.machine.drain();
-    }
-
-    fn check(&self, live: u64) -> Result<(), String> {
-        self.machine.check(live)
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        self.machine.free_blocks()
-    }
-
-    fn zone_lock(&self) -> Option<ZoneLock> {
-        self.machine.zone_lock()
+    fn engine(&self) -> Option<&dyn Simulated> {
+        self.machine.engine()
     }
 
     fn is_memory(&self) -> bool {

@@ -65,7 +65,7 @@ impl Folios {
         let pages = PAGES + TABLE_ENTRIES;
         let range = VpnRange::new(Vpn::new(0), pages).ok_or("no such range")?;
         let mmu = HostMmu::new(1, range).map_err(|error| error.to_string())?;
-        let frames = FreeholdMachine::new(1, 2 * PAGES, host).map_err(|error| error.to_string())?;
+        let frames = FreeholdMachine::new(1, 2 * PAGES, host)?;
         // Leaked, as the allocators' metadata is: some MiB, once in a process.
         let records: Vec<Frame> = (0..2 * PAGES).map(|_| Frame::new()).collect();
         // A mapping a folio; those that are partly mapped at the end are split into pages before they go.

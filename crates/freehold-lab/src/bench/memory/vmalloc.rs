@@ -98,7 +98,7 @@ fn build(name: &str, run: &Run<'_>) -> Result<Box<dyn Kind>, String> {
     let range = VpnRange::new(Vpn::new(0), ADDRESSES).unwrap_or_default();
     Ok(match name.as_str() {
         FREEHOLD => {
-            let machine = FreeholdMachine::new(CPUS, FRAMES, run.host).map_err(|error| error.to_string())?;
+            let machine = FreeholdMachine::new(CPUS, FRAMES, run.host)?;
             Box::new(Named { name, areas: OverVm::new(machine, SoftMmu::<1>::new(), range) })
         }
         ON_MEMORY => {

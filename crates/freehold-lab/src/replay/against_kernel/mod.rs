@@ -153,16 +153,16 @@ pub struct ListComparison {
 
 impl EngineComparison {
     fn new(outcome: &EngineOutcome, kernel: &KernelCounts, lists: &'static str, survey: &Survey) -> Self {
-        let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.refilled_frames);
-        let drained_frames = Comparison::new(kernel.drained_frames, outcome.drained_frames);
+        let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.counters.refilled_frames);
+        let drained_frames = Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
         let fallback_types = compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
         let middle = middle_ns(survey);
         let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
         let late =
             |all: u64, so_far: fn(&Counters) -> u64| half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)));
-        let late_refilled = late(outcome.refilled_frames, |counters| counters.refilled_frames);
-        let late_drained = late(outcome.drained_frames, |counters| counters.drained_frames);
+        let late_refilled = late(outcome.counters.refilled_frames, |counters| counters.refilled_frames);
+        let late_drained = late(outcome.counters.drained_frames, |counters| counters.drained_frames);
         let totals = [&refilled_frames, &drained_frames];
         let orders = by_list.iter().flat_map(|list| [&list.refilled, &list.drained]);
         let within = !orders.chain(totals).any(Comparison::is_off);
@@ -174,7 +174,7 @@ impl EngineComparison {
             drained_frames,
             late_refilled_frames: Comparison::with(kernel.late_refilled_frames, late_refilled, None),
             late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
-            fallbacks: Comparison::with(survey.facts.extfrags, outcome.fallbacks, None),
+            fallbacks: Comparison::with(survey.facts.extfrags, outcome.counters.fallbacks, None),
             fallbacks_alike: fallback_types.iter().map(|types| types.kernel.min(types.engine)).sum(),
             fallback_types,
             lists: by_list,
@@ -309,7 +309,8 @@ mod tests {
             counters: Counters { refilled_frames, drained_frames, ..Counters::default() },
         };
         let samples = vec![sample(1099, 1, 1), sample(1100, 20, 3), sample(1101, 27, 4)];
-        let outcome = EngineOutcome { refilled_frames: 27, drained_frames: 5, samples, ..EngineOutcome::default() };
+        let counters = Counters { refilled_frames: 27, drained_frames: 5, ..Counters::default() };
+        let outcome = EngineOutcome { counters, samples, ..EngineOutcome::default() };
         let compared = EngineComparison::new(&outcome, &kernel, "zoneinfo", &survey);
         assert_eq!((compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine), (1, 7));
         assert_eq!((compared.late_drained_frames.kernel, compared.late_drained_frames.engine), (2, 2));
@@ -323,7 +324,8 @@ mod tests {
         let mut flow = ListFlow::default();
         flow.refilled[0] = [0, 600, 0];
         flow.refilled[1] = [0, 100, 300];
-        let outcome = |flow| EngineOutcome { refilled_frames: 1000, flow: Some(flow), ..EngineOutcome::default() };
+        let counters = Counters { refilled_frames: 1000, ..Counters::default() };
+        let outcome = |flow| EngineOutcome { counters: counters.clone(), flow: Some(flow), ..EngineOutcome::default() };
         let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
         assert!(!comparison.refilled_frames.is_off() && !comparison.within);
         assert_eq!(comparison.largest_difference(), 300.0);
@@ -358,7 +360,8 @@ mod tests {
         let mut flow = ListFlow::default();
         flow.fallbacks[0][0][1] = 5;
         flow.fallbacks[2][1][0] = 7;
-        let outcome = EngineOutcome { fallbacks: 12, flow: Some(flow), ..EngineOutcome::default() };
+        let counters = Counters { fallbacks: 12, ..Counters::default() };
+        let outcome = EngineOutcome { counters, flow: Some(flow), ..EngineOutcome::default() };
         let comparison = EngineComparison::new(&outcome, &counts[1], "trace", &survey(4));
         let of =
             |order, migratetype, from, kernel, engine| FallbackComparison { order, migratetype, from, kernel, engine };

@@ -6,13 +6,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::thread;
 
-use freehold::{AllocError, CpuId, Order, Pfn};
+use freehold::{CpuId, Order, Pfn};
 
 use super::plan::{Plan, Step, Stream};
 use super::{LEAD, Met};
 use crate::engine::{CmaBook, Engine, Request};
-use crate::replay::by_order::{self, ByOrder};
-use crate::replay::errors::Errors;
+use crate::replay::applier::Applier;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
 use crate::replay::whole;
@@ -26,8 +25,6 @@ const FAILED: u64 = u64::MAX - 1;
 const LOOK: usize = 32;
 /// Turns of a wait before the processor is left to others.
 const SPINS: u32 = 64;
-/// How many errors of a thread are kept word for word.
-const ERRORS_KEPT: usize = 3;
 
 /// What all threads share.
 struct Field<'a> {
@@ -97,50 +94,14 @@ fn relax(spins: &mut u32) {
     }
 }
 
-/// What one thread did.
-#[derive(Default)]
-struct Done {
-    applied: u64,
-    allocs: u64,
-    allocs_by_order: by_order::Table,
-    frees: u64,
-    failed: u64,
-    skipped: u64,
-    order_waits: u64,
-    lead_waits: u64,
-    /// What CMA served, where the machine has any.
-    cma: Option<CmaBook>,
-    errors: Errors<ERRORS_KEPT>,
-}
-
-impl Done {
-    /// Nothing yet, beside an account of CMA.
-    fn beside(book: Option<&CmaBook>) -> Self {
-        Self { cma: book.map(CmaBook::beside), ..Self::default() }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.applied += other.applied;
-        self.allocs += other.allocs;
-        let theirs = other.allocs_by_order.iter().flatten();
-        self.allocs_by_order.iter_mut().flatten().zip(theirs).for_each(|(mine, other)| *mine += other);
-        self.frees += other.frees;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.order_waits += other.order_waits;
-        self.lead_waits += other.lead_waits;
-        if let (Some(cma), Some(more)) = (&mut self.cma, &other.cma) {
-            cma.add(more);
-        }
-        self.errors.join(other.errors);
-    }
-}
-
-/// One CPU's thread.
+/// One CPU's thread, and what it did.
 struct Worker<'f, 'a> {
     field: &'f Field<'a>,
     cpu: CpuId,
-    done: Done,
+    applier: Applier<'a>,
+    applied: u64,
+    order_waits: u64,
+    lead_waits: u64,
 }
 
 /// Lets the others go on, whatever becomes of this thread.
@@ -154,8 +115,20 @@ impl Drop for Leaving<'_, '_> {
     }
 }
 
-impl Worker<'_, '_> {
-    fn run(mut self, stream: &Stream) -> Done {
+impl<'f, 'a> Worker<'f, 'a> {
+    fn new(field: &'f Field<'a>, cpu: CpuId, applier: Applier<'a>) -> Self {
+        Self { field, cpu, applier, applied: 0, order_waits: 0, lead_waits: 0 }
+    }
+
+    /// Adds what another one did.
+    fn join(&mut self, other: Self) {
+        self.applier.join(other.applier);
+        self.applied += other.applied;
+        self.order_waits += other.order_waits;
+        self.lead_waits += other.lead_waits;
+    }
+
+    fn run(mut self, stream: &Stream) -> Self {
         let _leaving = Leaving(self.field, self.cpu);
         let mut next = 0;
         while next < stream.steps.len() {
@@ -165,7 +138,7 @@ impl Worker<'_, '_> {
             }
             next += self.step(&stream.steps[next..], place);
         }
-        self.done
+        self
     }
 
     /// Says where this thread is.
@@ -181,7 +154,7 @@ impl Worker<'_, '_> {
         // Relaxed: as in `tell`.
         let behind = || self.field.at.iter().any(|at| at.load(Relaxed).saturating_add(LEAD) < place);
         if behind() {
-            self.done.lead_waits += 1;
+            self.lead_waits += 1;
             self.field.wait(behind);
         }
     }
@@ -194,81 +167,50 @@ impl Worker<'_, '_> {
                 self.field.publish(id, pfn);
             }
             Step::Free { id, order, interrupt } => {
-                let pfn = self.frame(id, place);
-                self.free(pfn, order, interrupt);
+                let chunk = self.frame(id, place);
+                self.free(chunk, order, interrupt);
             }
             Step::FreeBatch { members } => return 1 + self.free_batch(&steps[1..1 + usize::from(members)], place),
             // A member that no batch announced cannot come from the planner.
-            Step::Member { id, .. } => self.done.errors.add(format!("chunk {id} is in no batch of frees")),
+            Step::Member { id, .. } => self.applier.errors.add(format!("chunk {id} is in no batch of frees")),
             Step::Split { id, first, from, to } => self.split(id, first, from, to, place),
             Step::Tick => self.field.engine.tick(self.cpu),
         }
-        self.done.applied += 1;
+        self.applied += 1;
         1
     }
 
-    /// The frame of a number; waits for it, and then tells the others how far this thread is.
-    fn frame(&mut self, id: u32, place: u32) -> u64 {
-        let pfn = self.field.frame(id);
-        if pfn != NOT_YET {
-            return pfn;
+    /// The frame of a number, unless its allocation failed; waits for it, and then tells the others how far this thread is.
+    fn frame(&mut self, id: u32, place: u32) -> Option<Pfn> {
+        let mut pfn = self.field.frame(id);
+        if pfn == NOT_YET {
+            self.tell(place);
+            self.order_waits += 1;
+            self.field.wait(|| self.field.frame(id) == NOT_YET);
+            pfn = self.field.frame(id);
         }
-        self.tell(place);
-        self.done.order_waits += 1;
-        self.field.wait(|| self.field.frame(id) == NOT_YET);
-        match self.field.frame(id) {
-            NOT_YET => FAILED,
-            pfn => pfn,
-        }
+        chunk(pfn)
     }
 
     fn alloc(&mut self, request: Request) -> u64 {
+        let Some(pfn) = self.applier.alloc(self.cpu, request) else { return FAILED };
         let order = request.order;
-        match self.field.engine.alloc(self.cpu, request) {
-            Ok(pfn) => {
-                self.done.allocs += 1;
-                by_order::count(&mut self.done.allocs_by_order, order, request.migratetype);
-                self.done.cma.iter_mut().for_each(|book| book.served(request, pfn));
-                if !pfn.is_aligned(order) {
-                    self.done.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
-                }
-                if !self.field.stamp(pfn.get(), order, 1) {
-                    self.done.errors.add(format!("{order} at {pfn} was handed out while some of it was in use"));
-                }
-                pfn.get()
-            }
-            Err(error) => {
-                self.done.failed += 1;
-                self.done.cma.iter_mut().for_each(|book| book.failed(request));
-                if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
-                    self.done.errors.add(format!("allocating {order} on CPU {}: {error}", self.cpu.get()));
-                }
-                FAILED
-            }
+        if !self.field.stamp(pfn.get(), order, 1) {
+            self.applier.errors.add(format!("{order} at {pfn} was handed out while some of it was in use"));
         }
+        pfn.get()
     }
 
-    /// Takes the stamps off, and the chunk out of the account, before the engine can hand the frames to somebody else.
+    /// Takes the stamps off, before the engine can hand the frames to somebody else.
     fn unstamp(&mut self, pfn: Pfn, order: Order) {
-        self.done.cma.iter_mut().for_each(|book| book.freed(pfn, order));
         if !self.field.stamp(pfn.get(), order, 0) {
-            self.done.errors.add(format!("{order} at {pfn} was freed while some of it was not in use"));
+            self.applier.errors.add(format!("{order} at {pfn} was freed while some of it was not in use"));
         }
     }
 
-    fn free(&mut self, pfn: u64, order: Order, interrupt: bool) {
-        if pfn == FAILED {
-            self.done.skipped += 1;
-            return;
-        }
-        let (engine, at) = (self.field.engine, Pfn::new(pfn));
-        self.unstamp(at, order);
-        let freed =
-            if interrupt { engine.free_interrupting(self.cpu, at, order) } else { engine.free(self.cpu, at, order) };
-        match freed {
-            Ok(()) => self.done.frees += 1,
-            Err(error) => self.done.errors.add(format!("freeing {order} at {at} on CPU {}: {error}", self.cpu.get())),
-        }
+    fn free(&mut self, chunk: Option<Pfn>, order: Order, interrupt: bool) {
+        chunk.into_iter().for_each(|pfn| self.unstamp(pfn, order));
+        self.applier.free(self.cpu, chunk, order, interrupt);
     }
 
     fn free_batch(&mut self, members: &[Step], place: u32) -> usize {
@@ -276,39 +218,32 @@ impl Worker<'_, '_> {
         let mut len = 0;
         for member in members {
             let &Step::Member { id, order } = member else { continue };
-            self.done.applied += 1;
-            let pfn = self.frame(id, place);
-            if pfn == FAILED {
-                self.done.skipped += 1;
+            self.applied += 1;
+            let Some(pfn) = self.frame(id, place) else {
+                self.applier.made.skipped += 1;
                 continue;
-            }
-            chunks[len] = (Pfn::new(pfn), order);
-            self.unstamp(chunks[len].0, order);
+            };
+            chunks[len] = (pfn, order);
+            self.unstamp(pfn, order);
             len += 1;
         }
-        if len > 0 {
-            match self.field.engine.free_batch(self.cpu, &chunks[..len]) {
-                Ok(()) => self.done.frees += len as u64,
-                Err(error) => {
-                    self.done.errors.add(format!("freeing a batch of {len} on CPU {}: {error}", self.cpu.get()))
-                }
-            }
-        }
+        self.applier.free_batch(self.cpu, &chunks[..len]);
         members.len()
     }
 
     fn split(&mut self, id: u32, first: u32, from: Order, to: Order, place: u32) {
         let head = self.frame(id, place);
-        if head != FAILED
-            && let Err(error) = self.field.engine.split(Pfn::new(head), from, to)
-        {
-            self.done.errors.add(format!("splitting {from} into {to} at {}: {error}", Pfn::new(head)));
-        }
+        self.applier.split(head, from, to);
         for piece in 0..1u32 << (from.get() - to.get()) {
-            let pfn = if head == FAILED { FAILED } else { head + u64::from(piece) * to.frames() };
+            let pfn = head.map_or(FAILED, |head| head.get() + u64::from(piece) * to.frames());
             self.field.publish(first + piece, pfn);
         }
     }
+}
+
+/// What a place of [`Field::frames`] says.
+fn chunk(pfn: u64) -> Option<Pfn> {
+    (pfn != NOT_YET && pfn != FAILED).then(|| Pfn::new(pfn))
 }
 
 /// Carries out all of `plan`, gives everything back, and says what came of it.
@@ -325,59 +260,47 @@ pub(super) fn carry_out(
     let mut in_use = layout.and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
     let mut book = CmaBook::new(&beginning.cma, 0);
     book.iter_mut().for_each(|book| book.in_use(layout.map_or(0, Layout::cma_used)));
-    let set_up_failed = set_up(&field, plan, book.as_ref(), in_use.as_mut(), &mut findings);
+    let mut done = Worker::new(&field, CpuId::new(0), Applier::new(engine, book));
+    let set_up_failed = set_up(&done, plan, in_use.as_mut(), &mut findings);
     engine.start();
 
-    book.iter_mut().for_each(CmaBook::begin);
-    let mut done = Done { cma: book, ..Done::default() };
+    done.applier.cma.iter_mut().for_each(CmaBook::begin);
     thread::scope(|scope| {
         let threads: Vec<_> = (0u16..)
             .zip(&plan.streams)
             .map(|(cpu, stream)| {
-                let worker = Worker { field: &field, cpu: CpuId::new(cpu), done: Done::beside(done.cma.as_ref()) };
+                let worker = Worker::new(&field, CpuId::new(cpu), done.applier.beside());
                 scope.spawn(move || worker.run(stream))
             })
             .collect();
         for thread in threads {
             match thread.join() {
-                Ok(other) => done.add(other),
+                Ok(other) => done.join(other),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
     });
 
-    let (counters, end, paths) = (engine.counters(), engine.memory(), engine.paths());
-    let by_order = ByOrder::new(done.allocs_by_order, engine.list_flow().as_ref(), &end);
     let met = Met {
         applied: done.applied,
         order_waits: done.order_waits,
         lead_waits: done.lead_waits,
         contention: engine.contention(),
     };
-    findings.extend(compare(plan, &done, (counters.allocs, counters.frees)));
-    let (failed, cma) = (done.failed, done.cma.as_ref().map(CmaBook::counts));
-    let mut back = Worker { field: &field, cpu: CpuId::new(0), done };
-    give_back(&mut back, plan, in_use);
-    engine.drain_all();
-    let memory = engine.memory();
-    findings.extend(whole::check(engine, &memory));
-    findings.extend(back.done.errors.finding());
-    findings.extend(back.done.cma.iter().flat_map(|book| book.findings(&engine.blocks())));
-    let lost = memory.managed_frames.saturating_sub(memory.free_frames);
-    let outcome = EngineOutcome::new(name, &counters, &end, Vec::new(), failed, lost, 0.0, findings);
-    EngineOutcome { set_up_failed, by_order, met: Some(met), paths, cma, ..outcome }
+    let end = EngineOutcome::at_end(&done.applier);
+    findings.extend(compare(plan, &done, (end.counters.allocs, end.counters.frees)));
+    give_back(&mut done, plan, in_use);
+    // Other in every run: told as totals, without a histogram of holds and without lists.
+    let outcome =
+        EngineOutcome { set_up_failed, met: Some(met), zone_lock_work_histogram: Vec::new(), flow: None, ..end };
+    outcome.given_back(name, &done.applier, findings)
 }
 
 /// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
 /// filled. How many failed.
-fn set_up(
-    field: &Field<'_>,
-    plan: &Plan,
-    book: Option<&CmaBook>,
-    mut in_use: Option<&mut InUse>,
-    findings: &mut Vec<String>,
-) -> u64 {
-    let mut worker = Worker { field, cpu: CpuId::new(0), done: Done::beside(book) };
+fn set_up(main: &Worker<'_, '_>, plan: &Plan, mut in_use: Option<&mut InUse>, findings: &mut Vec<String>) -> u64 {
+    let field = main.field;
+    let mut worker = Worker::new(field, main.cpu, main.applier.beside());
     for &(cpu, step) in &plan.before {
         let Step::Alloc { id, order, migratetype, flags } = step else { continue };
         worker.cpu = CpuId::new(cpu);
@@ -391,22 +314,23 @@ fn set_up(
         };
         field.publish(id, pfn);
     }
-    findings.extend(worker.done.errors.into_first());
-    worker.done.failed
+    findings.extend(worker.applier.errors.into_first());
+    worker.applier.made.failed
 }
 
 /// What was asked for and what was done.
-fn compare(plan: &Plan, done: &Done, counted: (u64, u64)) -> Vec<String> {
+fn compare(plan: &Plan, done: &Worker<'_, '_>, counted: (u64, u64)) -> Vec<String> {
+    let Applier { made, errors, .. } = &done.applier;
     let mut findings = Vec::new();
     if done.applied != plan.applied {
         findings.push(format!("{} of {} operations were applied", done.applied, plan.applied));
     }
-    let asked = (done.allocs + done.failed, done.frees + done.skipped + done.errors.count());
+    let asked = (made.allocs + made.failed, made.frees + made.skipped + errors.count());
     if asked.0 != plan.allocs || asked.1 < plan.frees {
         let (allocs, frees) = (plan.allocs, plan.frees);
         findings.push(format!("{} of {allocs} allocations and {} of {frees} frees were made", asked.0, asked.1));
     }
-    findings.extend(whole::miscounted(counted, (done.allocs, done.frees)));
+    findings.extend(whole::miscounted(counted, (made.allocs, made.frees)));
     findings
 }
 
@@ -416,11 +340,11 @@ fn give_back(worker: &mut Worker<'_, '_>, plan: &Plan, in_use: Option<InUse>) {
         worker.cpu = CpuId::new(cpu);
         // Relaxed: the threads have been joined.
         let pfn = worker.field.frames[id as usize].load(Relaxed);
-        worker.free(pfn, order, false);
+        worker.free(chunk(pfn), order, false);
     }
     worker.cpu = CpuId::new(0);
     for (pfn, order) in in_use.into_iter().flat_map(InUse::into_chunks) {
         worker.field.stamp(pfn.get(), order, 1);
-        worker.free(pfn.get(), order, false);
+        worker.free(Some(pfn), order, false);
     }
 }

@@ -100,19 +100,19 @@ const PANELS: [Panel; 3] = [
     Panel {
         heading: "Zone-lock acquisitions",
         unit: "per 1,000 events",
-        value: |_, engine| rate(engine, engine.zone_lock_acquisitions),
+        value: |_, engine| rate(engine, engine.counters.zone_lock_acquisitions),
         text: decimal,
     },
     Panel {
         heading: "Work under the lock",
         unit: "steps per 1,000 events",
-        value: |_, engine| rate(engine, engine.zone_lock_work),
+        value: |_, engine| rate(engine, engine.counters.zone_lock_work),
         text: decimal,
     },
     Panel {
         heading: "Longest hold",
         unit: "steps",
-        value: |_, engine| engine.zone_lock_work_max as f64,
+        value: |_, engine| engine.counters.zone_lock_work_max as f64,
         text: |steps| thousands(steps as u64),
     },
 ];
@@ -234,7 +234,7 @@ impl Layout {
         }
 
         let warnings = |engine: &EngineOutcome| {
-            let failures = (engine.failed > 0).then(|| counted(engine.failed, "failure"));
+            let failures = (engine.counters.failed > 0).then(|| counted(engine.counters.failed, "failure"));
             failures.into_iter().chain((!engine.whole).then(|| "not whole at the end".to_owned()))
         };
         let beside_bars = replay.engines.iter().flat_map(|engine| warnings(engine).chain([engine.engine.clone()]));

@@ -1,0 +1,118 @@
+//! Makes an engine's calls and keeps the books on them: for a replay on one thread and for each thread of one on many.
+
+use freehold::{AllocError, CpuId, Order, Pfn};
+
+use super::by_order;
+use super::errors::Errors;
+use crate::engine::{CmaBook, Count, Engine, Request, count};
+
+/// What was carried out, to compare with what was asked for and with what the engine says.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Made {
+    pub(super) allocs: u64,
+    pub(super) allocs_by_order: by_order::Table,
+    pub(super) frees: u64,
+    pub(super) failed: u64,
+    /// Frees of what could not be allocated.
+    pub(super) skipped: u64,
+}
+
+count! { Made: allocs allocs_by_order frees failed skipped }
+
+pub(super) struct Applier<'a> {
+    pub(super) engine: &'a dyn Engine,
+    pub(super) made: Made,
+    /// What CMA serves, where the machine has any.
+    pub(super) cma: Option<CmaBook>,
+    pub(super) errors: Errors,
+}
+
+impl<'a> Applier<'a> {
+    /// Nothing made yet.
+    pub(super) fn new(engine: &'a dyn Engine, cma: Option<CmaBook>) -> Self {
+        Self { engine, made: Made::default(), cma, errors: Errors::default() }
+    }
+
+    /// That of another thread, beside this one's account of CMA.
+    pub(super) fn beside(&self) -> Self {
+        Self::new(self.engine, self.cma.as_ref().map(CmaBook::beside))
+    }
+
+    /// Adds what another thread made.
+    pub(super) fn join(&mut self, other: Self) {
+        self.made.add(&other.made);
+        if let (Some(cma), Some(more)) = (&mut self.cma, &other.cma) {
+            cma.add(more);
+        }
+        self.errors.join(other.errors);
+    }
+
+    #[inline(always)]
+    pub(super) fn alloc(&mut self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let order = request.order;
+        match self.engine.alloc(cpu, request) {
+            Ok(pfn) => {
+                self.made.allocs += 1;
+                by_order::count(&mut self.made.allocs_by_order, order, request.migratetype);
+                self.cma.iter_mut().for_each(|book| book.served(request, pfn));
+                if !pfn.is_aligned(order) {
+                    self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                }
+                Some(pfn)
+            }
+            Err(error) => {
+                self.made.failed += 1;
+                self.cma.iter_mut().for_each(|book| book.failed(request));
+                if !matches!(error, AllocError::NoMemory { .. } | AllocError::WouldBlock) {
+                    self.errors.add(format!("allocating {order} on CPU {}: {error}", cpu.get()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Frees a chunk, `interrupt`: inside another call of the CPU; skips it where its allocation failed.
+    pub(super) fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order, interrupt: bool) {
+        let Some(pfn) = chunk else {
+            self.made.skipped += 1;
+            return;
+        };
+        // Before the engine can hand the frames to another thread, which has the same book.
+        self.cma.iter_mut().for_each(|book| book.freed(pfn, order));
+        let freed = match interrupt {
+            true => self.engine.free_interrupting(cpu, pfn, order),
+            false => self.engine.free(cpu, pfn, order),
+        };
+        match freed {
+            Ok(()) => self.made.frees += 1,
+            Err(error) => self.errors.add(format!("freeing {order} at {pfn} on CPU {}: {error}", cpu.get())),
+        }
+    }
+
+    pub(super) fn free_batch(&mut self, cpu: CpuId, chunks: &[(Pfn, Order)]) {
+        if chunks.is_empty() {
+            return;
+        }
+        // As above.
+        self.cma.iter_mut().for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
+        let len = chunks.len();
+        match self.engine.free_batch(cpu, chunks) {
+            Ok(()) => self.made.frees += len as u64,
+            Err(error) => self.errors.add(format!("freeing a batch of {len} on CPU {}: {error}", cpu.get())),
+        }
+    }
+
+    pub(super) fn split(&mut self, chunk: Option<Pfn>, from: Order, to: Order) {
+        if let Some(pfn) = chunk
+            && let Err(error) = self.engine.split(pfn, from, to)
+        {
+            self.errors.add(format!("splitting {from} into {to} at {pfn}: {error}"));
+        }
+    }
+
+    /// What was wrong, in words: calls that must not fail, and what contradicts the account of CMA.
+    pub(super) fn findings(&self) -> Vec<String> {
+        let cma = self.cma.iter().flat_map(|book| book.findings(&self.engine.blocks()));
+        self.errors.finding().into_iter().chain(cma).collect()
+    }
+}
