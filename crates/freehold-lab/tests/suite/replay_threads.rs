@@ -1,7 +1,5 @@
 //! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if it did not.
 
-mod support;
-
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
@@ -10,7 +8,7 @@ use freehold_lab::replay::threads::replay_on_threads;
 use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, SurveyOptions, survey};
 use freehold_trace::Event;
 use serde_json::Value;
-use support::{Toy, alloc, batched, free, order};
+use crate::support::{Toy, alloc, batched, free, order};
 
 fn freehold() -> Command {
     Command::cargo_bin("freehold").unwrap()

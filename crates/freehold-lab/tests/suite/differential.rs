@@ -12,15 +12,13 @@
 //!
 //! And in the end, with all freed: every frame is free in both, every block whole, the largest order to be had.
 //!
-//! `PROPTEST_CASES=2000 cargo test -p freehold-lab --release --test differential` looks longer. A failing history is
+//! `PROPTEST_CASES=2000 cargo test -p freehold-lab --release --test suite differential` looks longer. A failing history is
 //! printed call by call, with the engine to blame and the number of the call.
 
-mod differential_support;
-
-use differential_support::CPUS;
-use differential_support::both::{Both, Checked};
-use differential_support::calls::{Call, call};
-use differential_support::shape::{SHAPES, Shape};
+use crate::differential_support::CPUS;
+use crate::differential_support::both::{Both, Checked};
+use crate::differential_support::calls::{Call, call};
+use crate::differential_support::shape::{SHAPES, Shape};
 use freehold_classic::presets;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as RunConfig, TestRunner};
