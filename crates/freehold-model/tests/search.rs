@@ -3,6 +3,7 @@
 //! `docs/model.md` says what the settings mean, and what the long searches came to.
 
 use freehold_model::search::DEFECTS;
+use freehold_model::wide::Breadth;
 use freehold_model::{Defect, Settings};
 
 /// Runs a search that must find nothing.
@@ -86,6 +87,18 @@ fn as_asked() {
     sound(&name, &settings);
 }
 
+/// Three CPUs in two groups, two blocks, robbing, whole blocks and a CPU that goes: to the end. CI runs it.
+#[test]
+#[ignore = "takes a minute or two"]
+fn every_order_of_calls_of_three_cpus() {
+    let budget = [0, 1, 0, 0];
+    let settings = Settings { cpus: 3, blocks: 2, budget, hints: false, whole: true, ..Settings::small() };
+    assert!(
+        wide("three CPUs, two groups, two blocks", &settings, u64::MAX).ended,
+        "the search did not come to its end"
+    );
+}
+
 /// As far as `FREEHOLD_WORLDS` different ones, at 12 to 24 bytes each and what two layers take.
 #[test]
 #[ignore = "for long searches by hand"]
@@ -93,6 +106,11 @@ fn as_asked_wide() {
     let (name, settings) = asked();
     let most =
         std::env::var("FREEHOLD_WORLDS").map_or(400_000_000, |n| n.parse().expect("FREEHOLD_WORLDS is a number"));
+    wide(&name, &settings, most);
+}
+
+/// Runs a search that remembers fingerprints and must find nothing.
+fn wide(name: &str, settings: &Settings, most: u64) -> Breadth {
     let found = settings.search_wide(most, |so_far| {
         let (unique, last) = (so_far.unique(), so_far.layers.last().unwrap());
         println!("  {:4} steps: {last} worlds, {unique} in all, {:.0} s", so_far.layers.len() - 1, so_far.seconds);
@@ -105,9 +123,10 @@ fn as_asked_wide() {
         found.seconds,
         if found.ended { "to the end" } else { "NOT to the end" }
     );
-    if let Some((what, world)) = found.wrong {
+    if let Some((what, world)) = &found.wrong {
         panic!("{what}\n{world:#?}");
     }
+    found
 }
 
 #[test]

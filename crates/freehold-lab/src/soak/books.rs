@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use freehold::{FrameRange, Pfn};
+use freehold::{FrameRange, Order, Pfn};
 
 /// Nobody.
 const NOBODY: u32 = 0;
@@ -25,6 +25,12 @@ impl Chunk {
 
     pub(super) fn range(self) -> FrameRange {
         FrameRange { start: Pfn::new(self.start), end: Pfn::new(self.start + self.frames) }
+    }
+
+    /// Its order, where it has one.
+    pub(super) fn order(self) -> Option<Order> {
+        let start = Pfn::new(self.start);
+        Order::fitting(self.frames).filter(|order| order.frames() == self.frames && start.is_aligned(*order))
     }
 }
 

@@ -11,8 +11,8 @@ pub(super) const BULK: usize = 300;
 pub(super) const RANGE: u64 = 1500;
 /// Times that a request asks every CPU before it fails.
 const RECALLS: u64 = 2;
-/// Candidates that `alloc_contig` tries, with and without moving what is in the way.
-const CANDIDATES: u64 = 2 * 32;
+/// Candidates that `alloc_contig_free` tries; `alloc_contig` tries as many more, moving what is in the way.
+const CANDIDATES: u64 = 32;
 /// Times that a request looks for the next block of a type before it goes on: words of a block.
 const REFILLS: u64 = 8;
 /// Types that a request may fall back to.
@@ -24,6 +24,16 @@ const BATCH: u64 = 8;
 const RESERVES: u64 = 8;
 /// Holds in which a tick looks at announced blocks.
 const TICK_HOLDS: u64 = 64;
+/// Steps of a look at a block that was announced, or is at the wrong place of its list: found, taken off its list, its words read,
+/// made whole, put where it belongs.
+const LOOK: u64 = 8;
+/// Steps of taking a whole block: three levels of the bitmap to find it, once more past the last one looked at, its section set
+/// up, three levels to clear it, one to hand it over.
+const WHOLE: u64 = 5 + 16 + 3 + 1;
+/// Whole blocks taken in one hold.
+const WHOLES: u64 = 4;
+/// Words of the bitmap looked at in one hold, and the steps of each: to the next one, and its runs.
+const SEARCH: u64 = 12 * 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
@@ -43,6 +53,8 @@ pub(crate) struct Limit {
     pub(crate) barriers: Option<u64>,
     /// Holds of groups' and zones' locks.
     pub(crate) locks: Option<u64>,
+    /// Steps under zones' locks.
+    pub(crate) steps: Option<u64>,
 }
 
 impl Limit {
@@ -55,13 +67,25 @@ impl Limit {
         of("turns of waits", self.waits, cost.waits)
             .or_else(|| of("heavy barriers", self.barriers, cost.barriers))
             .or_else(|| of("holds of locks", self.locks, cost.locks))
+            .or_else(|| of("steps under zones' locks", self.steps, cost.steps))
+    }
+
+    /// Half of each: too small for what is reached.
+    pub(crate) fn halved(self) -> Self {
+        let half = |limit: Option<u64>| limit.map(|limit| limit / 2);
+        Self {
+            waits: half(self.waits),
+            barriers: half(self.barriers),
+            locks: half(self.locks),
+            steps: half(self.steps),
+        }
     }
 }
 
 impl Shape {
     /// What a call may cost while others run.
     pub(crate) fn limit(&self, call: Call) -> Limit {
-        Limit { waits: waits(call.kind), barriers: barriers(call), locks: None }
+        Limit { waits: waits(call.kind), barriers: barriers(call), locks: None, steps: None }
     }
 
     /// The same for a thread that runs alone.
@@ -72,10 +96,38 @@ impl Shape {
             // leases; then one for whoever looked before.
             Kind::ContigRange => (2 * range, 2),
             Kind::RemoveMemory => (2 * range, 3),
-            Kind::Contig => (CANDIDATES * 2 * range, 1 + CANDIDATES * 2),
+            Kind::Contig => (2 * CANDIDATES * 2 * range, 1 + 2 * CANDIDATES * 2),
+            Kind::ContigFree => (CANDIDATES * 2 * range, 1 + CANDIDATES * 2),
             _ => (0, barriers(call).unwrap_or(0)),
         };
-        Limit { waits: Some(waits), barriers: Some(barriers), locks: Some(self.locks(call.kind)) }
+        let locks = self.locks(call.kind);
+        Limit {
+            waits: Some(waits),
+            barriers: Some(barriers),
+            locks: Some(locks),
+            steps: Some(self.steps(call.kind, locks)),
+        }
+    }
+
+    /// The most steps of one hold of a zone's lock while nobody else calls: what it is there for, and each block that was
+    /// forgotten at the wrong place of a list.
+    pub(crate) fn steps_of_a_hold(&self) -> u64 {
+        Self::STEPS + self.blocks * LOOK
+    }
+
+    /// Steps of a hold without what was forgotten: announced blocks looked at, and then whole ones taken, or a batch of blocks
+    /// put where they belong, or the bitmap searched.
+    const STEPS: u64 = COLLECT * LOOK + WHOLES * WHOLE + BATCH * LOOK + SEARCH;
+
+    /// The most steps under zones' locks of a call with so many holds. Allocations find what was forgotten, once between two frees;
+    /// what comes back from the CPUs counts as frees.
+    fn steps(&self, kind: Kind, locks: u64) -> u64 {
+        let looks = match kind {
+            Kind::AllocBulk => BULK as u64 * (1 + RECALLS),
+            kind if is_alloc(kind) => 1 + RECALLS,
+            _ => 0,
+        };
+        locks * Self::STEPS + looks * self.blocks * LOOK
     }
 
     /// Holds in which all that was announced to one holder is looked at.
@@ -126,39 +178,69 @@ impl Shape {
         let bitmap = self.blocks / 768 + 2;
         let range = RANGE.div_ceil(512) + 1;
         match kind {
-            Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock => failing,
+            Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock | Kind::AllocHighAtomic => failing,
             Kind::AllocAligned => failing + within_limits,
             Kind::AllocNoLock => self.zones * (self.stages(false) + self.stages(true)),
             Kind::AllocBulk => BULK as u64 * (failing + self.refill()),
             Kind::AllocBlocks => 2 * self.zones * (bitmap + self.collected()) + self.fetched(),
             Kind::AllocLimited => 2 * within_limits + self.fetched(),
-            Kind::FreeFrame | Kind::FreeRun | Kind::FreeWords | Kind::FreeBlocks | Kind::FreeRange | Kind::FreeBulk => {
-                0
-            }
-            Kind::Own | Kind::Release | Kind::Flush | Kind::CpuOnline | Kind::Validate => 0,
             Kind::ContigRange => 8 * range,
             Kind::RemoveMemory => 9 * range,
             Kind::AddMemory => 2 * range,
-            Kind::Contig => CANDIDATES * 8 * range,
+            Kind::SetWatermarks => 1,
+            Kind::Contig => 2 * CANDIDATES * 8 * range,
+            Kind::ContigFree => CANDIDATES * 8 * range,
             Kind::Tick => self.zones * (2 * TICK_HOLDS + self.given()),
             Kind::Drain => self.fetched(),
             Kind::CpuOffline => self.zones * (self.given() + self.blocks + self.collected()),
+            // Frees, looks, what comes from the hand, and what only goes through doors.
+            _ => 0,
         }
     }
 }
 
 fn waits(kind: Kind) -> Option<u64> {
-    let never = matches!(
+    let never = is_free(kind) || is_look(kind) || matches!(kind, Kind::AllocNoLock | Kind::AllocInHand);
+    never.then_some(0)
+}
+
+/// May look for a block on lists.
+fn is_alloc(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::AllocFrame
+            | Kind::AllocRun
+            | Kind::AllocWords
+            | Kind::AllocBlock
+            | Kind::AllocBlocks
+            | Kind::AllocAligned
+            | Kind::AllocLimited
+            | Kind::AllocNoLock
+            | Kind::AllocHighAtomic
+            | Kind::AllocBulk
+    )
+}
+
+fn is_free(kind: Kind) -> bool {
+    matches!(
         kind,
         Kind::FreeFrame
             | Kind::FreeRun
             | Kind::FreeWords
             | Kind::FreeBlocks
+            | Kind::FreeInHand
             | Kind::FreeRange
+            | Kind::FreeRangeWith
             | Kind::FreeBulk
-            | Kind::AllocNoLock
-    );
-    never.then_some(0)
+    )
+}
+
+/// Changes nothing.
+fn is_look(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Totals | Kind::Where | Kind::ZoneStats | Kind::Pageblocks | Kind::BlocksHeld | Kind::LargestOrder
+    )
 }
 
 fn barriers(call: Call) -> Option<u64> {
@@ -166,20 +248,21 @@ fn barriers(call: Call) -> Option<u64> {
     let entries = |outside: u64| if call.door == Door::Owner { 0 } else { 1 + outside };
     let failing = |entries: u64| RECALLS + entries;
     match call.kind {
-        Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock | Kind::AllocAligned => {
-            Some(failing(entries(RECALLS)))
-        }
+        Kind::AllocFrame
+        | Kind::AllocRun
+        | Kind::AllocWords
+        | Kind::AllocBlock
+        | Kind::AllocHighAtomic
+        | Kind::AllocAligned => Some(failing(entries(RECALLS))),
         // Each frame may be one that takes all that a failing call takes.
         Kind::AllocBulk => Some(entries(0) + BULK as u64 * failing(entries(RECALLS) - entries(0))),
         Kind::AllocBlocks | Kind::AllocLimited => Some(1 + entries(1)),
-        Kind::AllocNoLock | Kind::AddMemory => Some(0),
-        Kind::FreeFrame | Kind::FreeRun | Kind::FreeWords | Kind::FreeBlocks | Kind::FreeRange | Kind::FreeBulk => {
-            Some(0)
-        }
         Kind::Tick | Kind::Flush => Some(entries(0)),
         Kind::Own | Kind::Release | Kind::Drain | Kind::CpuOffline | Kind::CpuOnline | Kind::Validate => Some(1),
         // One more for each time that another CPU takes a block, or a word, that was about to be isolated.
-        Kind::ContigRange | Kind::Contig | Kind::RemoveMemory => None,
+        Kind::ContigRange | Kind::Contig | Kind::ContigFree | Kind::RemoveMemory => None,
+        // Frees, looks, and what keeps nobody out of a CPU.
+        _ => Some(0),
     }
 }
 
@@ -190,7 +273,7 @@ mod tests {
     const SHAPE: Shape = Shape { cpus: 8, groups: 2, zones: 2, blocks: 128 };
 
     fn cost(waits: u64, barriers: u64, locks: Option<u64>) -> Limit {
-        Limit { waits: Some(waits), barriers: Some(barriers), locks }
+        Limit { waits: Some(waits), barriers: Some(barriers), locks, steps: None }
     }
 
     #[test]
@@ -209,5 +292,11 @@ mod tests {
         assert_eq!((bulk(Door::Owner), bulk(Door::Anybody)), (Some(600), Some(1201)));
         let alone = SHAPE.limit_alone(call(Kind::FreeBulk, Door::Owner));
         assert_eq!(alone.broken_by(&cost(0, 0, Some(1))), Some(("holds of locks", 1, 0)));
+        let marks = SHAPE.limit_alone(call(Kind::SetWatermarks, Door::Anybody));
+        let steps = |steps| Limit { steps: Some(steps), ..cost(0, 0, Some(1)) };
+        let most = Shape::STEPS;
+        assert_eq!((marks.steps, marks.broken_by(&steps(most))), (Some(most), None));
+        assert_eq!(marks.broken_by(&steps(most + 1)), Some(("steps under zones' locks", most + 1, most)));
+        assert_eq!(marks.halved().broken_by(&cost(0, 0, Some(1))), Some(("holds of locks", 1, 0)));
     }
 }

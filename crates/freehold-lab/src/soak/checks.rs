@@ -1,7 +1,11 @@
 //! What must be true while nobody calls, and in the end.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
+use freehold::Migratetype;
+
+use super::Plant;
 use super::bounds::Limit;
 use super::call::Call;
 use super::tally::Tally;
@@ -18,6 +22,28 @@ pub(super) fn pause(world: &World) {
     if managed != world.frames() || free + owned != managed {
         world.books.tell(format!("{free} free frames and {owned} in use are not the {managed} that there are"));
     }
+    (0..world.freehold.zone_count()).for_each(|zone| one_zone(world, zone));
+}
+
+/// What is said of a zone is so, and said everywhere alike.
+fn one_zone(world: &World, zone: usize) {
+    let Some(stats) = world.freehold.zone_stats(zone) else { return };
+    let marks = world.marks()[zone];
+    if stats.watermarks != marks {
+        world.books.tell(format!("zone {zone} has the watermarks {:?}, but {marks:?} were set", stats.watermarks));
+    }
+    let free: u64 = world.freehold.pageblocks(zone).map(|block| u64::from(block.free)).sum();
+    if free != stats.free {
+        world.books.tell(format!("zone {zone} has {} free frames, its pageblocks have {free}", stats.free));
+    }
+    let reserved = stats.blocks_by_type[Migratetype::HighAtomic.index()];
+    // A block more is made while there are less than 1 %.
+    let most = world.zones[zone].len() / 100 / 512 + 1;
+    if reserved > most {
+        world.books.tell(format!("zone {zone} has {reserved} HIGHATOMIC blocks, and {most} are the most there may be"));
+    }
+    // Relaxed: a maximum that is read after all threads have been joined.
+    world.high_atomic.fetch_max(reserved, Ordering::Relaxed);
 }
 
 fn frames(world: &World) -> (u64, u64) {
@@ -78,10 +104,23 @@ pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
     for call in Call::all() {
         let Some(line) = tally.line(call) else { continue };
         let limit = if alone { world.shape.limit_alone(call) } else { world.shape.limit(call) };
-        let cost = Limit { waits: Some(line.waits), barriers: Some(line.barriers), locks: line.locks };
+        let limit = if world.plan.plant == Some(Plant::SmallBound) { limit.halved() } else { limit };
+        let cost =
+            Limit { waits: Some(line.waits), barriers: Some(line.barriers), locks: line.locks, steps: line.steps };
         if let Some((what, cost, limit)) = limit.broken_by(&cost) {
             let when = if alone { "alone, " } else { "" };
             world.books.tell(format!("{call}: {when}{cost} {what}, and {limit} are the most there may be"));
         }
     }
+}
+
+/// No hold of a zone's lock took more steps than it may; the most that one took. For one thread alone.
+pub(super) fn holds(world: &World) -> u64 {
+    let (most, limit) = (world.freehold.totals().lock_work_max, world.shape.steps_of_a_hold());
+    if most > limit {
+        world
+            .books
+            .tell(format!("alone, {most} steps in one hold of a zone's lock, and {limit} are the most there may be"));
+    }
+    most
 }

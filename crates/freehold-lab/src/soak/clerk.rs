@@ -56,13 +56,18 @@ impl Clerk {
         let time = begun.elapsed();
         post.end();
         let counts = host::counts();
-        let cost = Cost {
+        let mut cost = Cost {
             ns: time.as_nanos() as u64,
             waits: counts.0 - waits,
             barriers: counts.1 - barriers,
-            locks: locks.map(|before| self.world.locks() - before),
+            locks: None,
+            steps: None,
             stopped: post.stops.load(Ordering::Acquire) != stops,
         };
+        if let Some((locks, steps)) = locks {
+            let now = self.world.locks();
+            (cost.locks, cost.steps) = (Some(now.0 - locks), Some(now.1 - steps));
+        }
         self.tally.note(call, cost, result.is_err());
         result
     }

@@ -1,6 +1,6 @@
-//! A thread's way to a CPU: as its owner, or as anybody.
+//! A thread's way to a CPU: as its owner, as anybody, or as whoever runs on it.
 
-use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, On, Order, Owned, Pfn, Request};
+use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn, Request};
 
 use super::call::Door;
 use super::host::Host;
@@ -9,6 +9,8 @@ use super::world::World;
 pub(super) enum Handle {
     Owned(Owned<'static, 'static, Host>),
     On(On<'static, 'static, Host>),
+    /// By the calls that name no CPU: the host says which one it is.
+    Here(&'static Freehold<'static, Host>, CpuId),
 }
 
 macro_rules! forward {
@@ -17,6 +19,7 @@ macro_rules! forward {
             match self {
                 Self::Owned(owned) => owned.$name($($arg),*),
                 Self::On(on) => on.$name($($arg),*),
+                Self::Here(freehold, _) => freehold.$name($($arg),*),
             }
         })*
     };
@@ -28,10 +31,46 @@ impl Handle {
         Self::On(world.freehold.on(CpuId::new(cpu)))
     }
 
+    /// The way of the thread that runs on that CPU.
+    pub(super) fn here(world: &'static World, cpu: u16) -> Self {
+        Self::Here(&world.freehold, CpuId::new(cpu))
+    }
+
     pub(super) fn door(&self) -> Door {
         match self {
             Self::Owned(_) => Door::Owner,
-            Self::On(_) => Door::Anybody,
+            Self::On(_) | Self::Here(..) => Door::Anybody,
+        }
+    }
+
+    pub(super) fn owned(&self) -> Option<&Owned<'static, 'static, Host>> {
+        match self {
+            Self::Owned(owned) => Some(owned),
+            Self::On(_) | Self::Here(..) => None,
+        }
+    }
+
+    pub(super) fn cpu(&self) -> CpuId {
+        match self {
+            Self::Owned(owned) => owned.cpu(),
+            Self::On(on) => on.cpu(),
+            Self::Here(_, cpu) => *cpu,
+        }
+    }
+
+    pub(super) fn tick(&self) -> Result<(), AllocError> {
+        match self {
+            Self::Owned(owned) => owned.tick(),
+            Self::On(on) => on.tick(),
+            Self::Here(freehold, cpu) => freehold.on(*cpu).tick(),
+        }
+    }
+
+    pub(super) fn flush(&self) -> Result<(), AllocError> {
+        match self {
+            Self::Owned(owned) => owned.flush(),
+            Self::On(on) => on.flush(),
+            Self::Here(freehold, cpu) => freehold.on(*cpu).flush(),
         }
     }
 
@@ -40,9 +79,7 @@ impl Handle {
         alloc_bulk(request: Request, out: &mut [Pfn]) -> Result<usize, AllocError>;
         free(pfn: Pfn, order: Order) -> Result<(), FreeError>;
         free_range(range: FrameRange) -> Result<(), FreeError>;
+        free_range_with(range: FrameRange, last_reference: impl FnMut(Pfn) -> bool) -> Result<u64, FreeError>;
         free_bulk(frames: &[Pfn]) -> Result<(), BulkFreeError>;
-        tick() -> Result<(), AllocError>;
-        flush() -> Result<(), AllocError>;
-        cpu() -> CpuId;
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{CpuId, Pfn, Platform};
+use freehold::{CpuId, Pfn, Platform, Pressure};
 
 use crate::engines::HostThreads;
 
@@ -16,16 +16,22 @@ thread_local! {
 pub(super) struct Host {
     threads: HostThreads,
     late: AtomicU64,
+    pressures: AtomicU64,
 }
 
 impl Host {
     pub(super) fn new() -> Self {
-        Self { threads: HostThreads::new(), late: AtomicU64::new(0) }
+        Self { threads: HostThreads::new(), late: AtomicU64::new(0), pressures: AtomicU64::new(0) }
     }
 
     /// Double frees that no call could see.
     pub(super) fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
+    }
+
+    /// How often a zone's pressure has changed.
+    pub(super) fn pressures(&self) -> u64 {
+        self.pressures.load(Ordering::Relaxed)
     }
 }
 
@@ -57,6 +63,10 @@ impl Platform for Host {
         WAITS.set(WAITS.get() + 1);
         // More threads than cores: whoever is waited for needs this one.
         std::thread::yield_now();
+    }
+
+    fn pressure(&self, _: Pressure) {
+        self.pressures.fetch_add(1, Ordering::Relaxed);
     }
 
     fn late_double_free(&self, _: Pfn) {

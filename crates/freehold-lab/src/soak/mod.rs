@@ -69,16 +69,19 @@ pub enum Plant {
     Leak,
     /// A call does not return.
     Stall,
+    /// Every bound is taken for half of what it is.
+    SmallBound,
 }
 
 impl Plant {
     /// All of them, with their names.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("use-after-free", Self::UseAfterFree),
         ("double-free", Self::DoubleFree),
         ("wrong-owner", Self::WrongOwner),
         ("leak", Self::Leak),
         ("stall", Self::Stall),
+        ("small-bound", Self::SmallBound),
     ];
 }
 

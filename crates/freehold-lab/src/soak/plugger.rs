@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use freehold::{AllocError, CpuId, FrameRange, HotplugError, Pfn};
+use freehold::{AllocError, ConfigError, CpuId, FrameRange, HotplugError, Pfn};
 
 use super::call::Kind;
 use super::clerk::Clerk;
@@ -43,6 +43,9 @@ impl Plugger {
         self.unplug_cpu(going as u16);
         self.plug_cpu(coming as u16);
         self.change_memory();
+        if self.random.below(4) == 0 {
+            self.set_watermarks();
+        }
         if self.random.below(50) == 0 {
             self.validate();
         }
@@ -65,7 +68,7 @@ impl Plugger {
 
     fn change_memory(&mut self) {
         let world = self.clerk.world;
-        let zone = world.zones[self.random.below(2) as usize];
+        let zone = world.removable(self.random.below(2) as usize);
         let blocks = 1 + self.random.below(2);
         let first = self.random.below(zone.len() / 512 - blocks);
         let start = zone.start.get() + first * 512;
@@ -77,6 +80,30 @@ impl Plugger {
         }
         if let Err(error) = self.clerk.ask(Kind::AddMemory, 0, start, || world.freehold.add_memory(range)) {
             world.books.tell(format!("add_memory: {error}"));
+        }
+    }
+
+    /// Marks of up to a 16th of the zone each; none, for as long as a third of the time; now and then some that do not rise.
+    fn set_watermarks(&mut self) {
+        let world = self.clerk.world;
+        let zone = self.random.below(2) as usize;
+        let most = world.zones[zone].len() / 16;
+        let mut steps = [0; 3].map(|_: u64| self.random.below(most));
+        if self.random.below(3) == 0 {
+            steps = [0; 3];
+        }
+        let [min, low, high] = [steps[0], steps[0] + steps[1], steps.iter().sum()];
+        let set = |[min, low, high]: [u64; 3]| move || world.freehold.set_watermarks(zone, min, low, high);
+        let mut marks = world.marks();
+        if self.random.below(16) == 0 {
+            let result = self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([high + 1, high, high]));
+            if result != Err(ConfigError::Watermarks) {
+                world.books.tell(format!("set_watermarks, of marks that do not rise: {result:?}"));
+            }
+        }
+        match self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([min, low, high])) {
+            Ok(()) => marks[zone] = [min, low, high],
+            Err(error) => world.books.tell(format!("set_watermarks: {error}")),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What came of a soak.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -50,6 +51,10 @@ pub struct Row {
     pub locks: Option<u64>,
     /// The most that there may be.
     pub locks_bound: Option<u64>,
+    /// The most steps under zones' locks in one call; counted where no other thread ran.
+    pub steps: Option<u64>,
+    /// The most that there may be.
+    pub steps_bound: Option<u64>,
 }
 
 impl Row {
@@ -72,6 +77,8 @@ impl Row {
             barriers_bound: limit.barriers,
             locks: line.locks,
             locks_bound: limit.locks,
+            steps: line.steps,
+            steps_bound: limit.steps,
         }
     }
 }
@@ -99,6 +106,14 @@ pub struct Report {
     pub recalls: u64,
     /// The most steps in one hold of a zone's lock.
     pub steps_max: u64,
+    /// The same while one thread ran alone.
+    pub steps_max_alone: u64,
+    /// The most that there may be then.
+    pub steps_bound_alone: u64,
+    /// The most HIGHATOMIC blocks that a zone had in a pause.
+    pub high_atomic_blocks: u64,
+    /// How often the pressure of a zone has changed.
+    pub pressures: u64,
     pub stops: Stops,
     /// Times that everybody paused and everything was checked.
     pub pauses: u64,
@@ -109,6 +124,7 @@ impl Report {
     pub(super) fn new(
         world: &World,
         (alone, storm): (&Tally, &Tally),
+        alone_max: u64,
         (stops, pauses): (Stops, u64),
         stuck: Vec<String>,
         time: Duration,
@@ -137,6 +153,11 @@ impl Report {
             calls: rows.iter().map(|row| row.count).sum(),
             recalls: totals.cpus.recalls,
             steps_max: totals.lock_work_max,
+            steps_max_alone: alone_max,
+            steps_bound_alone: world.shape.steps_of_a_hold(),
+            // Relaxed: all threads have been joined.
+            high_atomic_blocks: world.high_atomic.load(Ordering::Relaxed),
+            pressures: world.freehold.platform().pressures(),
             stops,
             pauses,
             rows,

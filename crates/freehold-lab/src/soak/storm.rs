@@ -65,6 +65,7 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
     wait(world, alone, &mut told, || look(&mut stuck), || false);
     let alone = merge(&told);
     checks::bounds(world, &alone, true);
+    let alone_max = checks::holds(world);
 
     let mut told = Vec::new();
     if stuck.is_empty() && !world.books.is_trouble() {
@@ -91,7 +92,7 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
             Told::Pauses(n) => pauses = n,
         }
     }
-    Ok(Report::new(world, (&alone, &storm), (stops, pauses), stuck, begun.elapsed()))
+    Ok(Report::new(world, (&alone, &storm), alone_max, (stops, pauses), stuck, begun.elapsed()))
 }
 
 /// Waits for all threads, and tells them when it is over; leaves them behind where one of them is stuck.

@@ -30,14 +30,20 @@ fn of(seen: u64, bound: Option<u64>) -> Cell {
 
 fn one(rows: &[&Row], alone: bool, style: Style) -> String {
     let mut table = new_table(style);
-    let last = if alone { "locks" } else { "waits" };
-    table.set_header(["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers", last]);
+    let mut header = vec!["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers"];
+    header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
+    table.set_header(header);
     for row in rows {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
         let mut cells = vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
         cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
         cells.push(of(row.barriers, row.barriers_bound));
-        cells.push(if alone { of(row.locks.unwrap_or(0), row.locks_bound) } else { of(row.waits, row.waits_bound) });
+        if alone {
+            cells.push(of(row.locks.unwrap_or(0), row.locks_bound));
+            cells.push(of(row.steps.unwrap_or(0), row.steps_bound));
+        } else {
+            cells.push(of(row.waits, row.waits_bound));
+        }
         table.add_row(cells);
     }
     trim_lines(&table.to_string())
@@ -60,17 +66,25 @@ fn summary(report: &Report) -> String {
     let _ = writeln!(
         text,
         "{} threads stopped, {} of them in mid-call; {} pauses in which everything was checked; {} times every CPU was \
-         asked; {} steps at most in one hold of a zone's lock",
+         asked; {} changes of a zone's pressure; {} HIGHATOMIC blocks at most in a zone; {} steps at most in one hold of a \
+         zone's lock, {} of {} alone",
         thousands(report.stops.threads),
         thousands(report.stops.in_call),
         thousands(report.pauses),
         thousands(report.recalls),
-        thousands(report.steps_max)
+        thousands(report.pressures),
+        report.high_atomic_blocks,
+        thousands(report.steps_max),
+        thousands(report.steps_max_alone),
+        thousands(report.steps_bound_alone)
     );
     if !report.heavy_barrier {
         text.push_str("no membarrier(2) here: owners of CPUs took an ordinary lock\n");
     }
-    text.push_str("barriers, waits, locks: the most in one call, of the most that there may be (docs/bounds.md)\n");
+    text.push_str(
+        "barriers, waits, locks, steps under zones' locks: the most in one call, of the most that there may be \
+         (docs/bounds.md)\n",
+    );
     if report.ok {
         text.push_str("nothing was wrong\n");
     }

@@ -15,6 +15,8 @@ pub(super) struct Cost {
     pub(super) barriers: u64,
     /// Holds of groups' and zones' locks; counted where one thread runs alone.
     pub(super) locks: Option<u64>,
+    /// Steps under zones' locks; counted there, too.
+    pub(super) steps: Option<u64>,
     /// The thread was stopped meanwhile: its time says nothing.
     pub(super) stopped: bool,
 }
@@ -30,12 +32,13 @@ pub(super) struct Line {
     pub(super) waits: u64,
     pub(super) barriers: u64,
     pub(super) locks: Option<u64>,
+    pub(super) steps: Option<u64>,
 }
 
 impl Line {
     fn new() -> Self {
         let times = Histogram::new_with_bounds(1, LONGEST, 2).expect("bounds that suit each other");
-        Self { times, count: 0, refused: 0, stopped: 0, waits: 0, barriers: 0, locks: None }
+        Self { times, count: 0, refused: 0, stopped: 0, waits: 0, barriers: 0, locks: None, steps: None }
     }
 }
 
@@ -68,6 +71,7 @@ impl Tally {
         line.waits = line.waits.max(cost.waits);
         line.barriers = line.barriers.max(cost.barriers);
         line.locks = line.locks.max(cost.locks);
+        line.steps = line.steps.max(cost.steps);
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -82,6 +86,7 @@ impl Tally {
             mine.waits = mine.waits.max(theirs.waits);
             mine.barriers = mine.barriers.max(theirs.barriers);
             mine.locks = mine.locks.max(theirs.locks);
+            mine.steps = mine.steps.max(theirs.steps);
         }
         self.allocs += other.allocs;
         self.frees += other.frees;

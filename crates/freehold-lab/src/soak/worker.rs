@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use freehold::{AllocError, AllocFlags, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
+use freehold::{AllocError, AllocFlags, CpuId, FrameRange, FreeError, Migratetype, NodeId, Order, Pfn, Request};
 
 use super::Plant;
 use super::books::Chunk;
@@ -20,6 +20,14 @@ const STEPS: u32 = 64;
 const LEAST: u32 = 8;
 /// Orders of allocations: small ones are common.
 const ORDERS: [u8; 18] = [0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10];
+/// What a request may be allowed beside the ordinary.
+const ALLOWED: [AllocFlags; 5] = [
+    AllocFlags::NON_BLOCK,
+    AllocFlags::MIN_RESERVE,
+    AllocFlags::OOM,
+    AllocFlags::NO_FRAGMENT,
+    AllocFlags::NO_WATERMARKS,
+];
 
 pub(super) struct Worker {
     pub(super) clerk: Clerk,
@@ -106,7 +114,7 @@ impl Worker {
         }
         let Some((cpu, own)) = to else { return };
         host::run_on(CpuId::new(cpu));
-        self.handle = Handle::on(world, cpu);
+        self.handle = if self.random.below(4) == 0 { Handle::here(world, cpu) } else { Handle::on(world, cpu) };
         if own {
             match self.clerk.ask(Kind::Own, cpu, 0, || world.freehold.own(CpuId::new(cpu))) {
                 Ok(owned) => self.handle = Handle::Owned(owned),
@@ -124,6 +132,7 @@ impl Worker {
             28 => self.eat_up(),
             29..31 => self.range(),
             31 if self.random.below(8) == 0 => self.drain(),
+            32..34 => self.look(),
             _ if self.frames < self.target => self.alloc_some(),
             _ => self.free_some(),
         }
@@ -145,7 +154,7 @@ impl Worker {
         let kind = Migratetype::PCP[self.random.below(3) as usize];
         let flags = if self.random.below(4) == 0 { AllocFlags::CMA } else { AllocFlags::empty() };
         let request = Request::new(order_of(order), kind).flags(flags);
-        match self.random.below(40) {
+        match self.random.below(48) {
             0 => {
                 let align = (order + 1 + self.random.below(3) as u8).min(9);
                 let is_larger = align > order;
@@ -166,14 +175,42 @@ impl Worker {
                 }
             }
             4..7 => {
-                let node = freehold::NodeId::new(self.random.below(2) as u8);
+                let node = NodeId::new(self.random.below(2) as u8);
                 self.alloc(alloc_of(order), order, request.node(node));
             }
             7..9 => self.alloc_bulk(Request::new(Order::ZERO, kind)),
+            9..12 => {
+                // Of these orders a zone keeps a reserve.
+                let order = 1 + self.random.below(8) as u8;
+                let request = Request::new(order_of(order), kind).flags(AllocFlags::HIGH_ATOMIC | self.allowed());
+                self.alloc(Kind::AllocHighAtomic, order, request);
+            }
+            12..15 => {
+                let allowed = self.allowed();
+                self.alloc(alloc_of(order), order, request.flags(flags | allowed));
+            }
+            15..19 if order <= 5 && self.alloc_in_hand(order, kind) => {}
             _ => {
                 self.alloc(alloc_of(order), order, request);
             }
         }
+    }
+
+    fn allowed(&mut self) -> AllocFlags {
+        ALLOWED[self.random.below(ALLOWED.len() as u64) as usize]
+    }
+
+    /// A chunk that the owner has in hand; whether there was one.
+    fn alloc_in_hand(&mut self, order: u8, kind: Migratetype) -> bool {
+        let Some(owned) = self.handle.owned() else { return false };
+        let call = (Kind::AllocInHand, Door::Owner);
+        let found = self
+            .clerk
+            .call(call, owned.cpu().get(), u64::from(order), || owned.alloc_in_hand(order_of(order), kind).ok_or(()));
+        let Ok(pfn) = found else { return false };
+        self.clerk.tally.allocs += 1;
+        self.keep(Chunk::new(pfn, 1 << order));
+        true
     }
 
     /// Whether there was one.
@@ -223,12 +260,17 @@ impl Worker {
         let len = 1 + self.random.below(RANGE);
         if self.random.below(8) == 0 {
             let align = order_of(self.random.below(10) as u8);
-            let found =
-                self.clerk.ask(Kind::Contig, cpu, len, || world.freehold.alloc_contig(len, align, all(world), wait));
+            let (kind, found) = if self.random.below(2) == 0 {
+                let free = || world.freehold.alloc_contig_free(len, align, all(world));
+                (Kind::ContigFree, self.clerk.ask(Kind::ContigFree, cpu, len, free))
+            } else {
+                let any = || world.freehold.alloc_contig(len, align, all(world), wait);
+                (Kind::Contig, self.clerk.ask(Kind::Contig, cpu, len, any))
+            };
             match found {
                 Ok(range) => self.keep(Chunk::new(range.start, range.len())),
                 Err(AllocError::NoMemory { .. }) => {}
-                Err(error) => world.books.tell(format!("alloc_contig: {error}")),
+                Err(error) => world.books.tell(format!("{}: {error}", kind.name())),
             }
             return;
         }
@@ -261,6 +303,58 @@ impl Worker {
             world.freehold.drain_all();
             Ok::<(), ()>(())
         });
+    }
+
+    /// What can be asked without changing anything. While others call little of it is sure.
+    fn look(&mut self) {
+        let (world, cpu, zone) = (self.clerk.world, self.handle.cpu(), self.random.below(2) as usize);
+        let (fh, about) = (&world.freehold, zone as u64);
+        let sound = match self.random.below(6) {
+            0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
+                // No count becomes less.
+                let before = fh.zone_lock_counts(zone).ok_or("no counts of a zone")?;
+                let there = fh.cpu_stats(cpu).is_some() && fh.totals().lock_acquisitions >= before.0;
+                there.then_some(()).ok_or("no sums")
+            }),
+            1 => self.whereabouts(),
+            2 => self.clerk.ask(Kind::ZoneStats, cpu.get(), about, || {
+                let stats = fh.zone_stats(zone).ok_or("no statistics of a zone")?;
+                (stats.managed <= world.zones[zone].len()).then_some(()).ok_or("a zone has more than there is")
+            }),
+            3 => self.clerk.ask(Kind::Pageblocks, cpu.get(), about, || {
+                let full = fh.pageblocks(zone).all(|block| block.free <= block.frames);
+                full.then_some(()).ok_or("a pageblock has more free frames than frames")
+            }),
+            4 => self.clerk.ask(Kind::BlocksHeld, cpu.get(), about, || {
+                let held = fh.blocks_held(Some(cpu)) * 512;
+                (held <= world.frames()).then_some(()).ok_or("a CPU's group has more blocks than there are")
+            }),
+            // At least a piece of memory is always there.
+            _ => self.clerk.ask(Kind::LargestOrder, cpu.get(), about, || {
+                fh.largest_possible_order(zone).map(|_| ()).ok_or("a zone without memory")
+            }),
+        };
+        if let Err(what) = sound {
+            world.books.tell(format!("a look: {what}"));
+        }
+    }
+
+    /// Asks where a frame of its own is, and what the CPU has.
+    fn whereabouts(&mut self) -> Result<(), &'static str> {
+        let (world, cpu) = (self.clerk.world, self.handle.cpu());
+        let Some(pfn) = self.held.first().map(|chunk| Pfn::new(chunk.start)) else { return Ok(()) };
+        let owned = self.handle.door() == Door::Owner;
+        self.clerk.ask(Kind::Where, cpu.get(), pfn.get(), || {
+            let holder = world.freehold.holder_of(pfn).is_none_or(|cpu| cpu.get() < world.cpus());
+            let zone = world.freehold.zone_of(pfn);
+            if !holder || zone != world.zones.iter().position(|zone| zone.contains(pfn)) {
+                return Err("a frame in use is not where it belongs");
+            }
+            if owned && !world.freehold.is_online(cpu) {
+                return Err("an owned CPU is offline");
+            }
+            world.freehold.cpu_holdings(cpu).map(|_| ()).ok_or("a CPU without a state")
+        })
     }
 
     /// Takes all there is and gives most of it back: blocks of other types are broken into, and other CPUs recalled.
@@ -320,7 +414,70 @@ impl Worker {
             self.held.push(rest);
             chunk.frames = first;
         }
+        match self.random.below(12) {
+            0 if chunk.frames > 1 => self.free_some_of(chunk),
+            1..3 => self.free_in_hand(chunk),
+            _ => self.free(chunk),
+        }
+    }
+
+    /// Into the owner's hand; where it has no such word there, as any other chunk.
+    fn free_in_hand(&mut self, chunk: Chunk) {
+        let order = chunk.order().filter(|order| order.get() <= 5);
+        let Some((order, owned)) = order.zip(self.handle.owned()) else { return self.free(chunk) };
+        let world = self.clerk.world;
+        world.books.give(chunk, self.clerk.name());
+        let call = (Kind::FreeInHand, Door::Owner);
+        let freed = self.clerk.call(call, owned.cpu().get(), chunk.start, || {
+            owned.free_in_hand(chunk.range().start, order).then_some(()).ok_or(())
+        });
+        if freed.is_ok() {
+            self.clerk.tally.frees += 1;
+            return;
+        }
+        world.books.take(chunk, self.clerk.name());
         self.free(chunk);
+    }
+
+    /// Those frames of a chunk that are not wanted any more; the others stay.
+    fn free_some_of(&mut self, chunk: Chunk) {
+        let wanted = self.random.below(256) as u8;
+        let stay = move |pfn: u64| wanted.rotate_left(pfn as u32 / 8) >> (pfn % 8) & 1 == 1;
+        let runs = runs_of(chunk, stay);
+        let mut asked = chunk.start;
+        let mut kept = 0;
+        for &(run, stays) in &runs {
+            if stays {
+                self.frames += run.frames;
+                kept += run.frames;
+                self.held.push(run);
+            } else {
+                self.clerk.world.books.give(run, self.clerk.name());
+            }
+        }
+        let result = self.on_cpu(Kind::FreeRangeWith, chunk.start, |cpu| {
+            cpu.free_range_with(chunk.range(), |pfn| {
+                asked = pfn.get() + 1;
+                !stay(pfn.get())
+            })
+        });
+        let freed = || runs.iter().filter(|(_, stays)| !stays).map(|&(run, _)| run);
+        match result {
+            Ok(n) if n == kept && asked == chunk.start + chunk.frames => {
+                self.clerk.tally.frees += freed().count() as u64
+            }
+            Ok(n) => self.clerk.world.books.tell(format!("free_range_with kept {n} frames of {kept}")),
+            // The runs before the one that was refused are free; that one ends where it had asked, or a frame before.
+            Err(FreeError::CpuOffline { .. }) if self.handle.door() == Door::Anybody => {
+                let done = |run: &Chunk| run.start + run.frames < asked - u64::from(stay(asked - 1));
+                self.clerk.tally.frees += freed().filter(done).count() as u64;
+                for run in freed().filter(|run| !done(run)) {
+                    self.clerk.world.books.take(run, self.clerk.name());
+                    self.free(run);
+                }
+            }
+            Err(error) => self.clerk.world.books.tell(format!("a right free_range_with was refused: {error}")),
+        }
     }
 
     /// Frees a chunk, in a way that suits it.
@@ -328,9 +485,8 @@ impl Worker {
         self.clerk.world.books.give(chunk, self.clerk.name());
         let range = chunk.range();
         let start = range.start;
-        let order = Order::fitting(chunk.frames).filter(|o| o.frames() == chunk.frames && start.is_aligned(*o));
         let by_range = self.random.below(6) == 0;
-        let (kind, result) = match order.filter(|o| !by_range && o.get() <= 10) {
+        let (kind, result) = match chunk.order().filter(|o| !by_range && o.get() <= 10) {
             Some(order) => {
                 let kind = free_of(order.get());
                 (kind, self.by_any_cpu(kind, chunk.start, |cpu| cpu.free(start, order)))
@@ -400,6 +556,8 @@ impl Worker {
                 self.free(chunk);
             }
             Plant::Leak => {}
+            // Where the bounds are looked at.
+            Plant::SmallBound => self.free(chunk),
             Plant::Stall => {
                 let _ = self.on_cpu(Kind::Flush, 0, |_| -> Result<(), ()> {
                     loop {
@@ -417,6 +575,18 @@ fn all(world: &World) -> FrameRange {
 
 fn unless_offline(error: AllocError) -> Result<(), AllocError> {
     if matches!(error, AllocError::CpuOffline { .. }) { Ok(()) } else { Err(error) }
+}
+
+/// The longest runs of a chunk's frames of which all stay, or none, with which it is.
+fn runs_of(chunk: Chunk, stay: impl Fn(u64) -> bool) -> Vec<(Chunk, bool)> {
+    let mut runs: Vec<(Chunk, bool)> = Vec::new();
+    for pfn in chunk.start..chunk.start + chunk.frames {
+        match runs.last_mut().filter(|(_, stays)| *stays == stay(pfn)) {
+            Some((run, _)) => run.frames += 1,
+            None => runs.push((Chunk { start: pfn, frames: 1 }, stay(pfn))),
+        }
+    }
+    runs
 }
 
 /// An order that is in range by where it comes from.

@@ -1,6 +1,6 @@
 //! The machine that is soaked, and all that the threads share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermarks, ZoneConfig};
@@ -16,6 +16,11 @@ const FIRST: u64 = 1 << 18;
 /// CPUs that hold blocks together.
 const GROUP: u16 = 4;
 const CMA_BLOCKS: u64 = 4;
+/// Of these some stay: what comes back after it was removed is ordinary memory.
+const CMA_STAYS: u64 = 2;
+/// The second zone has one frame in so many, but no less than this.
+const SECOND: u64 = 8;
+const LEAST_SECOND: u64 = 16 << 8;
 /// The least memory of a machine: two zones with room for CMA, for what is removed and for the largest chunks.
 pub(crate) const LEAST: u64 = 64 << 8;
 
@@ -34,17 +39,23 @@ pub(super) struct World {
     /// It is over: free what you have.
     pub(super) end: AtomicBool,
     pub(super) zones: [FrameRange; 2],
+    /// Each zone's watermarks; whoever holds this sets them.
+    pub(super) marks: Mutex<[[u64; 3]; 2]>,
     /// Nobody has much just now: blocks become whole, and memory can go.
     low_tide: AtomicBool,
+    /// The most HIGHATOMIC blocks of a zone that a pause has seen.
+    pub(super) high_atomic: AtomicU64,
 }
 
 impl World {
-    /// Two zones on two nodes; one of them has CMA blocks, at its end.
+    /// Two zones on two nodes. The first one is large, since a zone keeps a HIGHATOMIC block only where that is no more than 1 %
+    /// of it; the second one has CMA blocks, at its end.
     pub(super) fn build(plan: Plan) -> Result<&'static Self, ConfigError> {
         // Whole blocks in each zone.
-        let half = plan.frames.max(LEAST).next_multiple_of(1024) / 2;
-        let zones =
-            [0, 1].map(|n| FrameRange { start: Pfn::new(FIRST + n * half), end: Pfn::new(FIRST + (n + 1) * half) });
+        let frames = plan.frames.max(LEAST).next_multiple_of(512);
+        let second = (frames / SECOND).next_multiple_of(512).max(LEAST_SECOND);
+        let [start, edge, end] = [0, frames - second, frames].map(|n| Pfn::new(FIRST + n));
+        let zones = [FrameRange { start, end: edge }, FrameRange { start: edge, end }];
         let cpus = plan.threads.clamp(2, 1 << 12) as u16;
         let nodes: Vec<NodeId> = (0..cpus).map(|cpu| NodeId::new((cpu % 2) as u8)).collect();
         let cma = [FrameRange { start: Pfn::new(zones[1].end.get() - CMA_BLOCKS * 512), end: zones[1].end }];
@@ -58,10 +69,10 @@ impl World {
         let config = Config { cpu_nodes: &nodes, extra_ranges: 8, group: Some(GROUP), ..Config::new(cpus, &both) };
         let freehold = Freehold::leaked(&config, Host::new())?;
         let shape =
-            Shape { cpus: u64::from(cpus), groups: u64::from(cpus.div_ceil(GROUP)), zones: 2, blocks: 2 * half / 512 };
+            Shape { cpus: u64::from(cpus), groups: u64::from(cpus.div_ceil(GROUP)), zones: 2, blocks: frames / 512 };
         let world = Self {
             freehold,
-            books: Books::new(FIRST, 2 * half),
+            books: Books::new(FIRST, frames),
             shape,
             posts: (0..=plan.threads).map(|_| Post::new()).collect(),
             plan,
@@ -69,7 +80,9 @@ impl World {
             gate: RwLock::new(()),
             end: AtomicBool::new(false),
             zones,
+            marks: Mutex::new([[0; 3]; 2]),
             low_tide: AtomicBool::new(false),
+            high_atomic: AtomicU64::new(0),
         };
         Ok(Box::leak(Box::new(world)))
     }
@@ -77,6 +90,18 @@ impl World {
     /// Frames of the machine.
     pub(super) fn frames(&self) -> u64 {
         self.zones.iter().map(FrameRange::len).sum()
+    }
+
+    /// The whole blocks of a zone that may go: all but some of the CMA blocks.
+    pub(super) fn removable(&self, zone: usize) -> FrameRange {
+        let all = self.zones[zone];
+        let stays = if zone == 1 { CMA_STAYS * 512 } else { 0 };
+        FrameRange { start: all.start, end: Pfn::new(all.end.get() - stays) }
+    }
+
+    /// The watermarks; their holder may set a zone's meanwhile.
+    pub(super) fn marks(&self) -> MutexGuard<'_, [[u64; 3]; 2]> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// CPUs that there can be.
@@ -103,9 +128,9 @@ impl World {
         self.low_tide.load(Ordering::Acquire)
     }
 
-    /// Holds of locks so far; exact while one thread runs.
-    pub(super) fn locks(&self) -> u64 {
+    /// Holds of locks so far, and steps under zones' locks; exact while one thread runs.
+    pub(super) fn locks(&self) -> (u64, u64) {
         let totals = self.freehold.totals();
-        totals.lock_acquisitions + totals.group_lock_acquisitions
+        (totals.lock_acquisitions + totals.group_lock_acquisitions, totals.lock_work)
     }
 }

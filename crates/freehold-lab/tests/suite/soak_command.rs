@@ -23,7 +23,21 @@ fn two_seconds_of_everything_find_nothing_wrong() {
     assert_eq!((document["ok"].as_bool(), document["seed"].as_u64()), (Some(true), Some(7)));
     assert_eq!((document["threads"].as_u64(), document["cpus"].as_u64()), (Some(8), Some(8)));
     let rows = document["rows"].as_array().unwrap();
-    for call in ["alloc, order 0", "free, order 0", "free_bulk", "alloc_bulk", "cpu_offline", "own"] {
+    let calls = [
+        "alloc, order 0",
+        "alloc, HIGH_ATOMIC",
+        "alloc_in_hand",
+        "alloc_bulk",
+        "free, order 0",
+        "free_in_hand",
+        "free_range_with",
+        "free_bulk",
+        "cpu_offline",
+        "own",
+        "set_watermarks",
+        "zone_stats",
+    ];
+    for call in calls {
         let row = rows.iter().find(|row| row["call"] == call && row["alone"] == false);
         let row = row.unwrap_or_else(|| panic!("no {call}"));
         assert!(row["count"].as_u64().unwrap() > 0 && row["max_ns"].as_u64() >= row["p50_ns"].as_u64(), "{call}");
@@ -35,6 +49,9 @@ fn two_seconds_of_everything_find_nothing_wrong() {
         assert_eq!((row["waits"].as_u64(), row["waits_bound"].as_u64()), (Some(0), Some(0)), "{row}");
     }
     assert!(rows.iter().any(|row| row["alone"] == true && row["locks"].as_u64() > Some(0)));
+    let steps = |row: &&Value| row["alone"] == true && row["steps"].as_u64() > Some(0);
+    assert!(rows.iter().filter(steps).all(|row| row["steps"].as_u64() <= row["steps_bound"].as_u64()));
+    assert!(rows.iter().any(|row| steps(&row)) && document["pressures"].as_u64() > Some(0));
     assert!(document["stops"]["threads"].is_u64());
 }
 
@@ -43,15 +60,21 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
     soak(&["--seconds", "1", "--no-stops"])
         .assert()
         .success()
-        .stdout(contains("alloc_contig_range"))
+        .stdout(contains("alloc_contig_free"))
+        .stdout(contains("HIGHATOMIC blocks at most"))
         .stdout(contains("one thread alone"))
         .stdout(contains("nothing was wrong"));
 }
 
 #[test]
 fn each_planted_fault_is_noticed() {
-    let faults =
-        [("use-after-free", "has it"), ("double-free", "double free"), ("wrong-owner", "has it"), ("leak", "in use")];
+    let faults = [
+        ("use-after-free", "has it"),
+        ("double-free", "double free"),
+        ("wrong-owner", "has it"),
+        ("leak", "in use"),
+        ("small-bound", "are the most there may be"),
+    ];
     for (fault, said) in faults {
         soak(&["--seconds", "3", "--memory", "64M", "--plant", fault]).assert().code(1).stderr(contains(said));
     }
