@@ -459,7 +459,7 @@ fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
 /// A frame is taken past the leases, by a hint that was looked at before something else happened to its word; then it is freed
 /// at once. That is a right free, whatever else goes on.
 fn hinted_and_freed_while(kept: bool, order: u8, after: fn(Small)) {
-    both(2, move || {
+    model_within(2, move || {
         let fh = small(false);
         let frame = take(fh, 0, 0);
         if kept {
