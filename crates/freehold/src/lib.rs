@@ -73,6 +73,8 @@ mod freehold;
 mod group;
 mod inspect;
 #[cfg(all(test, loom))]
+mod loom_orderings;
+#[cfg(all(test, loom))]
 mod loom_pairs;
 #[cfg(all(test, loom))]
 mod loom_tests;

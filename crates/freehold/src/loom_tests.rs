@@ -15,11 +15,11 @@ use std::vec::Vec;
 use loom::thread;
 
 use crate::cpu::inside::Inside;
-use crate::primitive::Ordering;
-use crate::primitive::under_loom::{fence, set_alone};
+use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
+use crate::primitive::{AtomicU32, Ordering};
 use crate::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
-    ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
+    PressureLevel, Request, Watermarks, ZoneConfig,
 };
 
 const PREEMPTIONS: usize = 3;
@@ -39,17 +39,40 @@ pub(super) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(move || {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         set_alone(true);
+        set_strict(Strict::BeforeReads);
         f();
     });
     std::eprintln!("{executions:?} executions");
 }
 
+/// The same where sequentially consistent accesses are as strong as `strict` says.
+pub(super) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send + 'static) {
+    model_within(most, move || {
+        set_strict(strict);
+        f();
+    });
+}
+
+/// With fences before reads and with fences between: which one shows that an ordering is too weak depends on whether it is that
+/// of the write or of the read behind it.
+pub(super) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
+    strictly(Strict::BeforeReads, most, f);
+    strictly(Strict::Between, most, f);
+}
+
 /// A host with heavy barriers, or without.
-pub(super) struct Host(bool);
+pub(super) struct Host {
+    barrier: bool,
+    /// The pressure that it was told of last, as in a host that keeps it: by exchanges, so that there is a last one.
+    pub(super) told: AtomicU32,
+}
 
 impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
-        self.0
+        self.barrier
+    }
+    fn pressure(&self, pressure: Pressure) {
+        self.told.swap(pressure.level as u32, Ordering::AcqRel);
     }
     fn heavy_barrier(&self) {
         // See `light_barrier`.
@@ -79,7 +102,8 @@ pub(super) fn machine_of(barrier: bool, frames: u64, group: Option<u16>) -> Smal
     let config = Config { extra_ranges: 1, group, ..Config::new(2, &zones) };
     let size = Freehold::<Host>::metadata_size(&config).unwrap();
     let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
-    Box::leak(Box::new(Freehold::new(&config, metadata, Host(barrier)).unwrap()))
+    let host = Host { barrier, told: AtomicU32::new(PressureLevel::None as u32) };
+    Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))
 }
 
 pub(super) fn cpu(number: u16) -> CpuId {
@@ -316,7 +340,7 @@ fn an_owner_and_a_recall() {
 
 /// Two threads use a value at the same time under one lock; loom reports a race where one's use is not ordered before the
 /// other's.
-fn exclude(under: fn(Small, &mut dyn FnMut())) {
+pub(super) fn exclude(under: fn(Small, &mut dyn FnMut())) {
     model(move || {
         let fh = small(false);
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));

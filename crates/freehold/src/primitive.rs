@@ -122,6 +122,10 @@ pub(crate) fn light_barrier() {
 /// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker than the machine's; its
 /// fences are what they should be. One before each such load gives what the protocols rely on: of two threads that each
 /// write one place and then read the other's, one sees the other.
+///
+/// Such a fence orders more than the access that it stands for: it releases what came before and acquires what was seen, so
+/// that an access beside it may be weaker than it should be and nothing shows. A test of one ordering asks for fewer, see
+/// [`Strict`](under_loom::Strict).
 #[cfg(loom)]
 pub(crate) mod under_loom {
     extern crate std;
@@ -131,9 +135,34 @@ pub(crate) mod under_loom {
     use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::Ordering;
 
+    /// How a sequentially consistent access is made more than an acquiring and releasing one.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) enum Strict {
+        /// By a fence before each that reads: stronger than the language, and cheap to search.
+        BeforeReads,
+        /// By a fence between one that writes and the next that reads: all that "each writes one place and then reads the other's"
+        /// needs, and no more. An access that is weakened has none.
+        Between,
+        /// Not at all: what hands on the contents of frames must not need it.
+        Never,
+    }
+
     std::thread_local! {
         /// All threads of a model are coroutines of one thread of the machine.
         static ALONE: Cell<bool> = const { Cell::new(false) };
+        static STRICT: Cell<Strict> = const { Cell::new(Strict::BeforeReads) };
+    }
+
+    loom::thread_local! {
+        /// This thread of the model has made such a write since its last fence.
+        static WROTE: Cell<bool> = Cell::new(false);
+    }
+
+    /// For the rest of the execution; each begins with [`Strict::BeforeReads`].
+    #[cfg(test)]
+    pub(crate) fn set_strict(strict: Strict) {
+        STRICT.set(strict);
     }
 
     /// Says whether the model has one thread now: before others are started, and after all are joined. Whatever a fence would
@@ -150,9 +179,26 @@ pub(crate) mod under_loom {
         }
     }
 
-    fn fence_if(ordering: Ordering) {
-        if ordering == Ordering::SeqCst {
-            fence(Ordering::SeqCst);
+    /// Comes before a load or an exchange.
+    fn before_read(ordering: Ordering) {
+        if ordering != Ordering::SeqCst {
+            return;
+        }
+        match STRICT.get() {
+            Strict::BeforeReads => fence(Ordering::SeqCst),
+            Strict::Between => {
+                if WROTE.with(|wrote| wrote.replace(false)) {
+                    fence(Ordering::SeqCst);
+                }
+            }
+            Strict::Never => {}
+        }
+    }
+
+    /// Comes after a store or an exchange.
+    fn after_write(ordering: Ordering) {
+        if ordering == Ordering::SeqCst && STRICT.get() == Strict::Between {
+            WROTE.with(|wrote| wrote.set(true));
         }
     }
 
@@ -166,7 +212,7 @@ pub(crate) mod under_loom {
                     Self(atomic::$name::new(value))
                 }
                 pub(crate) fn load(&self, ordering: Ordering) -> $value {
-                    fence_if(ordering);
+                    before_read(ordering);
                     self.0.load(ordering)
                 }
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
@@ -177,10 +223,13 @@ pub(crate) mod under_loom {
                     } else {
                         self.0.store(value, ordering);
                     }
+                    after_write(ordering);
                 }
                 pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
-                    fence_if(ordering);
-                    self.0.swap(value, ordering)
+                    before_read(ordering);
+                    let old = self.0.swap(value, ordering);
+                    after_write(ordering);
+                    old
                 }
                 pub(crate) fn compare_exchange(
                     &self,
@@ -189,8 +238,8 @@ pub(crate) mod under_loom {
                     ordering: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    fence_if(ordering);
-                    self.0.compare_exchange(from, to, ordering, failure)
+                    before_read(ordering);
+                    self.0.compare_exchange(from, to, ordering, failure).inspect(|_| after_write(ordering))
                 }
                 // Loom's fails for no reason too, which a loop cannot tell from another CPU's success.
                 pub(crate) fn compare_exchange_weak(
@@ -203,8 +252,10 @@ pub(crate) mod under_loom {
                     self.compare_exchange(from, to, ordering, failure)
                 }
                 $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
-                    fence_if(ordering);
-                    self.0.$call(value, ordering)
+                    before_read(ordering);
+                    let old = self.0.$call(value, ordering);
+                    after_write(ordering);
+                    old
                 })*
             }
         };

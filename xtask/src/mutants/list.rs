@@ -21,7 +21,7 @@ pub(super) struct Mutant {
     new: String,
     /// What the original is for.
     pub(super) why: String,
-    /// What probably notices it soonest: `loom::TEST`, or `suite::FILE::TEST` of `tests/suite`.
+    /// What probably notices it soonest: `loom::TEST`, `suite::FILE::TEST` of `tests/suite`, or `conformance::TEST` of the judge.
     #[serde(default)]
     first: Option<String>,
     /// Why no test can notice it, where that is so.
@@ -48,13 +48,16 @@ impl Mutant {
         let start = start.map_err(|error| format!("{}: {}: {error}", self.name, self.file))?;
         Ok(start..start + self.old.len())
     }
+}
 
-    /// The original, or the mutant where it is the one that was chosen.
-    fn switch(&self, number: usize) -> String {
-        let Self { old, new, .. } = self;
-        let both = format!("if crate::mutants::on({number}) {{ {new} }} else {{ {old} }}");
-        if old.ends_with(';') { both } else { format!("({both})") }
-    }
+/// The original, or whichever of these mutants of one place was chosen.
+fn switch(mutants: &[Mutant], here: &[(Range<usize>, usize)]) -> String {
+    let old = &mutants[here[0].1].old;
+    let last = format!("{{ {old} }}");
+    let all = here.iter().rev().fold(last, |rest, &(_, number)| {
+        format!("if crate::mutants::on({number}) {{ {} }} else {rest}", mutants[number].new)
+    });
+    if old.ends_with(';') { all } else { format!("({all})") }
 }
 
 /// Where `part` is in `text`, if it is there exactly once.
@@ -83,18 +86,19 @@ pub(super) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
 ///
 /// # Errors
 ///
-/// A mutant whose text the file does not have exactly once, or two at the same place.
+/// A mutant whose text the file does not have exactly once, or two whose places overlap and are not the same.
 pub(super) fn switched(mutants: &[Mutant], file: &str, text: &str) -> Result<String, String> {
     let here = mutants.iter().enumerate().filter(|(_, mutant)| mutant.file == file);
     let mut places: Vec<(Range<usize>, usize)> =
         here.map(|(number, mutant)| Ok((mutant.place(text)?, number))).collect::<Result<_, String>>()?;
-    places.sort_by_key(|(place, _)| place.start);
-    if let Some(two) = places.windows(2).find(|two| two[0].0.end > two[1].0.start) {
-        return Err(format!("{} and {} change the same place", mutants[two[0].1].name, mutants[two[1].1].name));
+    places.sort_by_key(|(place, _)| (place.start, place.end));
+    let overlap = |two: &&[(Range<usize>, usize)]| two[0].0 != two[1].0 && two[0].0.end > two[1].0.start;
+    if let Some(two) = places.windows(2).find(overlap) {
+        return Err(format!("{} and {} overlap", mutants[two[0].1].name, mutants[two[1].1].name));
     }
     let mut new = text.to_owned();
-    for (place, number) in places.into_iter().rev() {
-        new.replace_range(place, &mutants[number].switch(number));
+    for here in places.chunk_by(|one, other| one.0 == other.0).rev() {
+        new.replace_range(here[0].0.clone(), &switch(mutants, here));
     }
     Ok(new)
 }
@@ -123,7 +127,8 @@ mod tests {
             torn.map_or("", |mutant| &mutant.name)
         );
         let suite = root().join("crates/freehold/tests/suite");
-        let loom = ["loom_tests", "loom_wrong_frees", "cpu/lease"].map(|file| sources.join(file).with_extension("rs"));
+        let loom = ["loom_tests", "loom_wrong_frees", "loom_orderings", "cpu/lease"]
+            .map(|file| sources.join(file).with_extension("rs"));
         let has = |file: &PathBuf, test: &str| {
             let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             text.contains(test)
@@ -135,6 +140,7 @@ mod tests {
                     let (module, test) = test.split_once("::").unwrap_or((test, ""));
                     has(&suite.join(module).with_extension("rs"), test)
                 }
+                "conformance" => has(&root().join("crates/freehold-model/tests/conformance/main.rs"), test),
                 other => panic!("there is no program called {other}"),
             };
             assert!(found, "{program} has no test called {test}");
@@ -156,7 +162,12 @@ mod tests {
         assert_eq!(one("a", Some("c(a)")).unwrap(), "a + b;\nc((if crate::mutants::on(0) { no } else { a }));\n");
         assert_eq!(one("c(a);", None).unwrap(), "a + b;\nif crate::mutants::on(0) { no } else { c(a); }\n");
         let two = [mutant("a + b", None), mutant("b;", None)];
-        assert!(switched(&two, "f", text).unwrap_err().contains("the same place"));
+        assert!(switched(&two, "f", text).unwrap_err().contains("overlap"));
         assert_eq!(switched(&two, "g", text).unwrap(), text);
+        let same = [mutant("a + b", None), Mutant { new: "never".to_owned(), ..mutant("a + b", None) }];
+        assert_eq!(
+            switched(&same, "f", text).unwrap(),
+            "(if crate::mutants::on(0) { no } else if crate::mutants::on(1) { never } else { a + b });\nc(a);\n"
+        );
     }
 }

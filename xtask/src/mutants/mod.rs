@@ -36,6 +36,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PROGRAM")]
     by: Option<String>,
 
+    /// Run the test that each names first and no other: minutes instead of hours, and says nothing of what that one misses.
+    #[arg(long)]
+    first: bool,
+
     /// Print the results as JSON, too.
     #[arg(long)]
     json: bool,
@@ -69,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     programs.retain(|program| arguments.by.as_ref().is_none_or(|by| program.name == *by));
-    let mut trials = trial::Trials::new(&scratch, programs, arguments.by.is_some());
+    let mut trials = trial::Trials::new(&scratch, programs, arguments.by.is_some(), arguments.first);
     let mut results = Vec::new();
     for (number, mutant) in wanted {
         let by = trials.noticed(number, mutant)?;

@@ -16,6 +16,8 @@ pub(super) struct Trials {
     programs: Vec<Program>,
     /// They are not all there are.
     some: bool,
+    /// Only the test that a mutant names first.
+    first: bool,
     /// Seconds of a CPU, by program and by which tests of it; found out when first needed.
     costs: BTreeMap<(String, String), u64>,
 }
@@ -29,9 +31,9 @@ struct Run {
 }
 
 impl Trials {
-    /// `some`: what a mutant names first may be missing.
-    pub(super) fn new(scratch: &Scratch, programs: Vec<Program>, some: bool) -> Self {
-        Self { package: scratch.package(), programs, some, costs: BTreeMap::new() }
+    /// `some`: what a mutant names first may be missing. `first`: nothing else is run.
+    pub(super) fn new(scratch: &Scratch, programs: Vec<Program>, some: bool, first: bool) -> Self {
+        Self { package: scratch.package(), programs, some, first, costs: BTreeMap::new() }
     }
 
     /// Who notices the mutant of that number, if anybody does.
@@ -47,6 +49,9 @@ impl Trials {
                     return Ok(Some(by));
                 }
             }
+        }
+        if self.first {
+            return Ok(None);
         }
         let mut others = Vec::new();
         for at in 0..self.programs.len() {

@@ -54,7 +54,7 @@ impl MemoryRange {
 }
 
 /// Looks at the ranges before what is seen must do, whoever is changing them.
-const LOOKS: u32 = if cfg!(loom) { 2 } else { 4096 };
+pub(crate) const LOOKS: u32 = if cfg!(loom) { 2 } else { 4096 };
 
 /// See the module's documentation.
 pub(crate) struct FrameMap<'m> {

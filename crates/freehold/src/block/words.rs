@@ -140,8 +140,10 @@ impl Head {
 
     /// Marks the block as announced; returns the class that it had.
     pub(crate) fn queue(&self) -> u8 {
-        // SeqCst: see the module's documentation.
-        self.class.swap(CLASS_QUEUED, Ordering::SeqCst)
+        // Relaxed: only that of two who announce it one gets it matters. The class was read between the put and this, as the
+        // module's documentation has it. A tag that is read too early names a former holder, who sends the block on, or says
+        // that there is nothing to tell, and is read once more after `begin_listing`.
+        self.class.swap(CLASS_QUEUED, Ordering::Relaxed)
     }
 
     /// The lister's first step for a block that may be in an inbox; `false` where it is, so that it is looked at once more.
@@ -160,8 +162,9 @@ impl Head {
 
     /// The lister's last step; `false` where a put has announced the block meanwhile, which leaves it announced.
     pub(crate) fn end_listing(&self, class: u8) -> bool {
-        // SeqCst: see the module's documentation. Relaxed on failure: nothing was learnt.
-        self.class.compare_exchange(CLASS_NONE, class, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        // Relaxed: it hands nothing on, since lists and counts are the lock's. A put in between makes it fail, and of who reads
+        // an older class the put came before `begin_listing`.
+        self.class.compare_exchange(CLASS_NONE, class, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether a put that left a word as `now` completed a run larger than the lists know of, and nobody has announced the
@@ -291,8 +294,8 @@ impl Line {
     /// Takes these frames if they are there; returns those that were.
     #[cold]
     pub(crate) fn take_stray_bits(&self, w: usize, bits: u64) -> u64 {
-        // Acquire: pairs with the put.
-        self.0[w % WORDS].fetch_and(!bits, Ordering::Acquire) & bits
+        // Relaxed: they are told of, and nobody gets them by it.
+        self.0[w % WORDS].fetch_and(!bits, Ordering::Relaxed) & bits
     }
 
     /// Makes all frames of a word free, for who is about to split the block. Returns what was there: frees that went wrong
@@ -312,8 +315,8 @@ impl Line {
     /// A stray word; see [`has_strays`](Self::has_strays).
     #[cold]
     pub(crate) fn take_stray(&self, w: usize) -> u64 {
-        // Acquire: pairs with the put.
-        self.0[w % WORDS].swap(0, Ordering::Acquire)
+        // Relaxed: as `take_stray_bits`.
+        self.0[w % WORDS].swap(0, Ordering::Relaxed)
     }
 }
 

@@ -109,11 +109,12 @@ impl<'m> Lease<'m> {
     /// What of that word is in this hand, as another CPU sees it.
     pub(crate) fn shown(&self, key: u64) -> u64 {
         // Twice, since the slot may be given to another word between two reads, and back: what both looks show was in hand.
-        // Acquire: the key belongs to the mask read between its two reads.
+        // Acquire: the mask is none from before that key, and the key read after it is none from before that mask. That last
+        // read is relaxed: nothing comes of it but one more look, which begins with the key.
         let look = || {
             let before = self.key.load(Ordering::Acquire);
             let mask = self.mask.load(Ordering::Acquire);
-            if before == key && self.key.load(Ordering::Acquire) == key { mask } else { 0 }
+            if before == key && self.key() == key { mask } else { 0 }
         };
         let seen = look();
         if seen == 0 { 0 } else { seen & look() }
@@ -242,8 +243,9 @@ impl<'m> Leases<'m> {
         self.set_empty(slot);
         let lease = &self.slots[slot];
         lease.mask.set(0);
-        // Release: who no longer finds the key finds the frames in the word.
-        lease.key.store(NO_KEY, Ordering::Release);
+        // Relaxed: who no longer finds the key goes on to an exchange of the word. Either that comes after the frames were put
+        // back, and is refused, or before, and whoever puts them back tells of it.
+        lease.key.set(NO_KEY);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
             self.forget(slot);
@@ -330,6 +332,26 @@ mod loom_tests {
             open(this, 0b01);
             let owner = spawn(move || {
                 for (key, mask) in [(other, 0b10), (this, 0b01)] {
+                    leases.close(3);
+                    open(key, mask);
+                }
+            });
+            assert!(!leases.slot(3).shows(this, 0b10), "a frame that is in use would not be taken back");
+            owner.join().unwrap();
+        });
+    }
+
+    /// What another word had in hand before the key was this one's is not shown with it, nor taken for what both looks saw.
+    #[test]
+    fn what_another_word_had_in_hand_before_is_not_shown() {
+        model(|| {
+            let word: &'static AtomicU64 = std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
+            let leases: &'static Leases<'_> = std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let (this, other) = (3, 3 + SLOTS as u64);
+            let open = |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
+            open(other, 0b10);
+            let owner = spawn(move || {
+                for (key, mask) in [(this, 0b01), (other, 0b10), (this, 0b01)] {
                     leases.close(3);
                     open(key, mask);
                 }

@@ -311,3 +311,23 @@ fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled(
     drop(owner);
     assert_all_free(fh);
 }
+
+/// A word that was let go, marked empty, is its block's when that becomes whole.
+#[test]
+fn no_word_of_a_block_that_became_whole_is_leased() {
+    let fh = machine(2, 4);
+    let first = fh.on(cpu(0)).alloc(movable(0)).unwrap();
+    let chunks = [8, 7, 6].map(|o| (fh.on(cpu(0)).alloc(movable(o)).unwrap(), o));
+    (1..64).for_each(|_| assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap().pageblock(), first.pageblock()));
+    // From the other block; the first one's word is let go.
+    let more = fh.on(cpu(0)).alloc(movable(0)).unwrap();
+    assert_ne!(more.pageblock(), first.pageblock());
+    fh.on(cpu(1)).free_range(range(first.get() / 64 * 64, 64)).unwrap();
+    chunks.into_iter().for_each(|(pfn, o)| fh.on(cpu(1)).free(pfn, order(o)).unwrap());
+    let block = fh.on(cpu(1)).alloc(movable(9)).unwrap();
+    assert_eq!(block, first.pageblock());
+    fh.validate().unwrap();
+    fh.on(cpu(1)).free(block, order(9)).unwrap();
+    fh.on(cpu(0)).free(more, order(0)).unwrap();
+    assert_all_free(&fh);
+}

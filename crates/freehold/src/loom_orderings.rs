@@ -1,0 +1,523 @@
+//! What each ordering is for, run by loom: a test for each, which fails where that ordering is weaker.
+//!
+//! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially consistent read hide most of
+//! what a weaker access beside them would do, so most tests here are run with fewer fences as well; see
+//! [`Strict`](crate::primitive::under_loom::Strict). Which change each test notices is in `docs/mutants.json`.
+
+extern crate std;
+
+use std::boxed::Box;
+use std::cell::Cell;
+use std::vec::Vec;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::loom_tests::{
+    FRAMES, Small, both, cpu, exclude, machine, machine_of, model, model_within, request, roles, settled, settled_of,
+    small, spawn, strictly, take, together,
+};
+use crate::block::map::LOOKS;
+use crate::cpu::door::Door;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::Leases;
+use crate::primitive::under_loom::Strict;
+use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
+use crate::{FrameRange, Migratetype, Order, Pfn, PressureLevel};
+
+const MOVABLE: usize = Migratetype::Movable as usize;
+
+fn free(fh: Small, c: u16, pfn: Pfn, order: u8) {
+    fh.on(cpu(c)).free(pfn, Order::new(order).unwrap()).unwrap();
+}
+
+/// Group 1 looks at what was announced to it, then the zone does.
+fn collect(fh: Small) {
+    fh.hold(&fh.zones[0], 1).collect(4);
+    fh.hold(&fh.zones[0], 0).collect(4);
+}
+
+/// Whoever has the lock looks at a block, finds less than its list says, and files it anew.
+fn look(fh: Small) {
+    let _ = fh.hold(&fh.zones[0], 1).pick(MOVABLE, 0, false);
+}
+
+/// One block; word 0 is leased, all other words are in use, and the list says class 9 still.
+#[test]
+fn a_lease_ends_while_its_block_is_looked_at() {
+    both(2, || {
+        let fh = machine(false, 512);
+        take(fh, 0, 0);
+        for order in [8, 7, 6] {
+            take(fh, 0, order);
+        }
+        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || look(fh)]);
+        settled_of(fh, 512, 1 + 448);
+    });
+}
+
+/// The same with nothing in hand: what came into the word is told by who ends the lease.
+#[test]
+fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
+    both(2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        for order in [8, 7, 6] {
+            take(fh, 0, order);
+        }
+        (1..64).for_each(|_| _ = take(fh, 0, 0));
+        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || {
+            free(fh, 1, frame, 0);
+            look(fh);
+        }]);
+        settled_of(fh, 512, 511);
+    });
+}
+
+/// All of a block is in use, and its list does not know.
+#[test]
+fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
+    for order in [0, 1] {
+        both(2, move || {
+            let fh = machine(false, 512);
+            let chunks = [8, 7, 6, 6].map(|order| take(fh, 0, order));
+            together::<()>(roles![move || free(fh, 1, chunks[0], order), move || look(fh)]);
+            settled_of(fh, 512, 512 - (1 << order));
+        });
+    }
+}
+
+#[test]
+fn two_words_come_back_while_what_was_announced_is_looked_at() {
+    strictly(Strict::Between, 2, || {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        free(fh, 0, Pfn::new(block + 128), 0);
+        together::<()>(roles![
+            move || free(fh, 0, Pfn::new(block), 6),
+            move || free(fh, 1, Pfn::new(block + 64), 6),
+            move || _ = fh.hold(&fh.zones[0], 1).collect(4)
+        ]);
+        settled(fh, 512 - 129);
+    });
+}
+
+/// Two words are wanted, and the second one goes to somebody else, who looks at the block then.
+#[test]
+fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
+    strictly(Strict::Between, 2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        // Words 4 to 7, 1 and 2 go; 2 comes back, which is announced; 3 was never taken.
+        let [_, _, word] = [8, 6, 6].map(|order| take(fh, 0, order));
+        fh.on(cpu(0)).flush().unwrap();
+        assert_eq!(word.get() % 512, 128);
+        free(fh, 1, word, 6);
+        let index = fh.map.locate(frame.get()).unwrap();
+        let got = together::<u64>(roles![move || 128 * u64::from(fh.claim_words_at::<2>(index, 2)), move || {
+            let got = 64 * u64::from(fh.claim_words_at::<1>(index, 3));
+            fh.hold(&fh.zones[0], 1).collect(4);
+            got
+        }]);
+        settled_of(fh, 512, 1 + 256 + 64 + got.iter().sum::<u64>());
+    });
+}
+
+/// A block goes to another group while a free tells that group of it: it is on one list.
+#[test]
+fn a_block_is_told_of_to_the_group_that_is_just_getting_it() {
+    both(2, || {
+        let fh = machine_of(false, 512, Some(1));
+        let (_, word) = (take(fh, 0, 0), take(fh, 0, 6));
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<u64>(roles![move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()), move || {
+            free(fh, 0, word, 6);
+            fh.hold(&fh.zones[0], 2).collect(4);
+            0
+        }]);
+        settled_of(fh, 512, 1 + got[0]);
+    });
+}
+
+/// The last frame of a block of `blocks` comes back, which group 1 is told of; an isolation that fails, since something else of
+/// them is in use, leaves that block whole and the zone's.
+fn told_of_a_block_of_the_zones(fh: Small, frame: Pfn, blocks: FrameRange) {
+    fh.free_word(None, frame.get() / 64, 1 << (frame.get() % 64), 1).unwrap();
+    assert!(blocks.contains(frame) && fh.alloc_contig_range(blocks, |_| false).is_err());
+}
+
+/// Three blocks: the first two whole and the zone's, of which the second still waits in the inbox of group 1; the third is in
+/// use. The first frames of the first two.
+fn two_whole_ones() -> (Small, Pfn, Pfn) {
+    let fh = machine(false, 1536);
+    let (first, frame, third) = (take(fh, 0, 9), take(fh, 0, 0), take(fh, 0, 9));
+    free(fh, 0, first, 9);
+    fh.recall(None);
+    while fh.hold(&fh.zones[0], 1).collect(4) {}
+    fh.give_wholes(&fh.zones[0], 1, 0);
+    let blocks = FrameRange::new(frame.pageblock(), 1024).unwrap();
+    assert!(blocks.contains(third));
+    told_of_a_block_of_the_zones(fh, frame, blocks);
+    (fh, first, frame.pageblock())
+}
+
+/// The first two are in use from now on, as a run.
+fn take_both(fh: Small, first: Pfn) {
+    assert_eq!(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX), Some(first));
+}
+
+/// A block in use, marked as announced since long ago, is freed while who was told of it looks.
+#[test]
+fn a_block_is_freed_while_who_was_told_of_it_looks() {
+    both(2, || {
+        let (fh, first, second) = two_whole_ones();
+        take_both(fh, first);
+        let block = FrameRange::new(second, 512).unwrap();
+        together::<()>(roles![move || fh.free_checked_range(None, block).unwrap(), move || collect(fh)]);
+        settled_of(fh, 1536, 1024);
+    });
+}
+
+/// The same where it is only just being taken.
+#[test]
+fn a_block_is_taken_and_freed_while_who_was_told_of_it_looks() {
+    both(2, || {
+        let (fh, first, second) = two_whole_ones();
+        let block = FrameRange::new(second, 512).unwrap();
+        together::<()>(roles![
+            move || {
+                take_both(fh, first);
+                fh.free_checked_range(None, block).unwrap();
+            },
+            move || collect(fh)
+        ]);
+        settled_of(fh, 1536, 1024);
+    });
+}
+
+/// A block that still waits in an inbox is isolated while it is taken as part of a run: one of the two has it.
+#[test]
+fn a_block_that_waits_is_isolated_while_it_is_taken_as_part_of_a_run() {
+    both(2, || {
+        let (fh, _, second) = two_whole_ones();
+        let block = FrameRange::new(second, 512).unwrap();
+        let got = together::<u64>(roles![
+            move || 1024 * u64::from(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX).is_some()),
+            move || 512 * u64::from(fh.alloc_contig_range(block, |_| false).is_ok())
+        ]);
+        assert!(got.contains(&0), "a block was handed out twice");
+        settled_of(fh, 1536, 512 + got[0] + got[1]);
+    });
+}
+
+/// A block that a CPU keeps goes back to its group while somebody tells of it: somebody looks at it.
+#[test]
+fn a_kept_block_goes_back_while_it_is_told_of() {
+    both(2, || {
+        let fh = small(false);
+        let block = take(fh, 0, 9);
+        free(fh, 0, block, 9);
+        let index = fh.map.locate(block.get()).unwrap();
+        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || fh.announce(index)]);
+        settled(fh, 0);
+    });
+}
+
+/// A second block is announced while the first one is taken out: the link between them is seen.
+#[test]
+fn a_block_is_announced_behind_another_one() {
+    model_within(3, || {
+        let fh = small(false);
+        let blocks = [0, 0].map(|_| take(fh, 0, 9));
+        let part = move |n: usize| fh.free_word(None, blocks[n].get() / 64, 1, 1).unwrap();
+        part(0);
+        together::<()>(roles![move || part(1), move || _ = fh.hold(&fh.zones[0], 1).collect(4)]);
+        settled(fh, 1022);
+        (0..2).for_each(|_| _ = take(fh, 0, 0));
+        settled(fh, 1024);
+    });
+}
+
+/// A block of the zone's that group 1 was told of is on its way to group 2, while what group 1 was told goes on to the zone: on
+/// no list and whole, it would be taken for one that was freed just now.
+#[test]
+fn a_block_goes_to_a_group_while_the_zone_is_told_of_it() {
+    model_within(2, || {
+        let fh = machine_of(false, FRAMES, Some(1));
+        let (frame, _other) = (take(fh, 0, 0), take(fh, 0, 9));
+        fh.on(cpu(0)).flush().unwrap();
+        told_of_a_block_of_the_zones(fh, frame, FrameRange::new(Pfn::new(1024), 1024).unwrap());
+        let got = together::<u64>(roles![move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()), move || {
+            collect(fh);
+            0
+        }]);
+        assert_eq!(got[0], 1);
+        settled(fh, 512 + 1);
+    });
+}
+
+/// Two frames are left, in one word; both CPUs get one.
+#[test]
+fn the_last_two_frames_go_to_two_cpus() {
+    both(2, || {
+        let fh = machine(false, 512);
+        for order in [5, 4, 3, 2, 1, 8, 7, 6] {
+            take(fh, 0, order);
+        }
+        fh.on(cpu(0)).flush().unwrap();
+        let anywhere = request(0).from(Pfn::new(1024)).below(Pfn::new(1536));
+        let got = together::<bool>(roles![move || fh.on(cpu(0)).alloc(anywhere).is_ok(), move || {
+            fh.on(cpu(1)).alloc(request(0)).is_ok()
+        }]);
+        assert!(got[0] && got[1], "a request failed although a frame was free: {got:?}");
+        settled_of(fh, 512, 512);
+    });
+}
+
+/// What the last owner of a frame did to it is done when the next one has it, by acquire and release alone.
+fn passed_on(prepare: fn(Small) -> Pfn, free: fn(Small, Pfn), taken: fn(Small, Pfn) -> bool) {
+    strictly(Strict::Never, 2, move || {
+        let fh = machine(false, 512);
+        let frame = prepare(fh);
+        let content = Arc::new(UnsafeCell::new(()));
+        let again = content.clone();
+        // Started first, so that it has run first in the first execution: of a word that the freer itself has looked at since,
+        // loom no longer knows that somebody else had looked before.
+        let freer = spawn(move || {
+            content.with_mut(|_| ());
+            free(fh, frame);
+        });
+        let taker = spawn(move || {
+            if taken(fh, frame) {
+                again.with_mut(|_| ());
+            }
+        });
+        freer.join().unwrap();
+        taker.join().unwrap();
+    });
+}
+
+/// Into a word whose leaseholder has nothing in hand.
+#[test]
+fn what_was_freed_into_a_leased_word_is_passed_on() {
+    fn prepare(fh: Small) -> Pfn {
+        let all: [Pfn; 64] = core::array::from_fn(|_| take(fh, 0, 0));
+        all[0]
+    }
+    fn taken(fh: Small, frame: Pfn) -> bool {
+        let slot = Leases::slot_of(frame.get() / 64);
+        let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+        inside.replenish(slot) && inside.take(slot, 0).is_some()
+    }
+    passed_on(prepare, |fh, frame| free(fh, 1, frame, 0), taken);
+    passed_on(prepare, |fh, frame| free(fh, 1, frame, 1), taken);
+}
+
+/// By a hint to a frame that somebody else has had meanwhile.
+#[test]
+fn what_was_freed_is_passed_on_by_a_hint() {
+    fn prepare(fh: Small) -> Pfn {
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        free(fh, 1, frame, 0);
+        let this = request(0).from(frame).below(Pfn::new(frame.get() + 1));
+        assert_eq!(fh.on(cpu(0)).alloc(this), Ok(frame));
+        frame
+    }
+    passed_on(
+        prepare,
+        |fh, frame| free(fh, 0, frame, 0),
+        |fh, frame| {
+            let _inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+            fh.hinted_frame(&fh.cpus[1], MOVABLE) == Some(frame)
+        },
+    );
+}
+
+/// Just these frames, past the leases.
+#[test]
+fn what_was_freed_is_passed_on_within_limits() {
+    fn prepare(fh: Small) -> Pfn {
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        frame
+    }
+    passed_on(
+        prepare,
+        |fh, frame| free(fh, 1, frame, 0),
+        |fh, frame| {
+            let index = fh.map.locate(frame.get()).unwrap();
+            fh.claim_at(index, (frame.get() % 512) as usize, 1)
+        },
+    );
+}
+
+#[test]
+fn a_word_is_passed_on() {
+    fn prepare(fh: Small) -> Pfn {
+        let word = take(fh, 0, 6);
+        fh.on(cpu(0)).flush().unwrap();
+        word
+    }
+    passed_on(
+        prepare,
+        |fh, word| free(fh, 1, word, 6),
+        |fh, word| {
+            let index = fh.map.locate(word.get()).unwrap();
+            fh.claim_words_at::<1>(index, (word.get() / 64 % 8) as usize)
+        },
+    );
+}
+
+fn wait() -> bool {
+    thread::yield_now();
+    true
+}
+
+/// Who goes over all blocks goes by the bound alone: loom reports a block that is read before it was made.
+#[test]
+fn all_blocks_that_are_found_are_set_up() {
+    strictly(Strict::Never, 3, || {
+        let fh = small(false);
+        together::<()>(roles![move || assert!(fh.map.set_up(1024, wait)), move || {
+            fh.map.all().for_each(|index| _ = fh.map.head(index).tag.get());
+        }]);
+        settled(fh, 0);
+    });
+}
+
+/// Two set a section up, the same one or two: each block is there once.
+#[test]
+fn two_set_up_sections() {
+    for (other, blocks) in [(1024, 2..4), (2048, 2..6)] {
+        model(move || {
+            let fh = machine(false, 2 * FRAMES);
+            together::<()>(roles![move || assert!(fh.map.set_up(1024, wait)), move || {
+                assert!(fh.map.set_up(other, wait));
+            }]);
+            let mut numbers: Vec<u32> = fh.map.all().map(|index| fh.map.head(index).number).collect();
+            numbers.sort_unstable();
+            assert!(numbers.iter().copied().eq(blocks.clone()), "{numbers:?}");
+            settled_of(fh, 2 * FRAMES, 0);
+        });
+    }
+}
+
+/// Ranges of memory are seen as they were before a change or after it, unless the looks are used up.
+#[test]
+fn ranges_are_looked_at_while_they_change() {
+    model(|| {
+        let fh = small(false);
+        // An entry that is there to be used.
+        let range = &fh.map.ranges[1];
+        assert!(range.is_spent());
+        together::<()>(roles![move || fh.map.change_ranges(|| range.set(10, 20)), move || {
+            let looks = Cell::new(0);
+            let seen = fh.map.looked_at(|| {
+                looks.set(looks.get() + 1);
+                (range.start.get(), range.end.get())
+            });
+            assert!(looks.get() > LOOKS || seen == (0, 0) || seen == (10, 20), "half a change: {seen:?}");
+        }]);
+        fh.map.change_ranges(|| range.spend());
+        settled(fh, 0);
+    });
+}
+
+/// Those who may not wait are kept out, too, and see what was done before.
+#[test]
+fn the_door_of_a_cpu_excludes_who_may_not_wait() {
+    exclude(|fh, touch| {
+        if let Some(inside) = Inside::try_enter(fh, &fh.cpus[0], cpu(0), false) {
+            touch();
+            drop(inside);
+        }
+    });
+}
+
+/// Who takes something from others while inside is inside still, or shows it.
+fn seen_inside(owner: bool) {
+    model(move || {
+        let door: &'static Door = Box::leak(Box::new(Door::new()));
+        if owner {
+            door.knock();
+            door.set_biased(true);
+            door.leave_intruder();
+        }
+        let [taken, shown]: [&'static AtomicU32; 2] = [0, 0].map(|_| &*Box::leak(Box::new(AtomicU32::new(0))));
+        let taker = spawn(move || {
+            assert!(if owner { door.try_enter_owner() } else { door.try_enter_unowned() });
+            taken.store(1, Ordering::Release);
+            shown.set(1);
+            if owner {
+                door.leave_owner();
+            } else {
+                door.leave_intruder();
+            }
+        });
+        if taken.get() == 1 {
+            acquire_fence();
+            assert!(door.is_occupied() || shown.get() == 1, "what was taken is nowhere to be seen");
+        }
+        taker.join().unwrap();
+    });
+}
+
+#[test]
+fn an_owner_who_has_taken_something_is_seen_inside() {
+    seen_inside(true);
+}
+
+#[test]
+fn another_who_has_taken_something_is_seen_inside() {
+    seen_inside(false);
+}
+
+/// Who walks over everything waits for an owner who is inside: what that one has half done is not seen.
+#[test]
+fn all_is_walked_over_while_an_owner_frees() {
+    model_within(2, || {
+        let fh = machine(true, 512);
+        let owner = fh.own(cpu(0)).unwrap();
+        let frames: [Pfn; 64] = core::array::from_fn(|_| owner.alloc(request(0)).unwrap());
+        core::mem::forget(owner);
+        let key = frames[0].get() / 64;
+        // Tried, not waited for: two that wait for each other's turn are without end.
+        let enter = move || Inside::try_enter(fh, &fh.cpus[0], cpu(0), true);
+        // The hand has nothing, and says so.
+        assert!(enter().is_some_and(|inside| !inside.replenish(Leases::slot_of(key))));
+        let freed = together::<u64>(roles![
+            move || {
+                let Some(inside) = enter() else { return 0 };
+                fh.free_word(Some(&inside), key, 1, 1).unwrap();
+                1
+            },
+            move || {
+                fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+                0
+            }
+        ]);
+        settled_of(fh, 512, 64 - freed[0]);
+    });
+}
+
+/// The pressure level told last is the one that there is, whoever tells it.
+#[test]
+fn the_last_pressure_told_is_true() {
+    model(|| {
+        let fh = small(false);
+        let zone = &fh.zones[0];
+        // All that is free is above every mark, which was told; then it is below one, and below two.
+        let press = move |marks: [u64; 2]| {
+            zone.high.set(2 * FRAMES);
+            zone.min.set(marks[0]);
+            zone.low.set(marks[1]);
+            zone.update_level();
+        };
+        press([0, 2 * FRAMES]);
+        together::<()>(roles![move || press([2 * FRAMES; 2]), move || fh.tell_pressure(), move || fh.tell_pressure()]);
+        fh.tell_pressure();
+        assert_eq!(fh.platform.told.get(), PressureLevel::Min as u32);
+    });
+}
