@@ -24,7 +24,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
 use crate::primitive::under_loom::Strict;
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
-use crate::{FrameRange, Migratetype, Order, Pfn, PressureLevel};
+use crate::{FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -499,25 +499,5 @@ fn all_is_walked_over_while_an_owner_frees() {
             }
         ]);
         settled_of(fh, 512, 64 - freed[0]);
-    });
-}
-
-/// The pressure level told last is the one that there is, whoever tells it.
-#[test]
-fn the_last_pressure_told_is_true() {
-    model(|| {
-        let fh = small(false);
-        let zone = &fh.zones[0];
-        // All that is free is above every mark, which was told; then it is below one, and below two.
-        let press = move |marks: [u64; 2]| {
-            zone.high.set(2 * FRAMES);
-            zone.min.set(marks[0]);
-            zone.low.set(marks[1]);
-            zone.update_level();
-        };
-        press([0, 2 * FRAMES]);
-        together::<()>(roles![move || press([2 * FRAMES; 2]), move || fh.tell_pressure(), move || fh.tell_pressure()]);
-        fh.tell_pressure();
-        assert_eq!(fh.platform.told.get(), PressureLevel::Min as u32);
     });
 }

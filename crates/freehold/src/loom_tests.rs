@@ -15,11 +15,11 @@ use std::vec::Vec;
 use loom::thread;
 
 use crate::cpu::inside::Inside;
+use crate::primitive::Ordering;
 use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
-use crate::primitive::{AtomicU32, Ordering};
 use crate::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
-    PressureLevel, Request, Watermarks, ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
 };
 
 const PREEMPTIONS: usize = 3;
@@ -63,16 +63,11 @@ pub(super) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
 /// A host with heavy barriers, or without.
 pub(super) struct Host {
     barrier: bool,
-    /// The pressure that it was told of last, as in a host that keeps it: by exchanges, so that there is a last one.
-    pub(super) told: AtomicU32,
 }
 
 impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
-    }
-    fn pressure(&self, pressure: Pressure) {
-        self.told.swap(pressure.level as u32, Ordering::AcqRel);
     }
     fn heavy_barrier(&self) {
         // See `light_barrier`.
@@ -102,7 +97,7 @@ pub(super) fn machine_of(barrier: bool, frames: u64, group: Option<u16>) -> Smal
     let config = Config { extra_ranges: 1, group, ..Config::new(2, &zones) };
     let size = Freehold::<Host>::metadata_size(&config).unwrap();
     let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
-    let host = Host { barrier, told: AtomicU32::new(PressureLevel::None as u32) };
+    let host = Host { barrier };
     Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))
 }
 
