@@ -1,8 +1,8 @@
 //! Each rule of reading a trace, with its own small example, seen from the engine's side.
 
+use crate::support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run, zone_locked};
 use freehold::Migratetype;
 use freehold_lab::replay::SurveyOptions;
-use crate::support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run, zone_locked};
 
 fn calls(events: &[freehold_trace::Event]) -> Vec<Call> {
     run(events, Setup::default()).0

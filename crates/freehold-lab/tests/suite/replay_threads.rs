@@ -1,5 +1,6 @@
 //! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if it did not.
 
+use crate::support::{Toy, alloc, batched, free, order};
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
@@ -8,7 +9,6 @@ use freehold_lab::replay::threads::replay_on_threads;
 use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, SurveyOptions, survey};
 use freehold_trace::Event;
 use serde_json::Value;
-use crate::support::{Toy, alloc, batched, free, order};
 
 fn freehold() -> Command {
     Command::cargo_bin("freehold").unwrap()

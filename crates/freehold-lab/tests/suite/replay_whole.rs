@@ -1,10 +1,10 @@
 //! Whole replays of made-up traces: nothing may be lost, whatever the trace, and what is lost must be noticed.
 
+use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, order, run, zone_locked};
 use freehold_lab::engine::Engine;
 use freehold_lab::replay::{NamedEngine, Recorded, ReplayOptions, SurveyOptions, replay, survey};
 use freehold_trace::Event;
 use proptest::prelude::*;
-use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, order, run, zone_locked};
 
 /// Any events at all, on few frames, so that every rule meets every other.
 fn events() -> impl Strategy<Value = Vec<Event>> {
