@@ -10,6 +10,7 @@ use crate::engines::HostThreads;
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
     static WAITS: Cell<u64> = const { Cell::new(0) };
+    static SEEN_WAITS: Cell<Option<&'static AtomicU64>> = const { Cell::new(None) };
     static BARRIERS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -40,6 +41,11 @@ pub(super) fn run_on(cpu: CpuId) {
     CPU.set(cpu.get());
 }
 
+/// Where others see the turns of waits that this thread's calls have taken, from now on.
+pub(super) fn show_waits(at: &'static AtomicU64) {
+    SEEN_WAITS.set(Some(at));
+}
+
 /// Turns of waits, and heavy barriers, that this thread's calls have taken.
 pub(super) fn counts() -> (u64, u64) {
     (WAITS.get(), BARRIERS.get())
@@ -61,6 +67,10 @@ impl Platform for Host {
 
     fn relax(&self) {
         WAITS.set(WAITS.get() + 1);
+        if let Some(seen) = SEEN_WAITS.get() {
+            // Relaxed: only whether it changes is of interest.
+            seen.store(WAITS.get(), Ordering::Relaxed);
+        }
         // More threads than cores: whoever is waited for needs this one.
         std::thread::yield_now();
     }

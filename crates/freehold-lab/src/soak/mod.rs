@@ -15,6 +15,7 @@ pub(crate) mod bounds;
 mod call;
 mod checks;
 mod clerk;
+mod cores;
 mod handle;
 mod host;
 mod plugger;

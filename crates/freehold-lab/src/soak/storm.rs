@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 
 use freehold::ConfigError;
 
+use super::cores::Cores;
 use super::plugger::Plugger;
 use super::report::{Report, Stops};
 use super::tally::Tally;
 use super::watch::{Watchdog, tell_all};
 use super::worker::Worker;
 use super::world::World;
-use super::{Plan, checks, stops};
+use super::{Plan, checks, host, stops};
 
 /// How often the watchdog looks.
 const TURN: Duration = Duration::from_millis(50);
+/// In which who waits takes a turn at least.
+const A_WHILE: Duration = Duration::from_secs(1);
 /// How often everybody pauses for a check.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// The share of the time in which one thread runs alone.
@@ -49,11 +52,13 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
     let begun = Instant::now();
     let mut watchdog = Watchdog::new(world.posts.len(), TURN, world.plan.patience);
     let mut stuck = Vec::new();
+    let cores = Cores::new();
     let mut look = |stuck: &mut Vec<String>| {
         std::thread::sleep(TURN);
+        cores.pass();
         if let Some(what) = watchdog.look(&world.posts) {
             stuck.push(what);
-            stuck.extend(tell_all(&world.posts));
+            stuck.extend(tell_all(&world.posts, || std::thread::sleep(A_WHILE)));
         }
         progress(begun.elapsed(), watchdog.calls);
         stuck.is_empty()
@@ -173,11 +178,12 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
 }
 
 /// Runs `f` while this thread may be stopped.
-fn at_post(world: &World, number: u32, f: impl FnOnce()) {
-    let thread = &world.posts[number as usize].thread;
-    thread.store(stops::this_thread(), Ordering::Release);
+fn at_post(world: &'static World, number: u32, f: impl FnOnce()) {
+    let post = &world.posts[number as usize];
+    host::show_waits(&post.waits);
+    post.thread.store(stops::this_thread(), Ordering::Release);
     f();
-    thread.store(0, Ordering::Release);
+    post.thread.store(0, Ordering::Release);
 }
 
 fn pauses(world: &'static World) -> Told {

@@ -1,4 +1,9 @@
 //! What each thread is doing, for who watches from outside: the watchdog, and who stops threads.
+//!
+//! **Whose fault it is.** A core may be taken away for long: by its host, where the machine is a virtual one, or by another
+//! program. Whoever holds a lock there keeps all others out, and nothing is wrong with the allocator. So the watchdog looks from
+//! each core in turn, and counts only turns in which each has let it run. And where nobody gets on, one thread at least must be
+//! in no wait: it goes round for ever, or it does not run. The report says of each whether it waits.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,6 +26,8 @@ pub(super) struct Post {
     pub(super) stops: AtomicU64,
     /// The system's number of the thread; 0 where it is not to be stopped.
     pub(super) thread: AtomicU64,
+    /// Turns of waits that its calls have taken.
+    pub(super) waits: AtomicU64,
 }
 
 impl Post {
@@ -32,6 +39,7 @@ impl Post {
             calls: AtomicU64::new(0),
             stops: AtomicU64::new(0),
             thread: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
         }
     }
 
@@ -51,24 +59,28 @@ impl Post {
         Call::from_index(self.call.load(Ordering::Acquire) as usize)
     }
 
-    fn tell(&self, number: usize) -> String {
+    fn tell(&self, number: usize, waits: u64) -> String {
         let calls = self.calls.load(Ordering::Acquire);
         match self.call() {
             None => format!("thread {number}: in no call, after {calls}"),
             Some(call) => {
                 let (cpu, what) = (self.cpu.load(Ordering::Relaxed), self.what.load(Ordering::Relaxed));
-                format!("thread {number}: in {call} of {what:#x} on CPU {cpu}, after {calls} calls")
+                let how = if self.waits.load(Ordering::Relaxed) == waits { "waits for nobody" } else { "waits" };
+                format!("thread {number}: in {call} of {what:#x} on CPU {cpu}, after {calls} calls; {how}")
             }
         }
     }
 }
 
-/// What every thread is doing, a line each.
-pub(super) fn tell_all(posts: &[Post]) -> Vec<String> {
-    posts.iter().enumerate().map(|(number, post)| post.tell(number)).collect()
+/// What every thread is doing, a line each, with whether it waits for another one, by what it does in `a_while`.
+pub(super) fn tell_all(posts: &[Post], a_while: impl FnOnce()) -> Vec<String> {
+    let waits: Vec<u64> = posts.iter().map(|post| post.waits.load(Ordering::Relaxed)).collect();
+    a_while();
+    posts.iter().zip(waits).enumerate().map(|(number, (post, waits))| post.tell(number, waits)).collect()
 }
 
-/// Notices a thread whose call does not end, by its own turns: time in which this process did not run does not count.
+/// Notices a thread whose call does not end, by its own turns: time in which this process did not run, or one of the cores, does
+/// not count.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     seen: Vec<(u64, u32)>,
@@ -125,7 +137,13 @@ mod tests {
             }
             assert_eq!(watchdog.look(&posts).is_some(), turn >= 10, "turn {turn}");
         }
-        assert_eq!(tell_all(&posts)[1], "thread 1: in free, order 0 of 0x44 on CPU 3, after 5 calls");
+        let [nobody, other] = [0, 1].map(|waits| {
+            tell_all(&posts, || {
+                posts[1].waits.fetch_add(waits, Ordering::Relaxed);
+            })
+        });
+        assert_eq!(nobody[1], "thread 1: in free, order 0 of 0x44 on CPU 3, after 5 calls; waits for nobody");
+        assert_eq!(other[1], "thread 1: in free, order 0 of 0x44 on CPU 3, after 5 calls; waits");
         // Nobody in a call, and nobody gets on.
         posts[1].end();
         let mut watchdog = Watchdog::new(2, Duration::from_millis(100), Duration::from_millis(500));

@@ -87,6 +87,7 @@ fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
         .code(1)
         .stderr(contains("does not end").or(contains("no thread gets on")))
         .stderr(contains("thread 0: in flush"))
+        .stderr(contains("waits for nobody"))
         .stderr(contains("thread 1: in"));
 }
 
