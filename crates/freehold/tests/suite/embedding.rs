@@ -191,6 +191,22 @@ fn metadata_that_cannot_be_addressed_is_refused() {
     }
 }
 
+/// As docs/kernels.md has it: 112 bytes a block, 2 KiB a group and zone, 5 KiB a CPU.
+#[test]
+fn metadata_takes_what_the_page_for_kernels_says() {
+    let size = |gib: u64, cpus: u16, group: u16| {
+        let memory = [range(0, gib << 18)];
+        let zones = [ZoneConfig::new(&memory)];
+        let config = Config { group: Some(group), ..Config::new(cpus, &zones) };
+        Freehold::<SingleCpu>::metadata_size(&config).unwrap()
+    };
+    let per_gib = (size(1025, 64, 64) - size(1, 64, 64)) / 1024;
+    let per_group = (size(64, 64, 1) - size(64, 64, 64)) / 63;
+    let per_cpu = (size(64, 128, 128) - size(64, 64, 64)) / 64;
+    let rounded = [per_gib, per_group, per_cpu].map(|bytes| (bytes + 512) / 1024);
+    assert_eq!(rounded, [56, 2, 5], "KiB: {per_gib} bytes a GiB, {per_group} a group, {per_cpu} a CPU");
+}
+
 #[test]
 fn memory_at_the_end_of_the_number_space_is_refused() {
     let memory = [FrameRange { start: Pfn::new(u64::MAX - 5), end: Pfn::new(u64::MAX) }];
