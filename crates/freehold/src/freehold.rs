@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
-use crate::block::map::{FrameMap, MemoryRange, NO_SLOT, SECTION_BLOCKS};
+use crate::block::map::{FrameMap, MemoryRange, NO_SLOT};
 use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
@@ -14,6 +14,7 @@ use crate::group::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::config::{Config, ConfigError, Watermarks};
+use crate::types::section::SECTION_BLOCKS;
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Zone, ZoneParts, bitmap_blocks};

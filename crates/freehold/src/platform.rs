@@ -2,7 +2,6 @@
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
-use crate::cpu::door::Barrier;
 use crate::{CpuId, Pfn};
 
 /// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.
@@ -94,7 +93,15 @@ pub trait Platform: Sync {
     }
 }
 
-/// A host's view of the lock's needs.
+/// What the door of a CPU needs of the host.
+pub(crate) trait Barrier {
+    /// Makes every CPU pass a full memory barrier.
+    fn heavy_barrier(&self);
+    /// Called in every turn of a wait.
+    fn relax(&self);
+}
+
+/// The same, of a platform.
 pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
 
 impl<P: Platform> Barrier for HostBarrier<'_, P> {

@@ -15,13 +15,7 @@ use super::tag::{ABSENT, HOLES};
 use super::words::{Head, Line, Links};
 use super::{FRAMES, NONE, WORDS};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
-
-/// Log2 of the blocks in a section. Small under loom, which looks at every one.
-const SECTION_BLOCKS_LOG: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 6 };
-/// Blocks in a section.
-pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
-/// Log2 of the frames in a section.
-pub(crate) const SECTION_SHIFT: u32 = 9 + SECTION_BLOCKS_LOG;
+use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///

@@ -24,6 +24,7 @@
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.
 pub(crate) const CLASS_NONE: u8 = 0;
@@ -39,8 +40,6 @@ pub(crate) const CLASS_QUEUED: u8 = u8::MAX;
 
 /// In a lease: the CPU has nothing of the word in hand.
 pub(crate) const EMPTY: u16 = 1 << 15;
-/// CPUs that a lease can name.
-pub(crate) const MAX_CPUS: u16 = EMPTY - 2;
 
 /// The words of one block: a cache line that all who free into it write.
 #[repr(C, align(64))]
@@ -364,4 +363,6 @@ pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
     words.iter().map(|&word| if word == 0 { 0 } else { word.count_ones() }).sum()
 }
 
+// A lease names each CPU by its number plus 1.
+const _: () = assert!(MAX_CPUS < EMPTY - 1, "a number plus 1 is neither EMPTY nor all below it");
 const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(any(loom, shuttle)));

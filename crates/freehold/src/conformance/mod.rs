@@ -26,6 +26,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::block::tag::{HOLES, ISOLATED, TYPES};
 use crate::block::words::CLASSES;
 use crate::group::lists;
+use crate::types::section::SECTION_BLOCKS;
 use crate::{FrameRange, Freehold, Pfn, Platform};
 use lock::{Guard, Lock};
 use places::Places;
@@ -246,7 +247,7 @@ impl<P: Platform> Freehold<'_, P> {
             cpus: self.cpus.len() as u16,
             zones: self.zones.iter().map(|z| (z.span, z.first_block, z.groups.len() as u16)).collect(),
             memory: self.map.ranges.iter().map(piece).filter(|r| !r.is_empty()).collect(),
-            sections: (self.map.first_section * crate::block::map::SECTION_BLOCKS, crate::block::map::SECTION_BLOCKS),
+            sections: (self.map.first_section * SECTION_BLOCKS, SECTION_BLOCKS),
         }
     }
 }

@@ -12,6 +12,7 @@
 //! inter-processor interrupt). Where there is none, or nobody owns the CPU for good, the intruders' word alone is an
 //! ordinary spin lock and everyone takes that.
 
+use crate::platform::Barrier;
 use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
@@ -25,14 +26,6 @@ pub(crate) struct Door {
     busy: AtomicU32,
     /// [`LOCKED`] and [`OWNERLESS`]; whoever locked it writes it.
     intruder: AtomicU32,
-}
-
-/// What a lock needs of the host.
-pub(crate) trait Barrier {
-    /// Makes every CPU pass a full memory barrier.
-    fn heavy_barrier(&self);
-    /// Called in every turn of a wait.
-    fn relax(&self);
 }
 
 #[cfg(feature = "conformance")]

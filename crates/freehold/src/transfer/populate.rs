@@ -3,10 +3,11 @@
 //! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set up when the first of
 //! their section is used. Blocks with holes and CMA blocks are set up at once.
 
-use crate::block::map::{MemoryRange, SECTION_BLOCKS, SECTION_SHIFT};
+use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag, ZONE_GROUP};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::primitive::{Count, Plain};
+use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
 use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
 

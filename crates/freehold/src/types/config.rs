@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::block::map::{SECTION_BLOCKS, SECTION_SHIFT};
-use crate::block::words::MAX_CPUS;
+use super::ids::MAX_CPUS;
+use super::section::{SECTION_BLOCKS, section};
 use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 
 /// The machine to manage. Slices are read by [`Freehold::new`](crate::Freehold::new) only.
@@ -274,10 +274,6 @@ impl<'c> Config<'c> {
     pub(crate) fn memory_ranges(&self) -> usize {
         self.zones.iter().map(|z| z.memory.len()).sum::<usize>() + usize::from(self.extra_ranges)
     }
-}
-
-pub(crate) const fn section(pfn: Pfn) -> u64 {
-    pfn.get() >> SECTION_SHIFT
 }
 
 fn overlap(a: &FrameRange, b: &FrameRange) -> bool {

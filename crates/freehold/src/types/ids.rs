@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+/// CPUs that there can be: a lease names each in 15 bits, and has two values left for others.
+pub(crate) const MAX_CPUS: u16 = (1 << 15) - 2;
+
 /// A CPU, counted from 0.
 ///
 /// A number of its own, because the kernel's designs store `cpu + 1` in places where 0 means "nobody" and mixing

@@ -8,3 +8,4 @@ pub(crate) mod migratetype;
 pub(crate) mod order;
 pub(crate) mod pfn;
 pub(crate) mod request;
+pub(crate) mod section;
