@@ -171,7 +171,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let all = inside.is_some_and(|inside| match run {
-                1 if in_hand == InHand::Elsewhere => self.frame_to_word(inside.cpu, frames[at].get()),
+                // In line: a call for each of them costs more than a single free does for its door.
+                1 if in_hand == InHand::Elsewhere => self.to_word(inside.cpu, frames[at].get(), 0, mask),
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,
             });
