@@ -51,7 +51,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 }
             }
             Err(error) => {
-                error.print();
+                output::complain(&format!("error: {error}"));
                 outcome = Outcome::Unreadable;
             }
         }
