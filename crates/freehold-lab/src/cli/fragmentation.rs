@@ -1,6 +1,5 @@
 //! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -91,8 +90,8 @@ pub(super) struct FragmentationArgs {
     allocations: u64,
 
     /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half a GiB.
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
 
     /// Draw the grid as SVG.
     #[arg(long, value_name = "FILE")]

@@ -34,6 +34,7 @@ mod world;
 
 pub use report::{Report, Row, Stops};
 pub use storm::run;
+pub(crate) use world::LEAST;
 
 use std::time::Duration;
 
