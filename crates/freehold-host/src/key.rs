@@ -23,9 +23,9 @@ pub(crate) struct Fast {
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     /// The arena's number, which a forked child sees as another one.
-    pub(crate) stamp: NonNull<AtomicU64>,
+    stamp: NonNull<AtomicU64>,
     /// Where in `FAST`, in bytes: the start of one of its places.
-    pub(crate) offset: usize,
+    offset: usize,
 }
 
 // SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
@@ -41,6 +41,23 @@ impl Key {
         let way = (0..WAYS).min_by_key(|&way| ARENAS[way].load(Ordering::Relaxed)).unwrap_or(0);
         ARENAS[way].fetch_add(1, Ordering::Relaxed);
         Self { stamp: NonNull::from(stamp.word()), offset: way * size_of::<Fast>() }
+    }
+
+    /// The arena's number, as this process sees it.
+    ///
+    /// # Safety
+    ///
+    /// The arena's core lives.
+    #[inline(always)]
+    pub(crate) unsafe fn id(self) -> u64 {
+        // SAFETY: the stamp lives as long as the core. Relaxed: it never changes in this process.
+        unsafe { self.stamp.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    /// Its place, in bytes from the first: the start of one of them.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> usize {
+        self.offset
     }
 
     pub(crate) fn way(self) -> usize {

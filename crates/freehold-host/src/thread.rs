@@ -15,7 +15,6 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
 
@@ -112,11 +111,11 @@ impl Drop for Entry {
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
 pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
-    // SAFETY: the core lives: the caller has the arena, or the core itself. Relaxed: it never changes in this process.
-    let id = unsafe { key.stamp.as_ref() }.load(Ordering::Relaxed);
+    // SAFETY: the core lives: the caller has the arena, or the core itself.
+    let id = unsafe { key.id() };
     FAST.with(|fast| {
         // SAFETY: `Key::of` takes one of the places, and nothing else makes a key.
-        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset) };
+        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset()) };
         if fast.id.get() != id {
             return None;
         }
