@@ -18,7 +18,7 @@ use freehold::{CpuId, Freehold, Order, Pfn};
 use crate::arguments::{put, shared, wanted};
 use crate::config::Config;
 use crate::error::{Error, Failure, answer};
-use crate::owned::OwnedCpu;
+use crate::handle::OwnedCpu;
 use crate::platform::{Host, Platform};
 use crate::status::Status;
 

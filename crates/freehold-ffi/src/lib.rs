@@ -77,6 +77,7 @@ pub mod contig;
 pub mod error;
 #[cfg(all(feature = "panic-handler", not(feature = "std"), not(test)))]
 mod freestanding;
+pub mod handle;
 pub mod here;
 #[cfg(feature = "std")]
 pub mod host;

@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::Error;
-use crate::arena::Inner;
+use crate::inner::Inner;
 use crate::own_thread;
-use crate::release::{Which, pass};
+use crate::pass::{Which, pass};
 
 /// The least time between two passes: looking at every block takes time, too, and what has been free for a shorter while is
 /// mostly about to be used again.

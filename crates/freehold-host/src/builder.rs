@@ -7,11 +7,12 @@ use std::time::Duration;
 use freehold::{Config, FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig};
 
 use crate::Error;
-use crate::arena::resize::{Extent, STEP};
-use crate::arena::{Arena, Inner};
+use crate::arena::Arena;
 use crate::background::Background;
 use crate::core::Core;
+use crate::extent::{Extent, STEP};
 use crate::host::Host;
+use crate::inner::Inner;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::notes::Notes;
 use crate::numa::{Numa, Topology};
@@ -67,6 +68,24 @@ pub struct Builder {
     budget: u64,
     batch: u64,
     background: bool,
+}
+
+impl Arena {
+    /// An arena of at least that many bytes of private memory, with every knob at its default.
+    ///
+    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once: see [`Builder::new`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Builder::build`].
+    pub fn with_size(bytes: u64) -> Result<Self, Error> {
+        Self::builder(bytes).build()
+    }
+
+    /// The knobs.
+    pub fn builder(bytes: u64) -> Builder {
+        Builder::new(bytes)
+    }
 }
 
 impl Builder {

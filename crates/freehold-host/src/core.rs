@@ -13,19 +13,14 @@ use freehold::{
 };
 
 use crate::Error;
-use crate::host::Host;
+use crate::host::{Engine, Host, OwnedCpu};
+use crate::key::Key;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
 use crate::sys::Mapping;
-use crate::thread::Key;
 
 /// Metadata of more than about a TiB.
 const LARGE: usize = 64 << 20;
-
-/// The allocator of an arena.
-pub(crate) type Engine = Freehold<'static, Host>;
-/// A CPU of it that one thread has for itself.
-pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
 
 /// See the module's documentation.
 pub(crate) struct Core {

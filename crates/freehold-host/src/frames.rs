@@ -39,6 +39,36 @@ pub struct Frames<H: Handle = &'static Arena> {
     range: FrameRange,
 }
 
+impl Arena {
+    /// So many neighbouring frames (any number), which go home when the handle is dropped. What is in them is whatever
+    /// their last user left.
+    ///
+    /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no such chunk is free, even if a run
+    /// is free that starts elsewhere. Any other number is cut from the next larger chunk, or where there is none from any
+    /// run that is long enough.
+    ///
+    /// Takes constant time up to a block, while there is such a chunk; without one, a number that is no power of two takes time
+    /// proportional to the arena. Beyond a block it takes time proportional to the number of blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Alloc`] where there is no such chunk or none is asked for, [`Error::NoRun`] where there is no such run,
+    /// [`Error::Forked`].
+    #[inline(always)]
+    pub fn frames(&self, count: u64) -> Result<Frames<&Self>, Error> {
+        Frames::new(self, count)
+    }
+
+    /// The same, all zero. Frames that come fresh from the OS are zero already and are not touched.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::frames`].
+    pub fn zeroed(&self, count: u64) -> Result<Frames<&Self>, Error> {
+        Frames::zeroed(self, count)
+    }
+}
+
 impl<H: Handle> Frames<H> {
     /// So many neighbouring frames: see [`Arena::frames`].
     ///

@@ -2,11 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{Pfn, Platform};
+use freehold::{Freehold, Owned, Pfn, Platform};
 use rustix::thread::MembarrierCommand;
 
 /// How often a barrier is tried before it counts as forbidden.
 const RETRIES: u32 = 1000;
+
+/// The allocator of an arena.
+pub(crate) type Engine = Freehold<'static, Host>;
+/// A CPU of it that one thread has for itself.
+pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
 
 /// Threads of this process as CPUs.
 pub(crate) struct Host {

@@ -128,13 +128,17 @@ mod core;
 #[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
-mod faults;
+mod extent;
 #[cfg(target_os = "linux")]
 mod frame_allocator;
 #[cfg(target_os = "linux")]
 mod frames;
 #[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
+mod inner;
+#[cfg(target_os = "linux")]
+mod key;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
@@ -146,11 +150,11 @@ mod numa;
 #[cfg(target_os = "linux")]
 mod own_thread;
 #[cfg(target_os = "linux")]
+mod pass;
+#[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
 mod request;
-#[cfg(target_os = "linux")]
-mod seal;
 #[cfg(target_os = "linux")]
 mod slots;
 #[cfg(target_os = "linux")]
@@ -187,7 +191,7 @@ pub use mmu::{HostMmu, HostStats, Stored};
 #[cfg(target_os = "linux")]
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
-pub use release::Released;
+pub use pass::Released;
 #[cfg(target_os = "linux")]
 pub use request::FrameRequest;
 #[cfg(target_os = "linux")]

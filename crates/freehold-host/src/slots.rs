@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{CpuId, NodeId};
 
-use crate::core::Engine;
+use crate::host::Engine;
 use crate::numa::Topology;
 
 /// See the module's documentation.

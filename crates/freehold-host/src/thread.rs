@@ -15,60 +15,16 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use freehold::CpuId;
 
 use crate::Error;
-use crate::core::{Core, Cpu, OwnedCpu};
-use crate::stamp::Stamp;
+use crate::core::{Core, Cpu};
+use crate::host::OwnedCpu;
+use crate::key::{Fast, Key, WAYS};
 
-const WAYS: usize = 8;
-/// How many arenas have each of the places.
-static ARENAS: [AtomicU32; WAYS] = [const { AtomicU32::new(0) }; WAYS];
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
-
-struct Fast {
-    id: Cell<u64>,
-    /// Dangling where nobody's.
-    cpu: Cell<NonNull<OwnedCpu>>,
-}
-
-/// By what a thread finds its CPU of an arena. Good while the arena's [`Core`] lives.
-#[derive(Clone, Copy)]
-pub(crate) struct Key {
-    /// The arena's number, which a forked child sees as another one.
-    stamp: NonNull<AtomicU64>,
-    /// Where in `FAST`, in bytes: the start of one of its places.
-    offset: usize,
-}
-
-// SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
-unsafe impl Send for Key {}
-// SAFETY: as above.
-unsafe impl Sync for Key {}
-
-impl Key {
-    /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
-    pub(crate) fn of(stamp: &Stamp) -> Self {
-        // Relaxed, both: two arenas made at the same moment may get one place. That costs time and nothing else, and a lock
-        // could stay locked in a forked child.
-        let way = (0..WAYS).min_by_key(|&way| ARENAS[way].load(Ordering::Relaxed)).unwrap_or(0);
-        ARENAS[way].fetch_add(1, Ordering::Relaxed);
-        Self { stamp: NonNull::from(stamp.word()), offset: way * size_of::<Fast>() }
-    }
-
-    fn way(self) -> usize {
-        self.offset / size_of::<Fast>()
-    }
-
-    /// Others may have the place. Once for each arena.
-    pub(crate) fn leave(self) {
-        // Relaxed: as above.
-        ARENAS[self.way()].fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 thread_local! {
     static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
@@ -155,11 +111,11 @@ impl Drop for Entry {
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
 pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
-    // SAFETY: the core lives: the caller has the arena, or the core itself. Relaxed: it never changes in this process.
-    let id = unsafe { key.stamp.as_ref() }.load(Ordering::Relaxed);
+    // SAFETY: the core lives: the caller has the arena, or the core itself.
+    let id = unsafe { key.id() };
     FAST.with(|fast| {
         // SAFETY: `Key::of` takes one of the places, and nothing else makes a key.
-        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset) };
+        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset()) };
         if fast.id.get() != id {
             return None;
         }

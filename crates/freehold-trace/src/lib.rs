@@ -22,6 +22,7 @@ mod clock;
 mod error;
 mod event;
 pub mod gfp;
+mod info;
 mod input;
 mod integrity;
 mod line;
@@ -31,6 +32,7 @@ mod reader;
 pub mod record;
 mod schema;
 mod source;
+mod tally;
 mod text;
 pub mod ticks;
 mod write;
@@ -38,8 +40,9 @@ pub mod zoneinfo;
 
 pub use error::{StateError, TraceError};
 pub use event::{Event, EventKind};
+pub use info::{Compression, Format, TraceInfo};
 pub use integrity::Checksums;
-pub use reader::{Compression, Format, OpenOptions, TraceInfo, TraceReader};
+pub use reader::{OpenOptions, TraceReader};
 pub use source::{Source, Spooled};
 pub use write::{TraceMeta, TraceWriter, Written};
 

@@ -1,134 +1,20 @@
 //! One reader for every format.
 
 use std::fmt;
-use std::path::Path;
 
 use super::Event;
-use super::clock::Clock;
 use super::error::TraceError;
-use super::integrity::Checksums;
+use super::info::TraceInfo;
 use super::parquet::ParquetReader;
 use super::source::{self, Opened, Source};
+use super::tally::Tally;
 use super::text::{self, TextReader};
-
-/// Events in a batch: 3 MiB of them, which is enough to make the cost of a call vanish and little enough to stay in
-/// a cache.
-pub(super) const BATCH: usize = 64 * 1024;
 
 /// How to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenOptions {
     /// Leave bad lines and rows out and count them, instead of stopping at the first.
     pub skip_bad: bool,
-}
-
-/// The format of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Format {
-    /// Columns, compressed inside.
-    Parquet,
-    /// The text of `trace` and `trace_pipe` in tracefs.
-    Tracefs,
-    /// What `trace-cmd report` prints.
-    TraceCmd,
-    /// What `perf script` prints.
-    PerfScript,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Parquet => "Parquet",
-            Self::Tracefs => "tracefs text",
-            Self::TraceCmd => "trace-cmd report",
-            Self::PerfScript => "perf script",
-        })
-    }
-}
-
-/// How the file around a text is compressed. Parquet is compressed inside and counts as `None`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// gzip, one or several members.
-    Gzip,
-    /// zstd, one or several frames.
-    Zstd,
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "uncompressed",
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        })
-    }
-}
-
-/// What is known about a trace before its first event.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TraceInfo {
-    /// The file's name without directories and endings.
-    pub name: String,
-    /// What the recorder called it, where the file says.
-    pub recorded_as: Option<String>,
-    /// Its format.
-    pub format: Format,
-    /// Its compression.
-    pub compression: Compression,
-    /// Rows, events of every kind; known for Parquet only.
-    pub rows: Option<u64>,
-    /// The kernel that recorded it, where the file says.
-    pub kernel: Option<String>,
-    /// The CPUs of the machine that recorded it, where the file says.
-    pub cpus: Option<u16>,
-    /// Events that the recorder lost, where the file says so in its header.
-    pub lost_events: Option<u64>,
-    /// What protects the file's contents; `None` for text, which has nothing of the kind.
-    pub checksums: Option<Checksums>,
-}
-
-/// What was left out so far.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) skip_bad: bool,
-    pub(super) skipped: u64,
-    pub(super) first_skipped: Option<String>,
-    pub(super) ignored: u64,
-    pub(super) lost: u64,
-    pub(super) clock: Clock,
-}
-
-impl Tally {
-    pub(super) fn skip(&mut self, what: impl FnOnce() -> String) {
-        self.skipped += 1;
-        if self.first_skipped.is_none() {
-            self.first_skipped = Some(what());
-        }
-    }
-
-    /// Takes an event that stands at `place`, unless it lies far before the latest.
-    #[inline]
-    pub(super) fn take(
-        &mut self,
-        event: Event,
-        out: &mut Vec<Event>,
-        path: &Path,
-        place: impl Fn() -> String,
-    ) -> Result<(), TraceError> {
-        match self.clock.see(event.ts_ns, &place) {
-            Ok(()) => out.push(event),
-            Err(back) if self.skip_bad => self.skip(|| format!("{}: {back}", place())),
-            Err(back) => {
-                let (place, how_far) = (place(), back.to_string());
-                return Err(TraceError::TimeGoesBack { path: path.to_owned(), place, how_far });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A trace being read, in batches of about 65,000 events; memory does not grow with its length.

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::NamedTempFile;
 
 use super::error::{TraceError, snippet};
+use super::info::{Compression, Format};
 use super::line::{self, LineParser};
-use super::reader::{Compression, Format};
 use super::schema::COLUMNS;
 
 /// Where a trace comes from.

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 
 use super::Event;
 use super::error::{Bad, TraceError, snippet};
+use super::info::{Compression, Format, TraceInfo};
 use super::line::{self, Line, LineParser};
-use super::reader::{BATCH, Compression, Format, Tally, TraceInfo};
 use super::source::{Consumed, stream_error};
+use super::tally::{BATCH, Tally};
 
 /// The kernel's longest line is about 1 KiB (a stack trace or a long file name); perf's symbols may be longer.
 const LONGEST_LINE: usize = 64 * 1024;

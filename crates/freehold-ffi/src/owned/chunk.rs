@@ -3,9 +3,9 @@
 
 use freehold::{Migratetype, Order, Pfn};
 
-use super::{OwnedCpu, owned};
 use crate::arguments::{put, shared, wanted};
 use crate::error::{Error, answer, fail_alloc, fail_free};
+use crate::handle::{OwnedCpu, owned};
 use crate::request::Request;
 use crate::status::Status;
 

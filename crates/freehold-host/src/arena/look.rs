@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{CpuId, FRAME_SIZE, Totals, ZoneStats};
 
-use super::{Arena, Inner};
+use super::Arena;
+use crate::inner::Inner;
 use crate::stats::Stats;
 use crate::{Error, thread};
 

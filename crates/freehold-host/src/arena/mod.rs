@@ -5,7 +5,7 @@ mod look;
 mod memory;
 mod quick;
 mod raw;
-pub(crate) mod resize;
+mod resize;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,25 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::Pfn;
 
 pub use self::handle::Handle;
-use self::resize::Extent;
 use crate::Error;
 use crate::background::Background;
-use crate::builder::Builder;
 use crate::core::Core;
-use crate::frames::Frames;
-use crate::memory::Memory;
-use crate::notes::Notes;
-use crate::release::{self, Release, Released, Which};
-use crate::thread::{self, Key};
-
-/// What an arena and its background thread share.
-pub(crate) struct Inner {
-    pub(crate) core: Arc<Core>,
-    pub(crate) notes: Notes,
-    pub(crate) memory: Memory,
-    pub(crate) release: Release,
-    pub(crate) extent: Extent,
-}
+use crate::inner::Inner;
+use crate::key::Key;
+use crate::pass::{Released, Which, pass};
+use crate::thread;
 
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
@@ -62,59 +50,11 @@ impl Arena {
         }
     }
 
-    /// An arena of at least that many bytes of private memory, with every knob at its default.
-    ///
-    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once: see [`Builder::new`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Builder::build`].
-    pub fn with_size(bytes: u64) -> Result<Self, Error> {
-        Self::builder(bytes).build()
-    }
-
-    /// The knobs.
-    pub fn builder(bytes: u64) -> Builder {
-        Builder::new(bytes)
-    }
-
-    /// Keeps the arena for the rest of the program, so that its [`Frames`] have no lifetime to look after.
+    /// Keeps the arena for the rest of the program, so that its [`Frames`](crate::Frames) have no lifetime to look after.
     #[must_use]
     pub fn leak(self) -> &'static Self {
         Box::leak(Box::new(self))
     }
-
-    // ---- Handles ----
-
-    /// So many neighbouring frames (any number), which go home when the handle is dropped. What is in them is whatever
-    /// their last user left.
-    ///
-    /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no such chunk is free, even if a run
-    /// is free that starts elsewhere. Any other number is cut from the next larger chunk, or where there is none from any
-    /// run that is long enough.
-    ///
-    /// Takes constant time up to a block, while there is such a chunk; without one, a number that is no power of two takes time
-    /// proportional to the arena. Beyond a block it takes time proportional to the number of blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Alloc`] where there is no such chunk or none is asked for, [`Error::NoRun`] where there is no such run,
-    /// [`Error::Forked`].
-    #[inline(always)]
-    pub fn frames(&self, count: u64) -> Result<Frames<&Self>, Error> {
-        Frames::new(self, count)
-    }
-
-    /// The same, all zero. Frames that come fresh from the OS are zero already and are not touched.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::frames`].
-    pub fn zeroed(&self, count: u64) -> Result<Frames<&Self>, Error> {
-        Frames::zeroed(self, count)
-    }
-
-    // ---- Giving memory back ----
 
     /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned runs of 8 free frames
     /// or more that it backs (but for [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
@@ -128,18 +68,18 @@ impl Arena {
     /// [`Error::Os`], for the first run of blocks that the kernel refused; all others were given back and all are free.
     /// [`Error::Forked`].
     pub fn trim(&self) -> Result<Released, Error> {
-        release::pass(&self.inner, Which::All)
+        pass(&self.inner, Which::All)
     }
 
     /// Gives back the blocks that have been wholly free, and untouched, since the last call, and free runs of those of which
-    /// nothing was handed out since, up to the [budget](Builder::budget); does the periodic work of the threads' CPUs. To be called once each
-    /// [decay](Builder::decay) time; the [background thread](Builder::background) does just that.
+    /// nothing was handed out since, up to the [budget](crate::Builder::budget); does the periodic work of the threads' CPUs. To be called once each
+    /// [decay](crate::Builder::decay) time; the [background thread](crate::Builder::background) does just that.
     ///
     /// # Errors
     ///
     /// As [`Self::trim`].
     pub fn pass(&self) -> Result<Released, Error> {
-        release::pass(&self.inner, Which::Decayed)
+        pass(&self.inner, Which::Decayed)
     }
 
     #[cfg(test)]

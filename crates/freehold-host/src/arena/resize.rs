@@ -13,48 +13,17 @@
 //! The allocator has a bit for each block it knows of, which is written when it is told. So it is told of
 //! the first TiB of the last node, and of the next when an allocation fails.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 
 use freehold::{FRAME_SIZE, FrameRange, HotplugError, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
 use crate::Error;
-use crate::release::{self, Passing};
+use crate::extent::STEP;
+use crate::pass::join;
+use crate::release::Passing;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
-/// Frames that the allocator is told of at a time: 1 TiB, 64 KiB of bits.
-pub(crate) const STEP: u64 = 1 << 28;
-
-/// How far the allocator has been told of an arena's memory.
-pub(crate) struct Extent {
-    /// One change at a time. Taken inside a pass's lock, where both are.
-    changing: Mutex<()>,
-    /// The first frame of the last memory node: the one that grows.
-    last_part: u64,
-    /// The first frame that the allocator has not been told of.
-    told: AtomicU64,
-    /// Frames that are added are to be backed at once.
-    populate: bool,
-}
-
-impl Extent {
-    /// The allocator knows of that part of the last node.
-    pub(crate) fn new(last: FrameRange, populate: bool) -> Self {
-        let told = AtomicU64::new(last.end.get());
-        Self { changing: Mutex::new(()), last_part: last.start.get(), told, populate }
-    }
-
-    fn change(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn told(&self) -> u64 {
-        // Acquire: who sees that it was told finds the memory in the allocator.
-        self.told.load(Ordering::Acquire)
-    }
-}
-
 impl Arena {
     /// Frames of the arena that the allocator has not been told of: free, and never used.
     pub(super) fn unplugged(&self) -> u64 {
@@ -208,7 +177,7 @@ impl Arena {
         let mut runs: Vec<FrameRange> = Vec::new();
         for block in blocks.filter(|&block| notes.is_resident(block)) {
             let start = Pfn::new((first + block) * PAGEBLOCK_FRAMES);
-            release::join(&mut runs, FrameRange { start, end: Pfn::new(start.get() + PAGEBLOCK_FRAMES) });
+            join(&mut runs, FrameRange { start, end: Pfn::new(start.get() + PAGEBLOCK_FRAMES) });
         }
         let mut calls = 0;
         // SAFETY: these frames have been taken out of the allocator, which found all of them free.

@@ -63,7 +63,10 @@
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
 //!   protected page fails with `EFAULT`.
 
+mod faults;
 mod pages;
+mod seal;
+mod seals;
 mod stats;
 
 use std::ptr::NonNull;
@@ -74,14 +77,13 @@ use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
-pub(crate) use self::pages::{DROPPING, Pages, TAKEN};
-use self::pages::{Home, RUNS, Runs};
+use self::faults::Handler;
+use self::pages::{DROPPING, Home, Pages, RUNS, Runs, TAKEN};
+use self::seals::Seals;
+use self::stats::Counters;
 pub use self::stats::HostStats;
-pub(crate) use self::stats::{Counters, count};
 use crate::areas::refused;
-use crate::faults::Handler;
 use crate::memory::{Backing, Memory, OnFork};
-use crate::seal::Seals;
 use crate::userfault::Userfault;
 use crate::{Arena, Error};
 

@@ -7,17 +7,17 @@ use freehold::{FRAME_SIZE, FrameRange, Pfn};
 use freehold_vm::{Entry, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
+use super::seals::Seals;
 use super::stats::{Counters, count};
 use crate::Arena;
 use crate::memory::{Memory, OnFork};
-use crate::seal::Seals;
 use crate::sys::Bytes;
 use crate::userfault::Userfault;
 
 /// Taken by `get_and_clear`; its memory is there and protected as before. A bit that no entry has.
-pub(crate) const TAKEN: u64 = 1 << 9;
+pub(super) const TAKEN: u64 = 1 << 9;
 /// A flush is giving its memory back.
-pub(crate) const DROPPING: u64 = 1 << 10;
+pub(super) const DROPPING: u64 = 1 << 10;
 
 /// Runs of pages given back with one call at most.
 pub(super) const RUNS: usize = 256;
@@ -29,16 +29,16 @@ pub(super) enum Home {
 }
 
 /// What the handler of write faults needs, too.
-pub(crate) struct Pages {
+pub(super) struct Pages {
     pub(super) home: Home,
     pub(super) spaces: u64,
     pub(super) range: VpnRange,
     /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
-    pub(crate) entries: Box<[AtomicU64]>,
-    pub(crate) userfault: Userfault,
+    pub(super) entries: Box<[AtomicU64]>,
+    pub(super) userfault: Userfault,
     pub(super) protection: Mutex<()>,
-    pub(crate) seals: Seals,
-    pub(crate) counters: Counters,
+    pub(super) seals: Seals,
+    pub(super) counters: Counters,
 }
 
 impl Pages {
@@ -56,7 +56,7 @@ impl Pages {
     }
 
     /// The place of a byte's page.
-    pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
+    pub(super) fn index_of(&self, address: u64) -> Option<usize> {
         let index = (address / FRAME_SIZE).checked_sub(self.memory().first().get())? as usize;
         (index < self.entries.len()).then_some(index)
     }
@@ -69,21 +69,21 @@ impl Pages {
 
     /// Protection is changed by one thread at a time; see the module's documentation. In a forked child by none, and
     /// the lock may be held for ever.
-    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(super) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         let here = !self.userfault.is_forked();
         here.then(|| self.protection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
+    pub(super) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
         self.userfault.protect(self.memory().bytes(self.addresses(index, pages)), on)
     }
 
     /// Pages as memory.
-    pub(crate) fn bytes(&self, index: usize, pages: usize) -> Bytes {
+    pub(super) fn bytes(&self, index: usize, pages: usize) -> Bytes {
         self.memory().bytes(self.addresses(index, pages as u64))
     }
 
-    pub(crate) fn wake(&self, index: usize) {
+    pub(super) fn wake(&self, index: usize) {
         self.userfault.wake(self.memory().bytes(self.addresses(index, 1)));
     }
 

@@ -46,7 +46,7 @@ fn a_late_write_does_not_take_the_protection_off_a_page_that_is_being_mapped_rea
         let (pages, handled) = (Arc::clone(&pages), handled.clone());
         std::thread::spawn(move || {
             let address = pages.bytes(7, 1).0.addr().get() as u64;
-            crate::faults::handle(&pages, Fault::at(address));
+            super::faults::handle(&pages, Fault::at(address));
             handled.send(()).unwrap();
         });
         // It waits for the lock, which this thread has. Without, it is done long before this is over.

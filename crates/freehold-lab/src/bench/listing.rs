@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
 use super::kind::Kind;
 use super::metric::About;
-use crate::report::table::Style;
+use crate::report::table::{Style, wrap};
 
 /// A benchmark as `--list --json` has it.
 #[derive(Serialize)]
@@ -36,7 +36,8 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
         let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
         for metric in about.metrics {
-            let _ = writeln!(text, "    {:width$}  {}", metric.name, metric.what);
+            let what = wrap(metric.what, style, &" ".repeat(width + 6));
+            let _ = writeln!(text, "    {:width$}  {what}", metric.name);
         }
         text.push('\n');
     }
@@ -80,24 +81,4 @@ fn names() -> Vec<(&'static str, String)> {
             .to_owned(),
     ));
     all
-}
-
-/// Lines that fit, each but the first indented.
-pub(super) fn wrap(text: &str, style: Style, indent: &str) -> String {
-    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        if used > 0 && used + 1 + word.len() > most {
-            lines.push('\n');
-            lines.push_str(indent);
-            used = 0;
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += word.len();
-    }
-    lines
 }

@@ -15,14 +15,13 @@ use std::fmt::Write as _;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 
 use super::kind::Kind;
-use super::listing::wrap;
 use super::memory;
 use super::result::{Report, Row};
 use super::significance;
 use super::targets::verdicts;
 use crate::better::Better;
 use crate::report::number::thousands;
-use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::unique;
 
 /// The header and the tables.

@@ -1,6 +1,5 @@
 //! `freehold bench`: what an allocation and a free cost.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
@@ -81,8 +80,8 @@ pub(super) struct BenchArgs {
     engines: Vec<Wanted>,
 
     /// Runs of each. Default: 7; with --quick up to 7, as many as there is time for.
-    #[arg(short, long, value_name = "N")]
-    runs: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
 
     /// A minute for all benchmarks, or for each that is named its share of one: less of everything that repeats itself,
     /// and runs until the share is spent, 7 at most. With --runs as many runs as it says, however long they take.
@@ -150,7 +149,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     }
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
     let budget = (args.quick && args.runs.is_none()).then_some(Budget::QUICK);
-    let runs = args.runs.map_or(RUNS, NonZeroUsize::get);
+    let runs = args.runs.map_or(RUNS, usize::from);
     let plan = Plan { benchmarks, engines: engines(args)?, runs, budget, scale };
 
     // Fail before the work, not after it.

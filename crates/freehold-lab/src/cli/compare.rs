@@ -16,15 +16,15 @@ const EXAMPLES: &str = "\
 Examples:
   freehold replay --json > now.json; freehold compare main.json now.json
   freehold compare --worse 2 -e freehold main.json now.json
-                                                exit code 1 if anything is worse by more than 2 %, for CI
+                                                exit code 1 for anything worse by more than 2 %
   freehold compare --worse 5 -m zone_lock_work -m free_blocks_end main.json now.json
   freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
   freehold report --baseline main.json now.json the same as a page
 
-Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same
-engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ
-where the two-sided Mann-Whitney U test says so at 5 %, which takes 4 runs on each side; a difference that is not
-significant is unclear, and never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean
+Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
+engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ \
+where the two-sided Mann-Whitney U test says so at 5 %, which takes 4 runs on each side; a difference that is not \
+significant is unclear, and never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean \
 is shown.
 
 --json prints {\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \

@@ -13,7 +13,8 @@ use super::{Cli, Outcome, output};
 const COMPLETIONS_HELP: &str = "\
 Where to put them:
   bash  freehold completions bash > ~/.local/share/bash-completion/completions/freehold
-  zsh   freehold completions zsh > ~/.zfunc/_freehold          with fpath+=~/.zfunc before compinit in ~/.zshrc
+  zsh   freehold completions zsh > ~/.zfunc/_freehold
+        with fpath+=~/.zfunc before compinit in ~/.zshrc
   fish  freehold completions fish > ~/.config/fish/completions/freehold.fish";
 
 /// Arguments of `freehold completions`.

@@ -47,11 +47,6 @@ impl CliError {
     pub(super) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
-
-    /// Prints it to standard error.
-    pub(super) fn print(&self) {
-        super::output::complain(&format!("error: {self}"));
-    }
 }
 
 impl fmt::Display for CliError {

@@ -1,6 +1,5 @@
 //! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -21,10 +20,10 @@ CPUs are owned, as a kernel's own themselves.
 
 Workloads:
   kernel-build-like   short processes and what they leave behind, by turns
-  aging               three million allocations of orders 0 to 9, three types and three lifetimes, at 50, 60 and 70 %
+  aging               three million allocations of all sizes, types and lifetimes, at 50, 60, 70 %
   idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
   fill                orders 0, 3, 4 and 9 until the first failure
-  two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %: wholly free blocks; 1 GiB unless told otherwise
+  two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %; 1 GiB by default
 
 Examples:
   freehold bench fragmentation --workload aging --cpus 16 --memory 1G --used 70
@@ -91,8 +90,8 @@ pub(super) struct FragmentationArgs {
     allocations: u64,
 
     /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half a GiB.
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
 
     /// Draw the grid as SVG.
     #[arg(long, value_name = "FILE")]

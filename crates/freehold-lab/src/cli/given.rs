@@ -1,7 +1,7 @@
 //! What arguments mean, alike in every command.
 
 use std::fmt::Display;
-use std::num::NonZeroUsize;
+use std::num::NonZero;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -23,8 +23,8 @@ where
 }
 
 /// How many jobs at the same time: as many as there are CPUs unless told otherwise.
-pub(super) fn jobs(given: Option<NonZeroUsize>) -> usize {
-    given.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+pub(super) fn jobs(given: Option<u16>) -> usize {
+    given.map_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }
 
 /// That a picture has the name of an SVG file, or none of another kind.

@@ -45,19 +45,19 @@ Examples:
   freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
                                                 compare two engines, one with a change switched off
   freehold replay --memory 1G trace.parquet     press it for memory
-  freehold bench --quick                        what allocations and frees cost, engines side by side
+  freehold bench --quick                        what allocations and frees cost
   freehold report -o report.html *.json         one page of what the others printed with --json
   freehold compare --worse 2 main.json now.json what has changed, with an exit code for CI
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
-  freehold soak --minutes 60                    everything at once on many threads; does it stay right?
+  freehold soak --minutes 60                    everything at once on many threads
   freehold engines                              what can be named after --engine
 
-A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong
+Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
@@ -136,7 +136,7 @@ pub fn main() -> ExitCode {
         // Whoever read our output has seen enough: `freehold | head` is no error.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            error.print();
+            output::complain(&format!("error: {error}"));
             ExitCode::from(2)
         }
     }

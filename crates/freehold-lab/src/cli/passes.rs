@@ -1,8 +1,6 @@
 //! The two passes over a trace: what is in it, and the replay.
 
-use std::num::NonZeroU16;
-
-use freehold::{NodeId, Order};
+use freehold::Order;
 
 use super::error::CliError;
 use super::input::TraceFile;
@@ -48,7 +46,7 @@ pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile
 
 /// CPUs of the machine, as the user wants or as the trace has them.
 pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<Option<u16>, CliError> {
-    let cpus = args.cpus.map(NonZeroU16::get);
+    let cpus = args.cpus;
     let shown = sizing::default_cpus(survey);
     if cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
@@ -67,7 +65,6 @@ pub(super) fn drive(
     put_in: SurveyOptions,
     (machine, beginning): (MachineConfig, Beginning),
 ) -> Result<Replay, CliError> {
-    let machine = MachineConfig { node: NodeId::new(args.node), ..machine };
     if args.threads && machine.cpus > threads::CPUS_MAX {
         let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
         return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))

@@ -16,11 +16,11 @@ use super::{CliError, Outcome, output, stop};
 use crate::report::thousands as count;
 
 const EXAMPLES: &str = "\
-Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and
-copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), and says when
+Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and \
+copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), and says when \
 the once-a-second work on each CPU's lists ran (NAME.ticks.txt); replays read them. Needs root.
 
-Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is
+Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is \
 lost, and a trace with holes is not written unless --allow-lost says so.
 
 --json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, extfrag, zone_locked, \
@@ -30,7 +30,7 @@ Examples:
   freehold record -o make.parquet -- make -j2          while a command runs
   freehold record -o idle.parquet --duration 10s       for a time
   freehold record -o big.parquet --buffer 512M -- ./workload
-  freehold record --drain -o make.parquet -- make -j2  from empty lists, so that a replay need not guess them
+  freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
   freehold replay make.parquet && freehold replay --against-kernel make.parquet
 
 Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, what there was is written.";

@@ -14,8 +14,8 @@ use super::{Outcome, against_kernel, machine, notes, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec};
 use crate::html;
+use crate::replay::Replay;
 use crate::replay::against_kernel::AgainstKernel;
-use crate::replay::{Replay, sizing};
 use crate::report::{json, paths, picture as draw, table, timeline};
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
@@ -26,10 +26,6 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     Target::REPORT.check(args.html.as_ref(), &others)?;
     against_kernel::check(args)?;
     let specs = specs(args)?;
-    // A value that cannot be is known without reading anything.
-    if let Some(cpus) = args.cpus.filter(|cpus| cpus.get() > sizing::CPUS_MAX) {
-        return Err(CliError::new(format!("{cpus} CPUs are too many: {} is the most", sizing::CPUS_MAX)));
-    }
     let mut pictures = picture::files(args.picture.as_ref(), &args.traces, &others)?.into_iter();
 
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
@@ -51,7 +47,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 }
             }
             Err(error) => {
-                error.print();
+                output::complain(&format!("error: {error}"));
                 outcome = Outcome::Unreadable;
             }
         }

@@ -1,12 +1,12 @@
 //! Arguments of `freehold replay`.
 
-use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
 use crate::engines::EngineSpec;
+use crate::replay::sizing::CPUS_MAX;
 use crate::replay::{SAMPLES, SurveyOptions};
 
 const EXAMPLES: &str = "\
@@ -67,12 +67,8 @@ pub(super) struct ReplayArgs {
     pub(super) cma: Option<f64>,
 
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace has them.
-    #[arg(short, long, value_name = "N")]
-    pub(super) cpus: Option<NonZeroU16>,
-
-    /// The memory node that the machine's memory belongs to.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) node: u8,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CPUS_MAX)))]
+    pub(super) cpus: Option<u16>,
 
     /// Begin with the frames allocated that the trace frees without having allocated them. On the recorded machine they
     /// always are: they are part of what is in use.
@@ -118,8 +114,8 @@ pub(super) struct ReplayArgs {
     pub(super) html: Option<PathBuf>,
 
     /// Engines to run at the same time. Default: as many as there are cores.
-    #[arg(short, long, value_name = "N")]
-    pub(super) jobs: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) jobs: Option<u16>,
 
     /// No progress bar.
     #[arg(long)]
@@ -132,7 +128,7 @@ pub(super) struct ReplayArgs {
 
     /// With --against-kernel or --power: what the CPUs' lists held when the recording began; of several, each is compared.
     /// Default: zoneinfo, trace.
-    #[arg(long, value_enum, value_delimiter = ',', requires = "comparison")]
+    #[arg(long, value_name = "NAME[,NAME]...", value_enum, value_delimiter = ',', requires = "comparison")]
     pub(super) starting_lists: Vec<StartingLists>,
 
     /// Compare kernels that did not record the trace (5.17, 5.18, 7.1, pcp-buddy, and 6.18 with each of its rules

@@ -26,11 +26,11 @@ Examples:
   freehold report --baseline last-week.html -o today.html replay.json
                                                         with a tab that says what has changed since
 
-The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it
-fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of
+The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it \
+fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of \
 it: above that every second moment of the pictures of memory is left out until it fits, and the page says so.
 
-Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of replay, bench or simulate.";
+Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these commands.";
 
 /// The file that is written unless told otherwise.
 const DEFAULT_OUTPUT: &str = "freehold-report.html";
@@ -73,7 +73,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new("standard input can be read only once, but '-' was given several times"));
     }
     let read_from = inputs.iter().chain(&args.baseline).map(|path| ("its input", path.as_path()));
-    Target::PAGE.is_none_of(&args.output, &read_from.collect::<Vec<_>>())?;
+    let page = Some(&args.output).filter(|path| !is_dash(path));
+    Target::PAGE.check(page, &read_from.collect::<Vec<_>>())?;
     let mut sources = Vec::new();
     for input in &inputs {
         sources.extend(read(input)?);

@@ -1,7 +1,6 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
 use std::fs::{self, File};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -138,8 +137,8 @@ pub(super) struct SimulateArgs {
     picture: Option<PathBuf>,
 
     /// Simulations at the same time. Default: as many as there are CPUs here.
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
 
     /// Print what workloads there are, and nothing else.
     #[arg(long)]

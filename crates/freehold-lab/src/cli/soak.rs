@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
+use freehold::FRAME_SIZE;
 
 use super::error::CliError;
 use super::progress;
-use super::size::{Memory, parse_memory};
+use super::size::{Memory, parse_bytes, parse_memory};
 use super::{Outcome, output, stop};
 use crate::soak::table::table;
-use crate::soak::{Plan, Plant, run as soak};
+use crate::soak::{LEAST, Plan, Plant, run as soak};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -48,7 +49,7 @@ pub(super) struct SoakArgs {
     threads: Option<u32>,
 
     /// Memory of the machine; little of it means that there is never enough. 64M is the least.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_machine)]
     memory: Memory,
 
     /// What random numbers are drawn from.
@@ -74,6 +75,14 @@ pub(super) struct SoakArgs {
     /// Do something wrong, to see it noticed.
     #[arg(long, hide = true, value_name = "FAULT")]
     plant: Option<Plant>,
+}
+
+/// The machine's memory.
+fn parse_machine(text: &str) -> Result<Memory, String> {
+    if parse_bytes(text)? < LEAST * FRAME_SIZE {
+        return Err(format!("{text} is too little: {}M is the least", (LEAST * FRAME_SIZE) >> 20));
+    }
+    parse_memory(text)
 }
 
 fn threads() -> u32 {

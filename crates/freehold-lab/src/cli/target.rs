@@ -47,7 +47,7 @@ impl Target {
     }
 
     /// Fails where the file is one of `others`.
-    pub(super) fn is_none_of(self, path: &Path, others: &[(&str, &Path)]) -> Result<(), CliError> {
+    fn is_none_of(self, path: &Path, others: &[(&str, &Path)]) -> Result<(), CliError> {
         match others.iter().find(|(_, other)| !is_dash(other) && !is_dash(path) && resolved(other) == resolved(path)) {
             Some((taken, _)) => {
                 Err(CliError::new(format!("the {} would overwrite {taken}: {}", self.what, path.display()))

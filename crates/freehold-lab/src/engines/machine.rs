@@ -11,9 +11,7 @@ pub struct MachineConfig {
     pub start_pfn: Pfn,
     /// CPUs, numbered from 0.
     pub cpus: u16,
-    /// The node that the memory belongs to; the first of them where there are several.
-    pub node: NodeId,
-    /// Nodes. Each has a zone with its share of the memory, and its share of the CPUs.
+    /// Nodes, numbered from 0. Each has a zone with its share of the memory, and its share of the CPUs.
     pub nodes: u16,
     /// Frames of CMA, the last ones of each zone: whole chunks of the largest order.
     pub cma_frames: u64,
@@ -96,7 +94,6 @@ impl MachineConfig {
             memory_frames: memory_frames.max(1).div_ceil(largest).saturating_mul(largest),
             start_pfn: Self::START_PFN,
             cpus: cpus.max(1),
-            node: NodeId::default(),
             nodes: 1,
             cma_frames: 0,
             zone: None,
@@ -117,7 +114,7 @@ impl MachineConfig {
                 let range = FrameRange { start: at(border(n)), end: at(border(n + 1)) };
                 let end = range.end.align_down(Order::LINUX_MAX);
                 let start = Pfn::new(end.get().saturating_sub(cma)).max(range.start);
-                let node = NodeId::new(self.node.get().saturating_add(n as u8));
+                let node = NodeId::new(n as u8);
                 ZonePlace { node, range, cma: (start < end).then_some(FrameRange { start, end }) }
             })
             .collect()

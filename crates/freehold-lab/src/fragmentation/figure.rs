@@ -122,8 +122,8 @@ const fn better(figure: Figure) -> Figure {
 pub(super) const UNUSABLE3: Figure = figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);
 pub(super) const UNUSABLE4: Figure = figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
 pub(super) const UNUSABLE9: Figure = figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
-pub(super) const LOCKS: Figure = figure("zone locks/1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
-pub(super) const GROUP_LOCKS: Figure = figure("group locks/1,000 frames", |c| c.figures.group_locks_per_1000, rate);
+pub(super) const LOCKS: Figure = figure("zone locks / 1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
+pub(super) const GROUP_LOCKS: Figure = figure("group locks / 1,000 frames", |c| c.figures.group_locks_per_1000, rate);
 pub(super) const ORDER9: Figure = better(figure("free as order 9", |c| c.figures.order9_share, share));
 pub(super) const FAILURES9: Figure = figure("order-9 failures", |c| number(c.figures.order9_failures), count);
 pub(super) const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::cell::{About, Workload};
 use super::figure::{Cell, Figure};
-use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
 
@@ -69,7 +69,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
         if of.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "{workload}: {}", workload.about().what);
+        let _ = writeln!(text, "{}", wrap(&format!("{workload}: {}", workload.about().what), style, ""));
         let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();

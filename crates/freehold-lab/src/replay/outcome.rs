@@ -8,9 +8,8 @@ use super::applier::Applier;
 use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
-use super::threads::Met;
 use super::whole;
-use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
+use crate::engine::{CmaBook, CmaCounts, Contention, Counters, ListFlow, Memory, Paths};
 use crate::one_line::{OneLine, one_line};
 
 /// The state of an engine at one moment of the trace.
@@ -22,6 +21,20 @@ pub struct Sample {
     pub memory: Memory,
     /// Totals so far.
     pub counters: Counters,
+}
+
+/// What one engine's threads met. Different in every run, but for what was applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Met {
+    /// Operations of the trace carried out, frees of a batch counted singly.
+    pub applied: u64,
+    /// Times a thread waited for an allocation that another one had not made yet.
+    pub order_waits: u64,
+    /// Times a thread waited because it was too far ahead of another.
+    pub lead_waits: u64,
+    /// Locks found held.
+    #[serde(flatten)]
+    pub contention: Contention,
 }
 
 /// A count of a sample: its column in `--timeline`, and whether `--json` has it too.

@@ -191,6 +191,26 @@ pub(crate) fn new_table(style: Style) -> Table {
     table
 }
 
+/// Lines that fit, each but the first indented.
+pub(crate) fn wrap(text: &str, style: Style, indent: &str) -> String {
+    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        if used > 0 && used + 1 + word.len() > most {
+            lines.push('\n');
+            lines.push_str(indent);
+            used = 0;
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += word.len();
+    }
+    lines
+}
+
 /// Padding at the ends of lines would wrap on a terminal one column narrower.
 pub(crate) fn trim_lines(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")

@@ -4,7 +4,7 @@ use comfy_table::{Cell, ColumnConstraint};
 
 use super::number::{decimal, thousands};
 use super::table::{Style, cma, engine_names, header_lines, new_table, rate, right, trim_lines};
-use crate::replay::threads::Met;
+use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
 type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);

@@ -43,6 +43,6 @@ pub mod validate;
 pub mod workloads;
 
 pub use model::Model;
-pub use row::{Bound, Row};
-pub use run::{CPUS_MAX, Scenario, SimulateError, TICK_MS, simulate};
+pub use row::{Bound, Row, TICK_MS};
+pub use run::{CPUS_MAX, Scenario, SimulateError, simulate};
 pub use workloads::Kind;

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::run::TICK_MS;
 use crate::engine::{CmaCounts, Paths};
+
+/// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
+pub const TICK_MS: f64 = 1000.0;
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
-pub use super::row::{Bound, Row};
+pub use super::row::{Bound, Row, TICK_MS};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
@@ -32,9 +32,6 @@ pub const CPUS_MAX: u16 = 1024;
 pub const NODES_MAX: u16 = 64;
 /// The least memory of a node.
 const NODE_MIB: u64 = 64;
-
-/// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
-pub const TICK_MS: f64 = 1000.0;
 
 #[derive(Clone, Debug)]
 pub struct Scenario {

@@ -35,6 +35,7 @@ mod world;
 
 pub use report::{Report, Row, Stops};
 pub use storm::run;
+pub(crate) use world::LEAST;
 
 use std::time::Duration;
 

@@ -144,4 +144,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg(&good).arg("-o").arg(&good).assert().code(2);
     assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
     assert_eq!(fs::read(&good).unwrap(), before);
+    let nowhere =
+        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg(&good).args(["-o", "/nowhere/x"]).assert();
+    assert!(String::from_utf8_lossy(&nowhere.code(2).get_output().stderr).contains("there is no folder /nowhere"));
 }

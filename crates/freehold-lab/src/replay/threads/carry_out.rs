@@ -8,12 +8,13 @@ use std::thread;
 
 use freehold::{CpuId, Order, Pfn};
 
+use super::LEAD;
 use super::plan::{Plan, Step, Stream};
-use super::{LEAD, Met};
 use crate::engine::{CmaBook, Engine, Request};
 use crate::replay::applier::Applier;
 use crate::replay::fill::{InUse, Layout};
 use crate::replay::op::FREE_BATCH_MAX;
+use crate::replay::outcome::Met;
 use crate::replay::whole;
 use crate::replay::{Beginning, EngineOutcome};
 

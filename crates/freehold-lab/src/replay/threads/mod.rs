@@ -36,7 +36,6 @@ use serde::Serialize;
 use self::plan::Plan;
 use super::source::{SourceError, Trace};
 use super::{Beginning, EngineOutcome, NamedEngine, Replay, ReplayOptions, Survey, broadcast};
-use crate::engine::Contention;
 
 /// Operations of the trace that one thread may be ahead of another.
 pub const LEAD: u32 = 4096;
@@ -56,20 +55,6 @@ pub struct ThreadsReport {
     pub interrupt_frees: u64,
     /// Operations that one thread may be ahead of another.
     pub lead: u32,
-}
-
-/// What one engine's threads met. Different in every run, but for what was applied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Met {
-    /// Operations of the trace carried out, frees of a batch counted singly.
-    pub applied: u64,
-    /// Times a thread waited for an allocation that another one had not made yet.
-    pub order_waits: u64,
-    /// Times a thread waited because it was too far ahead of another.
-    pub lead_waits: u64,
-    /// Locks found held.
-    #[serde(flatten)]
-    pub contention: Contention,
 }
 
 /// Replays a surveyed trace on threads, one engine after another. As [`super::replay_from`] otherwise.

@@ -90,12 +90,13 @@ impl TraceOps {
             Op::FreeBatch { cpu, .. } => slots.cpu = cpu,
             Op::Member { slot, .. } => self.free(slots, slot, slots.cpu),
             Op::Split { slot, from, to } => {
+                slots.split = None;
                 let Some((_, at, _)) = slots.get(slot) else { return };
                 let pieces = 1u32 << (from.get() - to.get());
                 let first = self.ids;
                 if let Some((_, TraceOp::Alloc { id, pieces: now, request })) = self.ops.get_mut(at) {
                     if *now != 1 {
-                        // Split a second time: its pieces stay as they are.
+                        // Split a second time: it stays whole and goes with its first piece; the others have no number.
                         return;
                     }
                     (*id, *now, request.order) = (first, pieces, to);
@@ -240,4 +241,49 @@ pub(super) fn programs(trace: &TraceOps, setting: &Setting) -> Vec<Box<dyn Progr
         left -= size;
     }
     programs
+}
+
+#[cfg(test)]
+mod tests {
+    use freehold::{AllocFlags, Migratetype};
+
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_second_split_are_not_those_of_another() {
+        let order = |order| Order::new(order).unwrap();
+        let alloc = |slot| Op::Alloc {
+            slot,
+            cpu: 0,
+            order: order(2),
+            migratetype: Migratetype::Movable,
+            flags: AllocFlags::empty(),
+        };
+        let free = |slot, size| Op::Free { slot, cpu: 0, order: order(size) };
+        let (mut done, mut slots) = (TraceOps::default(), Slots::default());
+        for op in [
+            alloc(0),
+            Op::Split { slot: 0, from: order(2), to: order(1) },
+            Op::Piece { slot: 1, index: 1 },
+            alloc(2),
+            Op::Split { slot: 2, from: order(2), to: order(1) },
+            Op::Piece { slot: 3, index: 1 },
+            Op::Split { slot: 0, from: order(1), to: order(0) },
+            Op::Piece { slot: 4, index: 1 },
+            free(4, 0),
+            free(3, 1),
+            free(2, 1),
+            free(1, 1),
+            free(0, 0),
+        ] {
+            done.add(&mut slots, op);
+        }
+        let freed = |&(_, op): &(u16, TraceOp)| match op {
+            TraceOp::Free { id } => Some(id),
+            TraceOp::Alloc { .. } => None,
+        };
+        // Each of the four chunks of order 1 once, by number: 1 and 2 are the first allocation's, 4 and 5 the second's.
+        assert_eq!(done.ops.iter().filter_map(freed).collect::<Vec<_>>(), [5, 4, 2, 1]);
+        assert_eq!(slots.live, 0);
+    }
 }

@@ -14,68 +14,21 @@
 //! start. Where that is used up, another page is opened again: it is still write-protected, so the next write there comes
 //! back here.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 
-use crate::Error;
-use crate::mmu::{Pages, count};
-use crate::spare::Spare;
+use super::pages::Pages;
+use super::stats::count;
 
 /// How often a page is tried to be sealed before its writer is sent a signal instead.
 const RETRIES: u32 = 100;
 
-/// One bit a page, and how many are set or about to be. Changed under the protection lock.
-pub(crate) struct Seals {
-    bits: Box<[AtomicU64]>,
-    count: AtomicUsize,
-    spare: Spare,
-}
-
-impl Seals {
-    /// For so many pages.
-    pub(crate) fn new(pages: usize) -> Result<Self, Error> {
-        let (mut bits, words) = (Vec::new(), pages.div_ceil(64));
-        let no_memory = |_| Error::os("malloc", Errno::NOMEM, words as u64 * 8, "fewer pages, or raise RLIMIT_AS");
-        bits.try_reserve_exact(words).map_err(no_memory)?;
-        bits.resize_with(words, AtomicU64::default);
-        Ok(Self { bits: bits.into_boxed_slice(), count: AtomicUsize::new(0), spare: Spare::new()? })
-    }
-
-    /// The first sealed page, and how many follow without a gap.
-    fn first_run(&self) -> Option<(usize, usize)> {
-        // Relaxed: read and written under the lock.
-        let (word, bits) =
-            self.bits.iter().map(|bits| bits.load(Ordering::Relaxed)).enumerate().find(|&(_, w)| w != 0)?;
-        let first = word * 64 + bits.trailing_zeros() as usize;
-        Some((first, self.run(first)))
-    }
-
-    fn run(&self, first: usize) -> usize {
-        (first..self.bits.len() * 64).take_while(|&page| self.is_sealed(page)).count()
-    }
-
-    fn is_sealed(&self, page: usize) -> bool {
-        // Relaxed: read and written under the lock.
-        self.bits[page / 64].load(Ordering::Relaxed) & 1 << (page % 64) != 0
-    }
-
-    fn set(&self, page: usize, sealed: bool) {
-        let (word, bit) = (&self.bits[page / 64], 1 << (page % 64));
-        // Relaxed: as above.
-        if sealed {
-            word.fetch_or(bit, Ordering::Relaxed)
-        } else {
-            word.fetch_and(!bit, Ordering::Relaxed)
-        };
-    }
-}
-
 impl Pages {
     /// Makes a page read-only if its entry still is `bits`, and lets whoever waits for it run into that; `None` where the
     /// entry has changed. The handler's thread only.
-    pub(crate) fn seal(&self, page: usize, bits: u64) -> Option<Result<(), Errno>> {
+    pub(super) fn seal(&self, page: usize, bits: u64) -> Option<Result<(), Errno>> {
         let _one = self.lock();
         if self.seals.is_sealed(page) {
             self.refused(page);
@@ -118,7 +71,7 @@ impl Pages {
     }
 
     /// Takes that back for a range, after its entries have been changed. Costs a load where nothing is sealed.
-    pub(crate) fn unseal(&self, first: usize, pages: usize) -> Result<(), Errno> {
+    pub(super) fn unseal(&self, first: usize, pages: usize) -> Result<(), Errno> {
         fence(Ordering::SeqCst);
         if self.seals.count.load(Ordering::SeqCst) == 0 {
             return Ok(());

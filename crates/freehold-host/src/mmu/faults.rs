@@ -20,8 +20,9 @@ use freehold_vm::Entry;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use super::pages::{DROPPING, Pages, TAKEN};
+use super::stats::count;
 use crate::Error;
-use crate::mmu::{DROPPING, Pages, TAKEN, count};
 use crate::own_thread;
 use crate::userfault::Fault;
 
@@ -29,7 +30,7 @@ use crate::userfault::Fault;
 const RETRIES: u32 = 100;
 
 /// The thread, ended by dropping this.
-pub(crate) struct Handler {
+pub(super) struct Handler {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     /// Tells a forked child, which has this value but not the thread, and whose process ID may be the parent's: in a PID
@@ -38,7 +39,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    pub(crate) fn start(pages: Arc<Pages>) -> Result<Self, Error> {
+    pub(super) fn start(pages: Arc<Pages>) -> Result<Self, Error> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
         let stop = Arc::new(stop);
@@ -84,7 +85,7 @@ fn run(pages: &Pages, stop: &OwnedFd) {
     }
 }
 
-pub(crate) fn handle(pages: &Pages, fault: Fault) {
+pub(super) fn handle(pages: &Pages, fault: Fault) {
     let Some(index) = pages.index_of(fault.address) else { return };
     let counters = &pages.counters;
     let mut waited = false;

@@ -1,0 +1,18 @@
+//! What an arena consists of, for its calls, its passes and its background thread.
+
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::extent::Extent;
+use crate::memory::Memory;
+use crate::notes::Notes;
+use crate::release::Release;
+
+/// What an arena and its background thread share.
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) notes: Notes,
+    pub(crate) memory: Memory,
+    pub(crate) release: Release,
+    pub(crate) extent: Extent,
+}

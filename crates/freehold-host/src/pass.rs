@@ -1,0 +1,387 @@
+//! Giving memory back to the OS: wholly free blocks and free runs of others, in batches, with one system call for each run of
+//! neighbours or for many.
+//!
+//! ```text
+//! for each block that the OS backs, the highest first:
+//!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
+//!     or else what is free in it, in chunks of 8 frames or more
+//! 32 blocks' worth taken:
+//!     one madvise for each run of neighbours, or one process_madvise for all of them
+//!     note the blocks and chunks as released, free them again
+//! ```
+//!
+//! - A block that is being released is *allocated*, so nobody else can get it; an allocation that fails meanwhile waits
+//!   for the batch, ends the pass (memory is wanted, so this is no time to give it away) and tries again.
+//! - A glance at the block decides whether it is tried at all: blocks in use cost some 200 ns and disturb nobody. The
+//!   allocator's `alloc_contig_range` would do as well but isolates first, pulling blocks in use out of threads' hands.
+//! - The highest first, because the allocator takes the lowest whole block it has: what stays is what is used next.
+//! - A pass with decay takes a block twice: the first time it notes that the block was found free, and gives it back as
+//!   it is; the second time it finds that nothing was handed out in between, so it was free all the time. Of a block in use
+//!   it gives back what is free where nothing was handed out in between.
+//! - A chunk of which the OS backs nothing is not given back a second time: the notes tell.
+
+use std::sync::atomic::Ordering;
+
+use freehold::{AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request};
+
+use crate::Error;
+use crate::host::Host;
+use crate::inner::Inner;
+use crate::memory::Backing;
+use crate::release::Passing;
+
+/// Which blocks a pass gives back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All that are wholly free.
+    All,
+    /// Those that were so all the time since the last pass, up to the budget.
+    Decayed,
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Released {
+    /// Blocks given back.
+    pub blocks: u64,
+    /// Frames given back out of blocks in use.
+    pub frames: u64,
+    /// Bytes given back.
+    pub bytes: u64,
+    /// System calls that took.
+    pub calls: u64,
+    /// Blocks found free for the first time: they go in the next pass, unless they are used.
+    pub seen: u64,
+    /// The pass ended early because an allocation failed meanwhile.
+    pub cut_short: bool,
+}
+
+/// Adds the next range of rising ones to runs of neighbours.
+pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
+    match runs.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => runs.push(range),
+    }
+}
+
+/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs more than the memory.
+const LEAST: Order = match Order::new(3) {
+    Some(order) => order,
+    None => Order::ZERO,
+};
+
+/// What has been taken out of the allocator, and what became of it.
+struct Pass<'a> {
+    inner: &'a Inner,
+    cpu: On<'a, 'static, Host>,
+    /// Whole blocks, and chunks of others. From the highest block down.
+    taken: Vec<FrameRange>,
+    frames: u64,
+    released: Released,
+    result: Result<(), Error>,
+}
+
+/// One pass.
+pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
+    inner.core.check_fork()?;
+    let (release, engine) = (&inner.release, &inner.core.engine);
+    let _one = release.lock();
+    let _passing = Passing::new();
+    // Release: see `hold_off`.
+    release.passes.fetch_add(1, Ordering::Release);
+    if which == Which::Decayed {
+        // The periodic work of every thread's CPU, for those that are idle: what they freed goes home.
+        for cpu in (0..engine.cpu_count()).map(|cpu| CpuId::new(cpu as u16)).filter(|&cpu| engine.is_online(cpu)) {
+            // It may have gone offline since.
+            let _ = engine.on(cpu).tick();
+        }
+    }
+    let mut pass = Pass {
+        inner,
+        cpu: inner.core.keeper(),
+        taken: Vec::new(),
+        frames: 0,
+        released: Released::default(),
+        result: Ok(()),
+    };
+    pass.run(which);
+    let Pass { released, result, .. } = pass;
+    // Relaxed: statistics.
+    release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
+    release.frames.fetch_add(released.frames, Ordering::Relaxed);
+    release.calls.fetch_add(released.calls, Ordering::Relaxed);
+    result?;
+    Ok(released)
+}
+
+impl Pass<'_> {
+    fn run(&mut self, which: Which) {
+        let Inner { notes, release, .. } = self.inner;
+        let budget = if which == Which::All { u64::MAX } else { release.budget.saturating_mul(PAGEBLOCK_FRAMES) };
+        for block in (0..notes.top()).rev() {
+            if !notes.is_resident(block) {
+                continue;
+            }
+            if release.wanted.load(Ordering::Relaxed) != 0 {
+                self.released.cut_short = true;
+                break;
+            }
+            if self.released.bytes / FRAME_SIZE + self.frames >= budget {
+                break;
+            }
+            self.visit(block, which);
+            if self.frames >= release.batch as u64 * PAGEBLOCK_FRAMES {
+                self.flush();
+            }
+        }
+        self.flush();
+        self.inner.core.owe(self.released.seen);
+        self.inner.core.collect_owed();
+    }
+
+    /// One block that the OS backs.
+    fn visit(&mut self, block: u64, which: Which) {
+        let notes = &self.inner.notes;
+        let (range, all) = (self.range(block), which == Which::All);
+        if self.take(Order::PAGEBLOCK, range).is_none() {
+            if all || notes.is_watched(block) {
+                self.take_parts(range);
+            } else {
+                notes.watch(block);
+            }
+        } else if all || notes.is_seen(block) {
+            self.taken.push(range);
+            self.frames += PAGEBLOCK_FRAMES;
+        } else {
+            notes.see(block);
+            self.released.seen += 1;
+            self.free(range);
+        }
+    }
+
+    fn range(&self, block: u64) -> FrameRange {
+        let start = self.inner.memory.first().get() + block * PAGEBLOCK_FRAMES;
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start + PAGEBLOCK_FRAMES) }
+    }
+
+    /// Takes a chunk of a block out of the allocator, if there is a free one.
+    fn take(&self, order: Order, block: FrameRange) -> Option<FrameRange> {
+        let request = Request::new(order, Migratetype::Movable)
+            .from(block.start)
+            .below(block.end)
+            .flags(AllocFlags::NO_WATERMARKS);
+        let start = self.cpu.alloc(request).ok()?;
+        FrameRange::new(start, order.frames())
+    }
+
+    /// Takes what is free in a block in use and is backed.
+    fn take_parts(&mut self, block: FrameRange) {
+        if self.inner.memory.backing() == Backing::Hugetlb {
+            return;
+        }
+        let first = self.taken.len();
+        // The smallest first: where there is none there is nothing, and that is all that most blocks cost.
+        let Some(chunk) = self.take(LEAST, block) else { return };
+        self.taken.push(chunk);
+        let mut order = Order::PAGEBLOCK.get() - 1;
+        while let Some(size) = Order::new(order).filter(|&size| size >= LEAST) {
+            match self.take(size, block) {
+                Some(chunk) => self.taken.push(chunk),
+                None => order -= 1,
+            }
+        }
+        let huge = self.inner.memory.backing() == Backing::HugePages;
+        let mut at = first;
+        while at < self.taken.len() {
+            // Of what is left of a huge page the kernel makes one again by and by, and tells nobody: so it is asked.
+            let range = self.taken[at];
+            let absent = self.inner.notes.is_absent(range, huge);
+            if absent && (!huge || self.inner.memory.in_memory(range) == Ok(0)) {
+                let absent = self.taken.swap_remove(at);
+                self.free(absent);
+            } else {
+                self.frames += range.len();
+                at += 1;
+            }
+        }
+    }
+
+    fn free(&mut self, range: FrameRange) {
+        if let Err(error) = self.cpu.free_range(range) {
+            // The frames are this pass's own, so this would be a defect; say so rather than lose them quietly.
+            self.result = Err(error.into());
+        }
+    }
+
+    /// Gives what was taken back, to the OS first and then to the allocator.
+    fn flush(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        #[cfg(test)]
+        tests::taken();
+        self.taken.sort_unstable_by_key(|range| range.start);
+        let mut runs: Vec<FrameRange> = Vec::new();
+        self.taken.iter().for_each(|&range| join(&mut runs, range));
+        let Inner { notes, memory, release, .. } = self.inner;
+        let first = memory.first().get();
+        let (taken, released, mut done) = (&self.taken, &mut self.released, 0);
+        // SAFETY: these frames are allocated to this pass, which has given them to nobody.
+        let result = unsafe {
+            memory.release(&runs, &mut released.calls, |run| {
+                done += 1;
+                let run = runs[run];
+                released.bytes += run.len() * FRAME_SIZE;
+                let at = taken.partition_point(|range| range.start < run.start);
+                for &range in taken[at..].iter().take_while(|range| range.end <= run.end) {
+                    if range.len() == PAGEBLOCK_FRAMES {
+                        notes.released((range.start.get() - first) / PAGEBLOCK_FRAMES);
+                        released.blocks += 1;
+                    } else {
+                        notes.released_part(range);
+                        released.frames += range.len();
+                    }
+                }
+            })
+        };
+        // Relaxed: a statistic.
+        release.refused.fetch_add(runs.len() as u64 - done, Ordering::Relaxed);
+        if self.result.is_ok() {
+            self.result = result;
+        }
+        runs.into_iter().for_each(|run| self.free(run));
+        self.inner.core.owe(self.frames.div_ceil(PAGEBLOCK_FRAMES));
+        self.inner.core.collect_owed();
+        self.taken.clear();
+        self.frames = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Arena;
+
+    type Meanwhile = Box<dyn FnOnce()>;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    }
+
+    /// Called when a pass has blocks in hand.
+    pub(super) fn taken() {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+    }
+
+    /// As a program's allocator would, for the lists that a pass keeps.
+    #[test]
+    fn an_allocation_that_fails_within_a_pass_does_not_wait_for_its_end() {
+        let arena: &'static Arena = Arena::with_size(8 << 20).unwrap().leak();
+        let used = arena.frames(arena.stats().frames - 512).unwrap();
+        drop(arena.frames(512).unwrap());
+        let (told, failed) = mpsc::channel();
+        std::thread::spawn(move || {
+            arena.trim().unwrap();
+            MEANWHILE.set(Some(Box::new(move || told.send(arena.frames(600).is_err()).unwrap())));
+            drop(arena.frames(512).unwrap());
+            arena.trim().unwrap();
+        });
+        assert_eq!(failed.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits for ever");
+        drop(used);
+    }
+
+    #[test]
+    fn what_a_pass_has_in_hand_is_not_missing_from_a_bulk_allocation() {
+        // A pass has two of the eight blocks in hand at a time.
+        let arena = Arena::builder(16 << 20).batch(2).build().unwrap();
+        drop(arena.frames(arena.stats().frames).unwrap());
+        let mut out = vec![Pfn::new(0); arena.stats().frames as usize];
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    // For whoever does not wait for the pass to be done with its call.
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut out), Ok(out.len()));
+        });
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free_bulk(&out) }.unwrap();
+        arena.validate().unwrap();
+    }
+
+    /// The next pass is in the queue before an allocation that waits for the one that runs: it is to end as well.
+    #[test]
+    fn an_allocation_that_waits_ends_the_next_pass_too() {
+        let arena = Arena::with_size(16 << 20).unwrap();
+        let release = &arena.inner.release;
+        release.passes.store(1, Ordering::Relaxed);
+        for _ in 0..20 {
+            drop(arena.frames(4096).unwrap());
+            let first = release.lock();
+            std::thread::scope(|scope| {
+                let next = scope.spawn(|| arena.trim().unwrap());
+                std::thread::sleep(Duration::from_millis(5));
+                let before = release.passes.load(Ordering::Relaxed);
+                let waiter = scope.spawn(move || {
+                    let _no_pass = release.hold_off();
+                    release.passes.load(Ordering::Relaxed) > before
+                });
+                while release.wanted.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                drop(first);
+                let waited = waiter.join().unwrap();
+                assert_eq!(next.join().unwrap().cut_short, waited, "the pass went on although memory was wanted");
+            });
+        }
+    }
+
+    /// What is missing is in a pass's hands, not in use.
+    #[test]
+    fn frames_are_extended_over_blocks_that_a_pass_has_in_hand() {
+        let arena = Arena::with_size(16 << 20).unwrap();
+        let mut frames = arena.frames(512).unwrap();
+        frames.try_extend(1024).unwrap();
+        let (mut frames, rest) = frames.split(512).unwrap();
+        drop(rest);
+        std::thread::scope(|scope| {
+            let (told, taken) = mpsc::channel();
+            let arena = &arena;
+            scope.spawn(move || {
+                MEANWHILE.set(Some(Box::new(move || {
+                    told.send(()).unwrap();
+                    std::thread::sleep(Duration::from_millis(200));
+                })));
+                arena.trim().unwrap();
+            });
+            taken.recv().unwrap();
+            assert_eq!(frames.try_extend(1024), Ok(()));
+        });
+    }
+
+    /// More than there are blocks may be owed: by frees of runs that somebody takes again without collecting.
+    #[test]
+    fn what_is_owed_is_collected_in_bounded_time() {
+        let arena: &'static Arena = Arena::with_size(16 << 20).unwrap().leak();
+        let (told, done) = mpsc::channel();
+        std::thread::spawn(move || {
+            arena.inner.core.owe(1 << 60);
+            arena.inner.core.collect_owed();
+            told.send(()).unwrap();
+        });
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok(()), "it collects for ever");
+    }
+}
