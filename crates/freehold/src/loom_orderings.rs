@@ -19,10 +19,9 @@ use super::loom_tests::{
     small, spawn, strictly, take, together,
 };
 use crate::block::map::LOOKS;
-use crate::cpu::door::Door;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
-use crate::primitive::under_loom::Strict;
+use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
 use crate::{FrameRange, Migratetype, Order, Pfn};
 
@@ -439,28 +438,27 @@ fn the_door_of_a_cpu_excludes_who_may_not_wait() {
 /// Who takes something from others while inside is inside still, or shows it.
 fn seen_inside(owner: bool) {
     model(move || {
-        let door: &'static Door = Box::leak(Box::new(Door::new()));
-        if owner {
-            door.knock();
-            door.set_biased(true);
-            door.leave_intruder();
-        }
+        let fh = small(true);
         let [taken, shown]: [&'static AtomicU32; 2] = [0, 0].map(|_| &*Box::leak(Box::new(AtomicU32::new(0))));
+        let owned = owner.then(|| fh.own(cpu(0)).unwrap());
         let taker = spawn(move || {
-            assert!(if owner { door.try_enter_owner() } else { door.try_enter_unowned() });
+            let anybodys = fh.on(cpu(0));
+            let inside = match &owned {
+                Some(owned) => owned.enter_to_free().unwrap(),
+                None => anybodys.enter_to_free().unwrap(),
+            };
+            assert!(inside.is_some());
             taken.store(1, Ordering::Release);
             shown.set(1);
-            if owner {
-                door.leave_owner();
-            } else {
-                door.leave_intruder();
-            }
+            drop(inside);
+            owned
         });
         if taken.get() == 1 {
             acquire_fence();
-            assert!(door.is_occupied() || shown.get() == 1, "what was taken is nowhere to be seen");
+            assert!(fh.cpus[0].door.is_occupied() || shown.get() == 1, "what was taken is nowhere to be seen");
         }
-        taker.join().unwrap();
+        let _owned = taker.join().unwrap();
+        set_alone(true);
     });
 }
 
@@ -481,17 +479,18 @@ fn all_is_walked_over_while_an_owner_frees() {
         let fh = machine(true, 512);
         let owner = fh.own(cpu(0)).unwrap();
         let frames: [Pfn; 64] = core::array::from_fn(|_| owner.alloc(request(0)).unwrap());
-        core::mem::forget(owner);
         let key = frames[0].get() / 64;
-        // Tried, not waited for: two that wait for each other's turn are without end.
-        let enter = move || Inside::try_enter(fh, &fh.cpus[0], cpu(0), true);
         // The hand has nothing, and says so.
-        assert!(enter().is_some_and(|inside| !inside.replenish(Leases::slot_of(key))));
+        assert!(owner.enter_to_free().unwrap().is_some_and(|inside| !inside.replenish(Leases::slot_of(key))));
         let freed = together::<u64>(roles![
             move || {
-                let Some(inside) = enter() else { return 0 };
-                fh.free_word(Some(&inside), key, 1, 1).unwrap();
-                1
+                let freed = match owner.enter_to_free().unwrap() {
+                    Some(inside) => fh.free_word(Some(&inside), key, 1, 1).map(|()| 1).unwrap(),
+                    None => 0,
+                };
+                // To be dropped, it would wait for the other one.
+                core::mem::forget(owner);
+                freed
             },
             move || {
                 fh.validate().unwrap_or_else(|violation| panic!("{violation}"));

@@ -320,12 +320,13 @@ fn an_owner_and_a_recall() {
         let fh = small(true);
         let owner = fh.own(cpu(0)).unwrap();
         let pfn = owner.alloc(request(0)).unwrap();
-        core::mem::forget(owner);
         together::<()>(roles![
             move || {
-                // Tried, not waited for: two that wait for each other's turn are without end.
-                let inside = Inside::try_enter(fh, &fh.cpus[0], cpu(0), true);
+                let inside = owner.enter_to_free().unwrap();
                 fh.free_word(inside.as_ref(), pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+                drop(inside);
+                // To be dropped, it would wait for the other one.
+                core::mem::forget(owner);
             },
             move || assert!(fh.recall(None) < 2)
         ]);
@@ -372,9 +373,7 @@ fn the_door_of_a_cpu_excludes() {
 fn the_door_of_an_owned_cpu_excludes() {
     model(|| {
         let fh = small(true);
-        fh.cpus[0].door.knock();
-        fh.cpus[0].door.set_biased(true);
-        fh.cpus[0].door.leave_intruder();
+        let owner = fh.own(cpu(0)).unwrap();
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
         let again = value.clone();
         let intruder = spawn(move || {
@@ -383,12 +382,13 @@ fn the_door_of_an_owned_cpu_excludes() {
             drop(inside);
         });
         for _ in 0..2 {
-            if let Some(inside) = Inside::try_enter(fh, &fh.cpus[0], cpu(0), true) {
+            if let Some(inside) = owner.enter_to_free().unwrap() {
                 value.with_mut(|_| ());
                 drop(inside);
             }
         }
         intruder.join().unwrap();
+        set_alone(true);
     });
 }
 

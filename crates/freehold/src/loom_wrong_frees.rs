@@ -10,7 +10,7 @@ use super::loom_tests::{
     FRAMES, Small, cpu, machine, machine_of, model, model_within, request, roles, settled, small, take, together,
 };
 use crate::transfer::refill::COLLECT;
-use crate::{FrameRange, Order, Pfn};
+use crate::{AllocFlags, FrameRange, Order, Pfn};
 
 /// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
 #[test]
@@ -112,14 +112,10 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
         let other = Pfn::new(frame.get() / 64 * 64 + 63);
         let got = together::<Option<Pfn>>(roles![
             move || fh.on(cpu(0)).alloc(request(0)).ok(),
-            // The block is the other group's from now on, as where that adopts it.
+            // The other group adopts the block, whatever it would look at to choose one.
             move || {
-                let (index, zone) = (fh.map.locate(frame.get())?, &fh.zones[0]);
-                let held = fh.hold(zone, 1);
-                held.unlist(index);
-                held.hand_over(index, 2);
-                drop(held);
-                fh.hold(zone, 2).file_if_ours(index);
+                let index = fh.map.locate(frame.get())?;
+                fh.hold(&fh.zones[0], 1).pass_on(2, AllocFlags::empty(), |_| Some(index));
                 None
             },
             move || freed_and_taken(fh, other)

@@ -54,7 +54,7 @@ macro_rules! calls {
 
         /// Enters for a free, where that takes no waiting.
         #[inline(always)]
-        fn enter_to_free(&self) -> Result<Option<Inside<'_, 'm, P>>, FreeError> {
+        pub(crate) fn enter_to_free(&self) -> Result<Option<Inside<'_, 'm, P>>, FreeError> {
             match self.state() {
                 // It may have gone offline since it was looked at: it must not have anything in hand then.
                 Ok((state, owner)) => {

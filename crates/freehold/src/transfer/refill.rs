@@ -179,30 +179,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !stock.may_have(want.migratetype) || below != u64::MAX && best().is_none_or(|count| count >= below) {
             return None;
         }
-        let mut taken = [None; PARTLY_FREE];
-        {
-            let held = self.fh.hold_for(zone, from, want.flags)?;
-            held.collect(COLLECT / 2);
-            // One of another group; of the zone's own, which nobody uses, several in one hold.
-            let most = if from == ZONE_GROUP { PARTLY_FREE } else { 1 };
-            let mut looks = LOOKS;
-            for taken in &mut taken[..most] {
-                let emptiest = from != ZONE_GROUP;
-                let Some(index) = held.pick_within(want.migratetype, want.order, emptiest, &mut looks) else { break };
-                let count = u64::from(self.fh.map.links(index).count.get());
-                let flags = want.flags & AllocFlags::NO_WATERMARKS;
-                if count >= below || from == ZONE_GROUP && !zone.allows(count, flags, want.migratetype == CMA) {
-                    break;
-                }
-                held.unlist(index);
-                held.hand_over(index, mine);
-                *taken = Some(index);
-            }
-        }
-        // Frees announce them to this group from now on. Nobody else can reach them by a list.
-        let first = taken[0]?;
-        self.arrive(zone, mine, taken, want.flags);
-        (self.fh.map.head(first).tag.get().state() == SPLIT).then_some(first)
+        let held = self.fh.hold_for(zone, from, want.flags)?;
+        held.collect(COLLECT / 2);
+        let mut looks = LOOKS;
+        held.pass_on(mine, want.flags, |held| {
+            let index = held.pick_within(want.migratetype, want.order, from != ZONE_GROUP, &mut looks)?;
+            let count = u64::from(map.links(index).count.get());
+            let flags = want.flags & AllocFlags::NO_WATERMARKS;
+            let allowed = from != ZONE_GROUP || zone.allows(count, flags, want.migratetype == CMA);
+            (count < below && allowed).then_some(index)
+        })
     }
 
     /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
@@ -244,22 +230,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(index)
     }
 
-    /// Partly free blocks that were given to group `mine` are listed there, or, if its lock is not to be waited for, announced:
-    /// whoever has the lock lists them.
-    fn arrive(
-        &self,
-        zone: &'m Zone<'m>,
-        mine: u16,
-        blocks: impl IntoIterator<Item = Option<Index>>,
-        flags: AllocFlags,
-    ) {
-        let held = self.fh.hold_for(zone, mine, flags);
-        blocks.into_iter().flatten().for_each(|index| match &held {
-            Some(held) => held.file_if_ours(index),
-            None => self.fh.announce(index),
-        });
-    }
-
     /// A whole block in this CPU's hand goes to a group without its lock.
     fn send(&self, index: Index, group: u16) {
         let tag = &self.fh.map.head(index).tag;
@@ -296,7 +266,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.fh.map.head(index).tag.set(tag.with_group(mine));
                 drop(held);
                 zone.counters.fallbacks.add_shared(1);
-                self.arrive(zone, mine, [Some(index)], want.flags);
+                self.fh.arrive(zone, mine, [Some(index)], want.flags);
                 self.cursors(z).set(want.purpose(), want.migratetype, index.get());
                 return Some(index);
             }
@@ -306,6 +276,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
+    /// Partly free blocks that were given to group `mine` are listed there, or, if its lock is not to be waited for, announced:
+    /// whoever has the lock lists them.
+    fn arrive(
+        &self,
+        zone: &'m Zone<'m>,
+        mine: u16,
+        blocks: impl IntoIterator<Item = Option<Index>>,
+        flags: AllocFlags,
+    ) {
+        let held = self.hold_for(zone, mine, flags);
+        blocks.into_iter().flatten().for_each(|index| match &held {
+            Some(held) => held.file_if_ours(index),
+            None => self.announce(index),
+        });
+    }
+
     /// A block's tag with another type, noted in what the zone knows of its 1 GiB region.
     pub(crate) fn retyped(&self, index: Index, migratetype: usize) -> Tag {
         let head = self.map.head(index);
@@ -328,6 +314,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<P: Platform> Held<'_, '_, P> {
+    /// Gives partly free blocks of this holder, which `choose` names one after another, to a group, and its lock back before
+    /// that one's is taken. The first of them, if it is a split one still.
+    pub(crate) fn pass_on(
+        self,
+        group: u16,
+        flags: AllocFlags,
+        mut choose: impl FnMut(&Self) -> Option<Index>,
+    ) -> Option<Index> {
+        let (fh, zone) = (self.fh, self.zone);
+        let mut given = [None; PARTLY_FREE];
+        // One of another group; of the zone's own, which nobody uses, several in one hold.
+        let most = if self.group == ZONE_GROUP { PARTLY_FREE } else { 1 };
+        for given in &mut given[..most] {
+            let Some(index) = choose(&self) else { break };
+            self.unlist(index);
+            self.hand_over(index, group);
+            *given = Some(index);
+        }
+        drop(self);
+        // Frees announce them to that group from now on. Nobody else can reach them by a list.
+        let first = given[0]?;
+        fh.arrive(zone, group, given, flags);
+        (fh.map.head(first).tag.get().state() == SPLIT).then_some(first)
+    }
+
     /// Serves one request out of what the zone has in its own hand, as far as its watermarks allow: a run of order 0 to 9
     /// of the wanted type, breaking a whole block if need be. The block stays the zone's. For the zone's own hold.
     pub(crate) fn take_in_zone(&self, want: Want) -> Option<u64> {
