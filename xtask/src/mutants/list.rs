@@ -136,6 +136,7 @@ mod tests {
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let found = match program {
                 "loom" => loom.iter().any(|file| has(file, test)),
+                "lib" => has(&sources.join("block/map.rs"), test),
                 "suite" => {
                     let (module, test) = test.split_once("::").unwrap_or((test, ""));
                     has(&suite.join(module).with_extension("rs"), test)
