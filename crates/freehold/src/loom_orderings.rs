@@ -297,6 +297,37 @@ fn passed_on(prepare: fn(Small) -> Pfn, free: fn(Small, Pfn), taken: fn(Small, P
     });
 }
 
+/// A block becomes whole, is used as a whole and split again, while somebody who knows it as the split one that it was takes a
+/// frame of it: either before all that or after it.
+#[test]
+fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
+    strictly(Strict::Never, 2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        // Its group is told that the block is whole, and has not looked yet.
+        free(fh, 1, frame, 0);
+        let index = fh.map.locate(frame.get()).unwrap();
+        let content = Arc::new(UnsafeCell::new(()));
+        let again = content.clone();
+        let splitter = spawn(move || {
+            let held = fh.hold(&fh.zones[0], 1);
+            held.collect(1);
+            if let Some(whole) = held.take_kept_whole() {
+                content.with_mut(|_| ());
+                held.split(whole, MOVABLE);
+            }
+        });
+        let taker = spawn(move || {
+            if fh.claim_at(index, 0, 1) {
+                again.with_mut(|_| ());
+            }
+        });
+        splitter.join().unwrap();
+        taker.join().unwrap();
+    });
+}
+
 /// Into a word whose leaseholder has nothing in hand.
 #[test]
 fn what_was_freed_into_a_leased_word_is_passed_on() {

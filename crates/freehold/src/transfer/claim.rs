@@ -144,3 +144,22 @@ impl<P: Platform> Freehold<'_, P> {
         self.map.base(index)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// Four frames at 8 would start within the limits and end beyond them.
+    #[test]
+    fn a_run_ends_within_the_limits() {
+        let fh = machine(1, 1024);
+        let cpu = fh.on(CpuId::new(0));
+        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        cpu.flush().unwrap();
+        cpu.free(pfn, Order::ZERO).unwrap();
+        let index = fh.map.locate(pfn.get()).unwrap();
+        let claimed = || fh.claim_within(index, 2, 4, 4, 10);
+        assert_eq!((claimed(), claimed()), (Some(4), None));
+    }
+}

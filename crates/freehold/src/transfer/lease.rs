@@ -270,3 +270,39 @@ impl<P: Platform> Freehold<'_, P> {
         cpu.leases.slot(Leases::slot_of(key)).shown(key)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame `freed` of it. Who leases the word
+    /// afterwards, and what it has.
+    fn after_another_has_tried(flush: bool, freed: u64) -> (u16, u64) {
+        let fh = machine(2, 1 << 16);
+        let first = fh.on(CpuId::new(0));
+        let pfn = first.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        if flush {
+            first.flush().unwrap();
+        }
+        let (index, w) = (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS);
+        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let id = CpuId::new(1);
+        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        assert_eq!(inside.lease(index, w, head.tag.get(), Purpose::Frames, freed), None);
+        assert_eq!(inside.cpu.leases.held(), 0);
+        (head.lease(w), line.word(w))
+    }
+
+    #[test]
+    fn a_word_that_another_cpu_leases_stays_its_own() {
+        assert_eq!(after_another_has_tried(false, 0), (1, 0));
+    }
+
+    /// The first frame is in use, the second one is free.
+    #[test]
+    fn a_free_of_what_is_free_leases_nothing() {
+        assert_eq!(after_another_has_tried(true, 0b10), (0, !0b1));
+    }
+}
