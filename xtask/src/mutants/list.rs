@@ -129,7 +129,8 @@ mod tests {
         let suite = root().join("crates/freehold/tests/suite");
         let loom = ["loom_tests", "loom_wrong_frees", "loom_orderings", "cpu/lease"]
             .map(|file| sources.join(file).with_extension("rs"));
-        let lib = ["block/map.rs", "transfer/claim.rs", "transfer/lease.rs"].map(|file| sources.join(file));
+        let lib = ["block/map.rs", "transfer/claim.rs", "transfer/held.rs", "transfer/lease.rs"]
+            .map(|file| sources.join(file));
         let has = |file: &PathBuf, test: &str| {
             let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             text.contains(test)

@@ -347,3 +347,23 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
 }
 
 const _: () = assert!(CLASS_QUEUED > CLASS_WHOLE);
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::testing::machine;
+    use crate::{CpuId, Order, Pfn, Request};
+
+    /// Somebody has taken a frame of its fourth word after it was seen to be wholly free.
+    #[test]
+    fn a_block_that_does_not_become_whole_keeps_its_words() {
+        let fh = machine(1, 1024);
+        let request = Request::new(Order::ZERO, Migratetype::Movable).from(Pfn::new(200)).below(Pfn::new(201));
+        let pfn = fh.on(CpuId::new(0)).alloc(request).unwrap();
+        let index = fh.map.locate(pfn.get()).unwrap();
+        let group = fh.map.head(index).tag.get().group();
+        assert!(!fh.hold(&fh.zones[0], group).retire(index));
+        let words: [u64; WORDS] = core::array::from_fn(|w| if w == 3 { !(1 << 8) } else { !0 });
+        assert_eq!(core::array::from_fn(|w| fh.map.line(index).word(w)), words);
+    }
+}
