@@ -354,6 +354,22 @@ mod tests {
     use crate::testing::machine;
     use crate::{CpuId, Order, Pfn, Request};
 
+    /// What others have freed into a leased word is its leaseholder's to take.
+    #[test]
+    fn a_lister_leaves_leased_words_out() {
+        let fh = machine(2, 1 << 16);
+        let [first, second] = [0, 1].map(|cpu| fh.on(CpuId::new(cpu)));
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let pfn = first.alloc(request).unwrap();
+        second.free(pfn, Order::ZERO).unwrap();
+        let (index, w) = (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS);
+        let group = fh.map.head(index).tag.get().group();
+        assert_ne!(fh.map.line(index).word(w), 0);
+        assert_eq!(fh.hold(&fh.zones[0], group).words(index)[w], 0);
+        first.flush().unwrap();
+        assert_eq!(fh.hold(&fh.zones[0], group).words(index)[w], !0);
+    }
+
     /// Somebody has taken a frame of its fourth word after it was seen to be wholly free.
     #[test]
     fn a_block_that_does_not_become_whole_keeps_its_words() {
