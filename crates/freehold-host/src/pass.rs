@@ -123,6 +123,7 @@ impl Pass<'_> {
             if !notes.is_resident(block) {
                 continue;
             }
+            // Relaxed: whoever wants the lock gets it a block later at worst.
             if release.wanted.load(Ordering::Relaxed) != 0 {
                 self.released.cut_short = true;
                 break;

@@ -114,8 +114,8 @@ fn lay_out_zones<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut L
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the alignment of the region.
     ///
-    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 4 KiB for each group of
-    /// CPUs and about 5 KiB for each CPU.
+    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 2 KiB for each group of
+    /// CPUs and zone, and about 5 KiB for each CPU.
     ///
     /// # Errors
     ///

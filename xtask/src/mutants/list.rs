@@ -21,7 +21,8 @@ pub(super) struct Mutant {
     new: String,
     /// What the original is for.
     pub(super) why: String,
-    /// What probably notices it soonest: `loom::TEST`, `suite::FILE::TEST` of `tests/suite`, or `conformance::TEST` of the judge.
+    /// What probably notices it soonest: `lib::TEST` and `loom::TEST` of its sources, `suite::FILE::TEST` of `tests/suite`,
+    /// or `conformance::TEST` of the judge.
     #[serde(default)]
     first: Option<String>,
     /// Why no test can notice it, where that is so.
@@ -127,26 +128,41 @@ mod tests {
             torn.map_or("", |mutant| &mutant.name)
         );
         let suite = root().join("crates/freehold/tests/suite");
-        let loom = ["loom_tests", "loom_wrong_frees", "loom_orderings", "cpu/lease"]
-            .map(|file| sources.join(file).with_extension("rs"));
-        let lib = ["block/map.rs", "transfer/claim.rs", "transfer/held.rs", "transfer/lease.rs"]
-            .map(|file| sources.join(file));
-        let has = |file: &PathBuf, test: &str| {
-            let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            text.contains(test)
+        let own = text_of(&sources);
+        let has = |text: &str, test: &str| text.contains(&format!("fn {test}"));
+        let read = |file: PathBuf| {
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
         };
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let found = match program {
-                "loom" => loom.iter().any(|file| has(file, test)),
-                "lib" => lib.iter().any(|file| has(file, test)),
+                "lib" | "loom" => has(&own, test),
                 "suite" => {
                     let (module, test) = test.split_once("::").unwrap_or((test, ""));
-                    has(&suite.join(module).with_extension("rs"), test)
+                    has(&read(suite.join(module).with_extension("rs")), test)
                 }
-                "conformance" => has(&root().join("crates/freehold-model/tests/conformance/main.rs"), test),
+                "conformance" => has(&read(root().join("crates/freehold-model/tests/conformance/main.rs")), test),
                 other => panic!("there is no program called {other}"),
             };
             assert!(found, "{program} has no test called {test}");
+        }
+    }
+
+    /// All files of a folder and of those below it.
+    fn text_of(folder: &Path) -> String {
+        let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let text = |path: PathBuf| if path.is_dir() { text_of(&path) } else { std::fs::read_to_string(path).unwrap() };
+        entries.map(|entry| text(entry.unwrap().path())).collect()
+    }
+
+    /// What notices it, or why nothing can.
+    #[test]
+    fn the_page_on_the_model_has_each_mutant_once() {
+        let page = std::fs::read_to_string(root().join("docs/model.md")).unwrap();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        for mutant in read(&root()).unwrap() {
+            let name = format!("`{}`", mutant.name);
+            let with_it = rows.iter().filter(|row| row.split('|').nth(1).is_some_and(|names| names.contains(&name)));
+            assert_eq!(with_it.count(), 1, "{name} in docs/model.md");
         }
     }
 

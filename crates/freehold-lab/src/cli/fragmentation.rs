@@ -20,7 +20,7 @@ CPUs are owned, as a kernel's own themselves.
 
 Workloads:
   kernel-build-like   short processes and what they leave behind, by turns
-  aging               three million allocations of all sizes, types and lifetimes, at 50, 60, 70 %
+  aging               three million allocations of orders 0 to 9, three types, at 50, 60, 70 % in use
   idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
   fill                orders 0, 3, 4 and 9 until the first failure
   two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %; 1 GiB by default

@@ -50,6 +50,7 @@ impl Clerk {
         let locks = self.alone.then(|| self.world.locks());
         let (waits, barriers) = host::counts();
         let stops = post.stops.load(Ordering::Acquire);
+        host::show_waits(post);
         post.begin(call, cpu, what);
         let begun = Instant::now();
         let result = f();

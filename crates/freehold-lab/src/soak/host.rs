@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{CpuId, Pfn, Platform, Pressure};
 
+use super::watch::Post;
 use crate::engines::HostThreads;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
     static WAITS: Cell<u64> = const { Cell::new(0) };
-    static SEEN_WAITS: Cell<Option<&'static AtomicU64>> = const { Cell::new(None) };
+    static POST: Cell<Option<&'static Post>> = const { Cell::new(None) };
     static BARRIERS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -41,9 +42,9 @@ pub(super) fn run_on(cpu: CpuId) {
     CPU.set(cpu.get());
 }
 
-/// Where others see the turns of waits that this thread's calls have taken, from now on.
-pub(super) fn show_waits(at: &'static AtomicU64) {
-    SEEN_WAITS.set(Some(at));
+/// Where others see what this thread's next call waits for.
+pub(super) fn show_waits(post: &'static Post) {
+    POST.set(Some(post));
 }
 
 /// Turns of waits, and heavy barriers, that this thread's calls have taken.
@@ -62,14 +63,19 @@ impl Platform for Host {
 
     fn heavy_barrier(&self) {
         BARRIERS.set(BARRIERS.get() + 1);
+        let post = POST.get();
+        // Relaxed, as below: only looked at by who wonders what this thread is doing.
+        let show = |on| post.inspect(|post| post.in_barrier.store(on, Ordering::Relaxed));
+        show(true);
         self.threads.heavy_barrier();
+        show(false);
     }
 
     fn relax(&self) {
         WAITS.set(WAITS.get() + 1);
-        if let Some(seen) = SEEN_WAITS.get() {
+        if let Some(post) = POST.get() {
             // Relaxed: only whether it changes is of interest.
-            seen.store(WAITS.get(), Ordering::Relaxed);
+            post.waits.store(WAITS.get(), Ordering::Relaxed);
         }
         // More threads than cores: whoever is waited for needs this one.
         std::thread::yield_now();

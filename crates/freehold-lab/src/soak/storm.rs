@@ -14,11 +14,11 @@ use super::tally::Tally;
 use super::watch::{Watchdog, tell_all};
 use super::worker::Worker;
 use super::world::World;
-use super::{Plan, checks, host, stops};
+use super::{Plan, checks, stops};
 
 /// How often the watchdog looks.
 const TURN: Duration = Duration::from_millis(50);
-/// In which who waits takes a turn at least.
+/// Long enough for a waiting thread to take a turn.
 const A_WHILE: Duration = Duration::from_secs(1);
 /// How often everybody pauses for a check.
 const PAUSE: Duration = Duration::from_millis(1500);
@@ -55,7 +55,9 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
     let cores = Cores::new();
     let mut look = |stuck: &mut Vec<String>| {
         std::thread::sleep(TURN);
-        cores.pass();
+        if watchdog.is_waiting() {
+            cores.pass(|| ());
+        }
         if let Some(what) = watchdog.look(&world.posts) {
             stuck.push(what);
             stuck.extend(tell_all(&world.posts, || std::thread::sleep(A_WHILE)));
@@ -180,7 +182,6 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
 /// Runs `f` while this thread may be stopped.
 fn at_post(world: &'static World, number: u32, f: impl FnOnce()) {
     let post = &world.posts[number as usize];
-    host::show_waits(&post.waits);
     post.thread.store(stops::this_thread(), Ordering::Release);
     f();
     post.thread.store(0, Ordering::Release);

@@ -2,10 +2,11 @@
 //!
 //! **Whose fault it is.** A core may be taken away for long: by its host, where the machine is a virtual one, or by another
 //! program. Whoever holds a lock there keeps all others out, and nothing is wrong with the allocator. So the watchdog looks from
-//! each core in turn, and counts only turns in which each has let it run. And where nobody gets on, one thread at least must be
-//! in no wait: it goes round for ever, or it does not run. The report says of each whether it waits.
+//! each core in turn once something is the matter, and counts only turns in which each has let it run. What is told of each thread
+//! says whether it waits: for a lock or a CPU's state, or for a heavy barrier, which needs every core. Where nobody gets on, all wait
+//! for one another, or one is in no wait: it goes round for ever, or does not run.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::call::Call;
@@ -28,6 +29,8 @@ pub(super) struct Post {
     pub(super) thread: AtomicU64,
     /// Turns of waits that its calls have taken.
     pub(super) waits: AtomicU64,
+    /// It waits for a heavy barrier.
+    pub(super) in_barrier: AtomicBool,
 }
 
 impl Post {
@@ -40,6 +43,7 @@ impl Post {
             stops: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            in_barrier: AtomicBool::new(false),
         }
     }
 
@@ -59,13 +63,25 @@ impl Post {
         Call::from_index(self.call.load(Ordering::Acquire) as usize)
     }
 
-    fn tell(&self, number: usize, waits: u64) -> String {
-        let calls = self.calls.load(Ordering::Acquire);
+    /// How many calls have ended, and turns of waits were taken.
+    fn progress(&self) -> (u64, u64) {
+        // Relaxed: only whether it changes is of interest.
+        (self.calls.load(Ordering::Acquire), self.waits.load(Ordering::Relaxed))
+    }
+
+    /// What it is doing, after it had come as far as `before` some time ago.
+    fn tell(&self, number: usize, before: (u64, u64)) -> String {
+        let (calls, waits) = self.progress();
         match self.call() {
             None => format!("thread {number}: in no call, after {calls}"),
             Some(call) => {
                 let (cpu, what) = (self.cpu.load(Ordering::Relaxed), self.what.load(Ordering::Relaxed));
-                let how = if self.waits.load(Ordering::Relaxed) == waits { "waits for nobody" } else { "waits" };
+                let how = match before {
+                    (calls_then, _) if calls_then != calls => "its calls end",
+                    _ if self.in_barrier.load(Ordering::Relaxed) => "waits for a heavy barrier",
+                    (_, waits_then) if waits_then != waits => "waits",
+                    _ => "waits for nobody",
+                };
                 format!("thread {number}: in {call} of {what:#x} on CPU {cpu}, after {calls} calls; {how}")
             }
         }
@@ -74,9 +90,9 @@ impl Post {
 
 /// What every thread is doing, a line each, with whether it waits for another one, by what it does in `a_while`.
 pub(super) fn tell_all(posts: &[Post], a_while: impl FnOnce()) -> Vec<String> {
-    let waits: Vec<u64> = posts.iter().map(|post| post.waits.load(Ordering::Relaxed)).collect();
+    let before: Vec<_> = posts.iter().map(Post::progress).collect();
     a_while();
-    posts.iter().zip(waits).enumerate().map(|(number, (post, waits))| post.tell(number, waits)).collect()
+    posts.iter().zip(before).enumerate().map(|(number, (post, before))| post.tell(number, before)).collect()
 }
 
 /// Notices a thread whose call does not end, by its own turns: time in which this process did not run, or one of the cores, does
@@ -91,10 +107,15 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Looks every `turn`, and is patient for `patience`.
+    /// Looks every `turn`, and is patient for `patience`: so many turns.
     pub(super) fn new(threads: usize, turn: Duration, patience: Duration) -> Self {
         let turns = patience.as_millis() / turn.as_millis().max(1);
         Self { seen: vec![(u64::MAX, 0); threads], patience: (turns as u32).max(1), calls: 0, idle: 0 }
+    }
+
+    /// Whether some call did not end in the last turn, or nobody made one.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.idle != 0 || self.seen.iter().any(|&(_, turns)| turns != 0)
     }
 
     /// Looks; says what has been going on for too long.
@@ -137,13 +158,16 @@ mod tests {
             }
             assert_eq!(watchdog.look(&posts).is_some(), turn >= 10, "turn {turn}");
         }
-        let [nobody, other] = [0, 1].map(|waits| {
-            tell_all(&posts, || {
-                posts[1].waits.fetch_add(waits, Ordering::Relaxed);
-            })
-        });
-        assert_eq!(nobody[1], "thread 1: in free, order 0 of 0x44 on CPU 3, after 5 calls; waits for nobody");
-        assert_eq!(other[1], "thread 1: in free, order 0 of 0x44 on CPU 3, after 5 calls; waits");
+        assert!(watchdog.is_waiting());
+        let told = |a_while: fn(&Post)| tell_all(&posts, || a_while(&posts[1])).swap_remove(1);
+        let said = |how| format!("thread 1: in free, order 0 of 0x44 on CPU 3, after {how}");
+        assert_eq!(told(|_| ()), said("5 calls; waits for nobody"));
+        assert_eq!(told(|post| _ = post.waits.fetch_add(1, Ordering::Relaxed)), said("5 calls; waits"));
+        assert_eq!(
+            told(|post| post.in_barrier.store(true, Ordering::Relaxed)),
+            said("5 calls; waits for a heavy barrier")
+        );
+        assert_eq!(told(|post| _ = post.calls.fetch_add(1, Ordering::Relaxed)), said("6 calls; its calls end"));
         // Nobody in a call, and nobody gets on.
         posts[1].end();
         let mut watchdog = Watchdog::new(2, Duration::from_millis(100), Duration::from_millis(500));

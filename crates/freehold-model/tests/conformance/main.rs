@@ -178,6 +178,39 @@ fn of_two_who_free_the_same_frames_each_step_decides() {
     }
 }
 
+/// Two CPUs have a slot for a word, since one took over what the other had emptied; a recall is inside both when it ends their
+/// leases.
+#[test]
+fn two_cpus_with_a_slot_for_one_word_are_recalled() {
+    // Of 2 GiB, so that a CPU may have five slots.
+    let memory = [range(512, 1000 * 512)];
+    let zones = [ZoneConfig::new(&memory)];
+    let fh = Freehold::leaked(&Config::new(2, &zones), Host).unwrap();
+    let (court, witnessed) = Court::new(&fh, false);
+    i_am(0);
+    let request = Request::new(Order::ZERO, Migratetype::Movable);
+    let alloc = |cpu: u16| {
+        let got = |pfn: &freehold::Pfn| (true, vec![(pfn.get(), 1)]);
+        court.call(Task::Alloc, &[], || fh.on(CpuId::new(cpu)).alloc(request).unwrap(), got).get()
+    };
+    let free = |cpu: u16, pfn: u64| {
+        let call = || fh.on(CpuId::new(cpu)).free(freehold::Pfn::new(pfn), Order::ZERO).unwrap();
+        court.call(Task::Free, &[(pfn, 1)], call, |()| (true, vec![]));
+    };
+    // All of a word, and one more, so that the word is let go: two frames of it freed in a row go to who frees them.
+    let word: Vec<u64> = (0..64).map(|_| alloc(0)).collect();
+    alloc(0);
+    for (cpu, some) in [(1, &word[..2]), (0, &word[2..5])] {
+        some.iter().for_each(|&pfn| free(cpu, pfn));
+        // All that is in hand is handed out, and some more.
+        (0..70).for_each(|_| _ = alloc(cpu));
+    }
+    court.call(Task::Other, &[], || fh.drain_all(), |()| (true, vec![]));
+    court.quiet();
+    drop(witnessed);
+    court.accepted();
+}
+
 /// A short history, to be judged again.
 fn recorded(threads: u16, calls: u64, seed: u64) -> (Shape, Vec<Event>) {
     let fh = machine(2, Watermarks::None);

@@ -171,7 +171,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let all = inside.is_some_and(|inside| match run {
-                // In line: a call for each of them costs more than a single free does for its door.
+                // Inlined: one call a frame made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => self.to_word(inside.cpu, frames[at].get(), 0, mask),
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,

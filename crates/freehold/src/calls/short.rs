@@ -228,7 +228,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.to_word(cpu, pfn, order, frames)
     }
 
-    /// The same of any order up to 5, for who has a reason to have it in line.
+    /// As the two above, inlined; any order up to 5.
     #[inline(always)]
     pub(crate) fn to_word(&self, cpu: &CpuState<'_>, pfn: u64, order: u32, frames: u64) -> bool {
         let Some(index) = self.map.locate(pfn) else { return false };

@@ -314,8 +314,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<P: Platform> Held<'_, '_, P> {
-    /// Gives partly free blocks of this holder, which `choose` names one after another, to a group, and its lock back before
-    /// that one's is taken. The first of them, if it is a split one still.
+    /// Gives `group` the partly free blocks of this holder that `choose` names, until it names none. Unlocks this holder before it
+    /// locks that group. Returns the first block if it is still split.
     pub(crate) fn pass_on(
         self,
         group: u16,
