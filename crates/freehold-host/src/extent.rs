@@ -15,7 +15,7 @@ pub(crate) struct Extent {
     /// The first frame of the last memory node: the one that grows.
     pub(crate) last_part: u64,
     /// The first frame that the allocator has not been told of.
-    pub(crate) told: AtomicU64,
+    told: AtomicU64,
     /// Frames that are added are to be backed at once.
     pub(crate) populate: bool,
 }
@@ -34,5 +34,11 @@ impl Extent {
     pub(crate) fn told(&self) -> u64 {
         // Acquire: who sees that it was told finds the memory in the allocator.
         self.told.load(Ordering::Acquire)
+    }
+
+    /// The allocator has been told of the memory up to that frame.
+    pub(crate) fn set_told(&self, end: u64) {
+        // Release: see `told`.
+        self.told.store(end, Ordering::Release);
     }
 }

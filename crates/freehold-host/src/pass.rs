@@ -28,7 +28,6 @@ use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
-use crate::release::Passing;
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,10 +85,7 @@ struct Pass<'a> {
 pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     inner.core.check_fork()?;
     let (release, engine) = (&inner.release, &inner.core.engine);
-    let _one = release.lock();
-    let _passing = Passing::new();
-    // Release: see `hold_off`.
-    release.passes.fetch_add(1, Ordering::Release);
+    let _one = release.begin();
     if which == Which::Decayed {
         // The periodic work of every thread's CPU, for those that are idle: what they freed goes home.
         for cpu in (0..engine.cpu_count()).map(|cpu| CpuId::new(cpu as u16)).filter(|&cpu| engine.is_online(cpu)) {
@@ -123,8 +119,7 @@ impl Pass<'_> {
             if !notes.is_resident(block) {
                 continue;
             }
-            // Relaxed: whoever wants the lock gets it a block later at worst.
-            if release.wanted.load(Ordering::Relaxed) != 0 {
+            if release.is_wanted() {
                 self.released.cut_short = true;
                 break;
             }
@@ -263,6 +258,7 @@ impl Pass<'_> {
 mod tests {
     use std::cell::RefCell;
     use std::sync::mpsc;
+    use std::thread::Scope;
     use std::time::Duration;
 
     use super::*;
@@ -279,6 +275,20 @@ mod tests {
         if let Some(meanwhile) = MEANWHILE.take() {
             meanwhile();
         }
+    }
+
+    /// Another thread makes a pass, and has blocks in hand when this returns.
+    fn wait_for_a_pass<'scope>(scope: &'scope Scope<'scope, '_>, arena: &'scope Arena) {
+        let (told, taken) = mpsc::channel();
+        scope.spawn(move || {
+            MEANWHILE.set(Some(Box::new(move || {
+                told.send(()).unwrap();
+                // For whoever does not wait for the pass to be done with its call.
+                std::thread::sleep(Duration::from_millis(200));
+            })));
+            arena.trim().unwrap();
+        });
+        taken.recv().unwrap();
     }
 
     /// As a program's allocator would, for the lists that a pass keeps.
@@ -305,17 +315,7 @@ mod tests {
         drop(arena.frames(arena.stats().frames).unwrap());
         let mut out = vec![Pfn::new(0); arena.stats().frames as usize];
         std::thread::scope(|scope| {
-            let (told, taken) = mpsc::channel();
-            let arena = &arena;
-            scope.spawn(move || {
-                MEANWHILE.set(Some(Box::new(move || {
-                    told.send(()).unwrap();
-                    // For whoever does not wait for the pass to be done with its call.
-                    std::thread::sleep(Duration::from_millis(200));
-                })));
-                arena.trim().unwrap();
-            });
-            taken.recv().unwrap();
+            wait_for_a_pass(scope, &arena);
             assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut out), Ok(out.len()));
         });
         // SAFETY: allocated just now, and used by nobody.
@@ -340,7 +340,7 @@ mod tests {
                     let _no_pass = release.hold_off();
                     release.passes.load(Ordering::Relaxed) > before
                 });
-                while release.wanted.load(Ordering::Relaxed) == 0 {
+                while !release.is_wanted() {
                     std::thread::yield_now();
                 }
                 drop(first);
@@ -359,16 +359,7 @@ mod tests {
         let (mut frames, rest) = frames.split(512).unwrap();
         drop(rest);
         std::thread::scope(|scope| {
-            let (told, taken) = mpsc::channel();
-            let arena = &arena;
-            scope.spawn(move || {
-                MEANWHILE.set(Some(Box::new(move || {
-                    told.send(()).unwrap();
-                    std::thread::sleep(Duration::from_millis(200));
-                })));
-                arena.trim().unwrap();
-            });
-            taken.recv().unwrap();
+            wait_for_a_pass(scope, &arena);
             assert_eq!(frames.try_extend(1024), Ok(()));
         });
     }

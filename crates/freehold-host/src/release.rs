@@ -38,7 +38,7 @@ pub(crate) struct Release {
     pub(crate) budget: u64,
     pub(crate) batch: usize,
     /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue before one who waits.
-    pub(crate) wanted: AtomicU64,
+    wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,
     pub(crate) passes: AtomicU64,
@@ -63,6 +63,21 @@ impl Release {
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
+    }
+
+    /// A pass begins: the only one while the guard lives.
+    pub(crate) fn begin(&self) -> (Passing, MutexGuard<'_, ()>) {
+        let one = self.lock();
+        let passing = Passing::new();
+        // Release: see `hold_off`.
+        self.passes.fetch_add(1, Ordering::Release);
+        (passing, one)
+    }
+
+    /// Whether somebody waits for the pass that runs, which is to end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Relaxed: whoever wants the lock gets it a block later at worst.
+        self.wanted.load(Ordering::Relaxed) != 0
     }
 
     /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for whoever has frames in hand that

@@ -24,6 +24,7 @@ use crate::pass::join;
 use crate::release::Passing;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
+
 impl Arena {
     /// Frames of the arena that the allocator has not been told of: free, and never used.
     pub(super) fn unplugged(&self) -> u64 {
@@ -58,8 +59,7 @@ impl Arena {
 
     fn tell(&self, range: FrameRange) -> Result<(), Error> {
         self.core.engine.add_memory(range).map_err(resize_error)?;
-        // Release: see `Extent::told`.
-        self.inner.extent.told.store(range.end.get(), Ordering::Release);
+        self.inner.extent.set_told(range.end.get());
         Ok(())
     }
 
@@ -134,8 +134,7 @@ impl Arena {
         let known = FrameRange { start: gone.start, end: end.min(Pfn::new(extent.told())) };
         if !known.is_empty() {
             self.remove(known)?;
-            // Release: see `Extent::told`.
-            extent.told.store(start, Ordering::Release);
+            extent.set_told(start);
         }
         memory.set_end(gone.start);
         Ok(gone)
