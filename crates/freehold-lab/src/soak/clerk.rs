@@ -48,9 +48,9 @@ impl Clerk {
     ) -> Result<T, E> {
         let (call, post) = (Call { kind, door }, &self.world.posts[self.number as usize]);
         let locks = self.alone.then(|| self.world.locks());
+        host::show_waits(post);
         let (waits, barriers) = host::counts();
         let stops = post.stops.load(Ordering::Acquire);
-        host::show_waits(post);
         post.begin(call, cpu, what);
         let begun = Instant::now();
         let result = f();

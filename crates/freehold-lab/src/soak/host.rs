@@ -10,7 +10,7 @@ use crate::engines::HostThreads;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
-    static WAITS: Cell<u64> = const { Cell::new(0) };
+    /// Of the call that this thread is making, or has made last.
     static POST: Cell<Option<&'static Post>> = const { Cell::new(None) };
     static BARRIERS: Cell<u64> = const { Cell::new(0) };
 }
@@ -42,14 +42,15 @@ pub(super) fn run_on(cpu: CpuId) {
     CPU.set(cpu.get());
 }
 
-/// Where others see what this thread's next call waits for.
+/// Where this thread's next call counts its waits, and others see what it waits for.
 pub(super) fn show_waits(post: &'static Post) {
     POST.set(Some(post));
 }
 
 /// Turns of waits, and heavy barriers, that this thread's calls have taken.
 pub(super) fn counts() -> (u64, u64) {
-    (WAITS.get(), BARRIERS.get())
+    // Relaxed: only its own thread writes it.
+    (POST.get().map_or(0, |post| post.waits.load(Ordering::Relaxed)), BARRIERS.get())
 }
 
 impl Platform for Host {
@@ -72,10 +73,9 @@ impl Platform for Host {
     }
 
     fn relax(&self) {
-        WAITS.set(WAITS.get() + 1);
         if let Some(post) = POST.get() {
-            // Relaxed: only whether it changes is of interest.
-            post.waits.store(WAITS.get(), Ordering::Relaxed);
+            // Relaxed: of others' threads only whether it changes is of interest.
+            post.waits.fetch_add(1, Ordering::Relaxed);
         }
         // More threads than cores: whoever is waited for needs this one.
         std::thread::yield_now();

@@ -180,11 +180,11 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
 }
 
 /// Runs `f` while this thread may be stopped.
-fn at_post(world: &'static World, number: u32, f: impl FnOnce()) {
-    let post = &world.posts[number as usize];
-    post.thread.store(stops::this_thread(), Ordering::Release);
+fn at_post(world: &World, number: u32, f: impl FnOnce()) {
+    let thread = &world.posts[number as usize].thread;
+    thread.store(stops::this_thread(), Ordering::Release);
     f();
-    post.thread.store(0, Ordering::Release);
+    thread.store(0, Ordering::Release);
 }
 
 fn pauses(world: &'static World) -> Told {
