@@ -136,7 +136,7 @@ pub fn main() -> ExitCode {
         // Whoever read our output has seen enough: `freehold | head` is no error.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("error: {error}"));
+            output::error(error);
             ExitCode::from(2)
         }
     }

@@ -1,6 +1,6 @@
 //! What standard error says of a trace and of its replay, where something is not as it should be.
 
-use super::output::complain;
+use super::output::{complain, error};
 use crate::replay::{Replay, Survey};
 use crate::report::thousands;
 
@@ -23,7 +23,7 @@ pub(super) fn of_trace(name: &str, survey: &Survey) {
 pub(super) fn of_engines(name: &str, replay: &Replay) {
     for engine in &replay.engines {
         if !engine.whole {
-            complain(&format!("error: {name}: engine {} is not whole", engine.engine));
+            error(format_args!("{name}: engine {} is not whole", engine.engine));
             engine.errors.iter().for_each(|finding| complain(&format!("  {finding}")));
         }
         if engine.set_up_failed > 0 {

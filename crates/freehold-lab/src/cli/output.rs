@@ -1,5 +1,6 @@
 //! Standard output and standard error: never a panic when the other end is closed, colours only for people.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
@@ -31,6 +32,11 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<(), CliError> {
 /// Writes a line to standard error; nobody can be told where that fails.
 pub(super) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "freehold: {text}");
+}
+
+/// The same of what has failed.
+pub(super) fn error(what: impl Display) {
+    complain(&format!("error: {what}"));
 }
 
 /// The style of tables on standard output.

@@ -47,7 +47,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 }
             }
             Err(error) => {
-                output::complain(&format!("error: {error}"));
+                output::error(error);
                 outcome = Outcome::Unreadable;
             }
         }

@@ -18,11 +18,12 @@ use crate::engines::EngineSpec;
 use crate::report::table::{new_table, trim_lines};
 use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{NODES_MAX, Row, Scenario, SimulateError, TICK_MS};
+use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
 use crate::simulate::workloads::TraceOps;
 use crate::simulate::{Kind, Model, plot};
+use crate::simulate::{Row, TICK_MS};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

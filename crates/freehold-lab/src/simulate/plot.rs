@@ -20,7 +20,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::model::Model;
 use super::output::{memory, validation_note};
-use super::run::Row;
+use super::row::Row;
 use crate::report::picture::{INK, PictureError, QUIET, RULE, color};
 use crate::report::unique;
 

@@ -17,7 +17,7 @@ use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
-pub use super::row::{Bound, Row, TICK_MS};
+use super::row::{Bound, Row, TICK_MS};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};

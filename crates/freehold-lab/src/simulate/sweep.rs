@@ -19,7 +19,8 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 
 use super::model::Model;
-use super::run::{Row, Scenario, SimulateError, simulate};
+use super::row::Row;
+use super::run::{Scenario, SimulateError, simulate};
 use super::workloads::Kind;
 use crate::pool;
 

@@ -7,11 +7,10 @@ use freehold::{AllocFlags, Migratetype, Order};
 use freehold_lab::engine::Request;
 use freehold_lab::engines::{self, EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
-use freehold_lab::simulate::run::{Bound, TICK_MS};
 use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
 use freehold_lab::simulate::time::Time;
 use freehold_lab::simulate::workloads::{Setting, TraceOps};
-use freehold_lab::simulate::{Kind, Model, Row, Scenario, SimulateError, simulate};
+use freehold_lab::simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, TICK_MS, simulate};
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
