@@ -359,17 +359,19 @@ impl Judge {
         let tag = self.blocks[b as usize].tag();
         self.holds(a, tag.zone, tag.group)
     }
+    /// The CPU that a lease names, if the thread is inside its state.
+    pub(crate) fn named(&self, a: Who, lease: u64) -> Option<usize> {
+        let number = (lease & !u64::from(EMPTY)).wrapping_sub(1) as usize;
+        self.cpus.get(number).filter(|cpu| cpu.inside == Some(a)).map(|_| number)
+    }
     /// The slot of a word, in a state that the thread is inside of. A recall is inside several, and more than one may have a slot
     /// for the word: who had it before keeps its slot, with nothing in hand. Then it is the one of the CPU that the lease names.
     pub(crate) fn slot_inside(&mut self, a: Who, b: u32, w: usize) -> Option<&mut Slot> {
         let key = self.b(b).number? * 8 + w as u64;
-        let named = (self.b(b).leases[w] & !u64::from(EMPTY)).wrapping_sub(1) as usize;
-        let by_name = self.cpus.get(named).is_some_and(|cpu| cpu.inside == Some(a));
-        let inside = self
-            .cpus
-            .iter_mut()
-            .enumerate()
-            .filter(|(number, cpu)| cpu.inside == Some(a) && (!by_name || *number == named));
+        let lease = self.b(b).leases[w];
+        let named = self.named(a, lease);
+        let all = self.cpus.iter_mut().enumerate();
+        let inside = all.filter(|(number, cpu)| named.map_or(cpu.inside == Some(a), |named| *number == named));
         inside.map(|(_, cpu)| &mut cpu.slots[(key % 16) as usize]).find(|slot| slot.key == key)
     }
 }

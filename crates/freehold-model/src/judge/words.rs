@@ -205,9 +205,7 @@ impl Judge {
             self.lease_seen(a, b, w, step.new);
             return Ok(None);
         }
-        let inside = |this: &Self, lease: u64| {
-            this.cpus.get((lease & !empty).wrapping_sub(1) as usize).filter(|cpu| cpu.inside == Some(a)).is_some()
-        };
+        let inside = |this: &Self, lease: u64| this.named(a, lease).is_some();
         let hand = self.slot_inside(a, b, w).map_or(0, |slot| slot.hand());
         self.actor(a).named.retain(|&named| named != (b, w));
         let (old, new) = (step.old, step.new);
@@ -248,8 +246,7 @@ impl Judge {
 
     fn lease_seen(&mut self, a: Who, b: u32, w: usize, lease: u64) {
         let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
-        let named = self.cpus.get((lease & !u64::from(EMPTY)).wrapping_sub(1) as usize);
-        let ours = named.is_some_and(|cpu| cpu.inside == Some(a)) && self.slot_inside(a, b, w).is_none();
+        let ours = self.named(a, lease).is_some() && self.slot_inside(a, b, w).is_none();
         let actor = self.actor(a);
         actor.named.retain(|&named| named != (b, w));
         if ours {
