@@ -71,10 +71,15 @@ fn once(text: &str, part: &str) -> Result<usize, String> {
     }
 }
 
+/// What a file says.
+pub(super) fn text_of(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// Reads the list.
 pub(super) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
     let path = root.join("docs/mutants.json");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = text_of(&path)?;
     let mutants: Vec<Mutant> = serde_json::from_str(&text).map_err(|error| format!("docs/mutants.json: {error}"))?;
     let mut names = BTreeSet::new();
     match mutants.iter().find(|mutant| !names.insert(&mutant.name)) {
@@ -116,7 +121,7 @@ mod tests {
         let mutants = read(&root()).unwrap();
         let sources = root().join("crates/freehold/src");
         for file in mutants.iter().map(|mutant| mutant.file.as_str()).collect::<BTreeSet<_>>() {
-            let text = std::fs::read_to_string(sources.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let text = text_of(&sources.join(file)).unwrap();
             switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
         }
         // Each is an expression, or statements, by itself: its switch goes around it.
@@ -128,19 +133,17 @@ mod tests {
             torn.map_or("", |mutant| &mutant.name)
         );
         let suite = root().join("crates/freehold/tests/suite");
-        let own = text_of(&sources);
+        let own = text_of_all(&sources);
         let has = |text: &str, test: &str| text.contains(&format!("fn {test}"));
-        let read = |file: PathBuf| {
-            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-        };
+        let judge = text_of(&root().join("crates/freehold-model/tests/conformance/main.rs")).unwrap();
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let found = match program {
                 "lib" | "loom" => has(&own, test),
                 "suite" => {
                     let (module, test) = test.split_once("::").unwrap_or((test, ""));
-                    has(&read(suite.join(module).with_extension("rs")), test)
+                    has(&text_of(&suite.join(module).with_extension("rs")).unwrap(), test)
                 }
-                "conformance" => has(&read(root().join("crates/freehold-model/tests/conformance/main.rs")), test),
+                "conformance" => has(&judge, test),
                 other => panic!("there is no program called {other}"),
             };
             assert!(found, "{program} has no test called {test}");
@@ -148,16 +151,16 @@ mod tests {
     }
 
     /// All files of a folder and of those below it.
-    fn text_of(folder: &Path) -> String {
+    fn text_of_all(folder: &Path) -> String {
         let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let text = |path: PathBuf| if path.is_dir() { text_of(&path) } else { std::fs::read_to_string(path).unwrap() };
+        let text = |path: PathBuf| if path.is_dir() { text_of_all(&path) } else { text_of(&path).unwrap() };
         entries.map(|entry| text(entry.unwrap().path())).collect()
     }
 
     /// What notices it, or why nothing can.
     #[test]
     fn the_page_on_the_model_has_each_mutant_once() {
-        let page = std::fs::read_to_string(root().join("docs/model.md")).unwrap();
+        let page = text_of(&root().join("docs/model.md")).unwrap();
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         for mutant in read(&root()).unwrap() {
             let name = format!("`{}`", mutant.name);

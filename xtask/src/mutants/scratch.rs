@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::list::{self, Mutant};
+use super::list::{self, Mutant, text_of};
 use crate::build::{root, target};
 
 /// The variable that turns a mutant on, by its number.
@@ -75,10 +75,10 @@ impl Scratch {
 
     fn at(folder: PathBuf, mutants: &[Mutant]) -> Result<Self, String> {
         let root = root();
-        let manifest = read(&root.join("Cargo.toml"))?;
+        let manifest = text_of(&root.join("Cargo.toml"))?;
         let rest = manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
         put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", paths(&manifest[rest..])).as_bytes())?;
-        put(&folder.join("Cargo.lock"), read(&root.join("Cargo.lock"))?.as_bytes())?;
+        put(&folder.join("Cargo.lock"), text_of(&root.join("Cargo.lock"))?.as_bytes())?;
         let core = root.join("crates/freehold");
         let sources = core.join("src");
         if let Some(lost) = mutants.iter().find(|mutant| !sources.join(&mutant.file).is_file()) {
@@ -157,10 +157,6 @@ impl Scratch {
 /// The same manifest for crates that lie beside each other in the copy.
 fn paths(manifest: &str) -> String {
     manifest.replace("path = \"crates/", "path = \"")
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Writes a file, but not where it says that already: cargo would build everything again.
