@@ -6,6 +6,8 @@ use core::mem::MaybeUninit;
 use std::boxed::Box;
 use std::vec;
 
+use crate::block::WORDS;
+use crate::block::layout::Index;
 use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
@@ -16,4 +18,9 @@ pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
     let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
     let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
     Freehold::new(&config, region, SingleCpu).unwrap()
+}
+
+/// A frame's block, and which word of it.
+pub(crate) fn place(fh: &Freehold<'_, SingleCpu>, pfn: Pfn) -> (Index, usize) {
+    (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS)
 }

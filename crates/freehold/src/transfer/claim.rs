@@ -147,7 +147,7 @@ impl<P: Platform> Freehold<'_, P> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::testing::machine;
+    use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
     /// Four frames at 8 would start within the limits and end beyond them.
@@ -158,7 +158,7 @@ mod tests {
         let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
         cpu.flush().unwrap();
         cpu.free(pfn, Order::ZERO).unwrap();
-        let index = fh.map.locate(pfn.get()).unwrap();
+        let (index, _) = place(&fh, pfn);
         let claimed = || fh.claim_within(index, 2, 4, 4, 10);
         assert_eq!((claimed(), claimed()), (Some(4), None));
     }

@@ -351,7 +351,7 @@ const _: () = assert!(CLASS_QUEUED > CLASS_WHOLE);
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{machine, place};
     use crate::{CpuId, Order, Pfn, Request};
 
     /// What others have freed into a leased word is its leaseholder's to take.
@@ -362,7 +362,7 @@ mod tests {
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         let pfn = first.alloc(request).unwrap();
         second.free(pfn, Order::ZERO).unwrap();
-        let (index, w) = (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS);
+        let (index, w) = place(&fh, pfn);
         let group = fh.map.head(index).tag.get().group();
         assert_ne!(fh.map.line(index).word(w), 0);
         assert_eq!(fh.hold(&fh.zones[0], group).words(index)[w], 0);
@@ -376,7 +376,7 @@ mod tests {
         let fh = machine(1, 1024);
         let request = Request::new(Order::ZERO, Migratetype::Movable).from(Pfn::new(200)).below(Pfn::new(201));
         let pfn = fh.on(CpuId::new(0)).alloc(request).unwrap();
-        let index = fh.map.locate(pfn.get()).unwrap();
+        let (index, _) = place(&fh, pfn);
         let group = fh.map.head(index).tag.get().group();
         assert!(!fh.hold(&fh.zones[0], group).retire(index));
         let words: [u64; WORDS] = core::array::from_fn(|w| if w == 3 { !(1 << 8) } else { !0 });

@@ -274,7 +274,7 @@ impl<P: Platform> Freehold<'_, P> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
     /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame `freed` of it. Who leases the word
@@ -286,7 +286,7 @@ mod tests {
         if flush {
             first.flush().unwrap();
         }
-        let (index, w) = (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS);
+        let (index, w) = place(&fh, pfn);
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let id = CpuId::new(1);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
