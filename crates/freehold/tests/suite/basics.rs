@@ -95,7 +95,7 @@ fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
         .iter()
         .map(|piece| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(std::slice::from_ref(piece)) })
         .collect();
-    let fh = build(&Config::new(2, &zones), SingleCpu);
+    let fh = build(&Config::new(2, &zones), &SingleCpu);
     let on = fh.on(cpu(0));
     let mut taken = 0;
     while on.alloc(movable(0)).is_ok() {
@@ -119,7 +119,7 @@ fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
 fn each_wrong_free_has_its_own_error_and_changes_nothing() {
     let memory = [range(512, 3000), range(8192, 4096)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(2, &[zone]), SingleCpu);
+    let fh = build(&Config::new(2, &[zone]), &SingleCpu);
     let on = fh.on(cpu(0));
     let pfn = on.alloc(movable(2)).unwrap();
     for c in 0..2 {
@@ -252,7 +252,7 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
         let request = Request::new(Order::ZERO, migratetype);
         assert_eq!(fh.on(cpu(0)).alloc(request), Err(AllocError::BadMigratetype { migratetype }));
     }
-    type F = Freehold<'static, SingleCpu>;
+    type F = Alloc<'static>;
     let memory = [range(512, 1024)];
     let zone = ZoneConfig::new(&memory);
     assert_eq!(F::metadata_size(&Config::new(0, &[zone])), Err(ConfigError::Cpus { cpus: 0 }));
@@ -264,11 +264,11 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let outside = ZoneConfig { span: range(512, 512), ..zone };
     assert!(matches!(F::metadata_size(&Config::new(1, &[outside])), Err(ConfigError::OutsideZone { .. })));
     let small = [std::mem::MaybeUninit::uninit(); 100];
-    let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), SingleCpu);
+    let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), &SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
     // A word's number has 32 bits, spare sections included.
     let zone = ZoneConfig { spare_sections: 1 << 23, ..ZoneConfig::new(&memory) };
-    let error = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &[zone])).unwrap_err();
+    let error = Alloc::metadata_size(&Config::new(1, &[zone])).unwrap_err();
     assert_eq!(error, ConfigError::TooLarge { sections: (1 << 23) + 1 });
 }
 
@@ -276,7 +276,7 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
 fn metadata_is_below_two_hundredths_of_a_percent() {
     let memory = [range(0, 64 << 18)];
     let zone = ZoneConfig::new(&memory);
-    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(64, &[zone])).unwrap();
+    let size = Alloc::metadata_size(&Config::new(64, &[zone])).unwrap();
     let bytes = 64u64 << 30;
     assert!((size as f64) < bytes as f64 * 0.0002, "{size}");
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
-    SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request, SingleCpu,
+    Watermarks, ZoneConfig,
 };
 
 /// Counts what it is asked for, and does something in the middle of a heavy barrier: what other CPUs do just then.
@@ -16,11 +16,11 @@ struct Hook {
     waits: AtomicU64,
     late: AtomicU64,
     armed: AtomicBool,
-    then: fn(&Freehold<'static, &'static Hook>),
-    allocator: OnceLock<&'static Freehold<'static, &'static Hook>>,
+    then: fn(&Alloc<'static>),
+    allocator: OnceLock<&'static Alloc<'static>>,
 }
 
-impl Platform for &'static Hook {
+impl Platform for Hook {
     fn has_heavy_barrier(&self) -> bool {
         true
     }
@@ -55,11 +55,7 @@ fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
     ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
 }
 
-fn hooked(
-    cpus: u16,
-    mib: u64,
-    then: fn(&Freehold<'static, &'static Hook>),
-) -> &'static Freehold<'static, &'static Hook> {
+fn hooked(cpus: u16, mib: u64, then: fn(&Alloc<'static>)) -> (&'static Alloc<'static>, &'static Hook) {
     hooked_in_groups(cpus, None, mib, then)
 }
 
@@ -67,8 +63,8 @@ fn hooked_in_groups(
     cpus: u16,
     group: Option<u16>,
     mib: u64,
-    then: fn(&Freehold<'static, &'static Hook>),
-) -> &'static Freehold<'static, &'static Hook> {
+    then: fn(&Alloc<'static>),
+) -> (&'static Alloc<'static>, &'static Hook) {
     let hook: &'static Hook = Box::leak(Box::new(Hook {
         barriers: AtomicU64::new(0),
         waits: AtomicU64::new(0),
@@ -82,7 +78,7 @@ fn hooked_in_groups(
     let config = Config { group, ..Config::new(cpus, &zones) };
     let fh = Box::leak(Box::new(build(&config, hook)));
     assert!(hook.allocator.set(fh).is_ok());
-    fh
+    (fh, hook)
 }
 
 /// Where the tests' hooks find what they are to free.
@@ -90,7 +86,7 @@ static BLOCK: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() {
-    let fh = hooked(3, 64, |fh| {
+    let (fh, hook) = hooked(3, 64, |fh| {
         fh.cpu_offline(cpu(0)).unwrap();
         fh.on(cpu(2)).free(Pfn::new(BLOCK.load(Ordering::Relaxed)), Order::PAGEBLOCK).unwrap();
         fh.cpu_offline(cpu(2)).unwrap();
@@ -111,9 +107,9 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     let again = owner.alloc(movable(0)).unwrap();
     assert!(fh.cpu_holdings(cpu(1)).unwrap().0 > 0, "the owner has something in hand");
     BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
-    fh.platform().arm();
+    hook.arm();
     let result = fh.on(cpu(0)).alloc(movable(5));
-    assert!(!fh.platform().armed.load(Ordering::Relaxed), "there was no recall");
+    assert!(!hook.armed.load(Ordering::Relaxed), "there was no recall");
     assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(0) }));
     assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0);
     fh.validate().unwrap();
@@ -122,7 +118,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     owner.free(again, Order::ZERO).unwrap();
     frames.iter().for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
     blocks.iter().for_each(|&pfn| owner.free(pfn, Order::PAGEBLOCK).unwrap());
-    assert_eq!(fh.platform().waits(), 0);
+    assert_eq!(hook.waits(), 0);
     assert_all_free(fh);
 }
 
@@ -168,10 +164,10 @@ fn an_offline_cpu_has_nothing_in_hand_whoever_frees_through_it() {
 
 #[test]
 fn who_may_not_wait_asks_no_owner_for_a_barrier() {
-    let fh = hooked(2, 16, |_| ());
+    let (fh, hook) = hooked(2, 16, |_| ());
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..100).map(|_| owner.alloc(movable(0)).unwrap()).collect();
-    let before = fh.platform().barriers();
+    let before = hook.barriers();
     // As an interrupt handler does on the CPU whose owner it has interrupted.
     frames.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
     let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
@@ -179,7 +175,7 @@ fn who_may_not_wait_asks_no_owner_for_a_barrier() {
     let pfn = fh.on(cpu(0)).alloc(no_lock).unwrap();
     fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
     assert_eq!(fh.on(cpu(0)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]), Err(AllocError::WouldBlock));
-    assert_eq!(fh.platform().barriers(), before);
+    assert_eq!(hook.barriers(), before);
     drop(owner);
     assert_all_free(fh);
 }
@@ -187,7 +183,7 @@ fn who_may_not_wait_asks_no_owner_for_a_barrier() {
 #[test]
 fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
     // Within the walk's barrier every CPU's door is taken.
-    let fh = hooked(2, 16, |fh| {
+    let (fh, hook) = hooked(2, 16, |fh| {
         let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
         for c in [0, 1] {
             assert_eq!(fh.on(cpu(c)).alloc(no_lock), Err(AllocError::WouldBlock));
@@ -203,10 +199,10 @@ fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
     static BLOCK_OF_FREES: AtomicU64 = AtomicU64::new(0);
     let owner = fh.own(cpu(0)).unwrap();
     BLOCK_OF_FREES.store(owner.alloc(movable(9)).unwrap().get(), Ordering::Relaxed);
-    fh.platform().arm();
+    hook.arm();
     let _ = fh.validate();
-    assert!(!fh.platform().armed.load(Ordering::Relaxed));
-    assert_eq!(fh.platform().waits(), 0);
+    assert!(!hook.armed.load(Ordering::Relaxed));
+    assert_eq!(hook.waits(), 0);
     drop(owner);
     assert_all_free(fh);
 }
@@ -216,7 +212,7 @@ fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
 #[test]
 fn a_frame_freed_by_another_cpu_is_not_freed_again() {
     for before in 0..6u64 {
-        let fh = hooked(2, 16, |_| ());
+        let (fh, _) = hooked(2, 16, |_| ());
         let (a, b) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
         let frames: Vec<Pfn> = (0..64).map(|_| a.alloc(movable(0)).unwrap()).collect();
         // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has ended.
@@ -244,7 +240,7 @@ fn a_frame_freed_by_another_cpu_is_not_freed_again() {
 /// No bit of a frame's number is used for anything else. On 32-bit targets an index must not lose its upper half either.
 #[test]
 fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
-    let fh = hooked(2, 16, |_| ());
+    let (fh, _) = hooked(2, 16, |_| ());
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..600).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();
@@ -279,7 +275,7 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
     let memory = [range(0, 4 * GIB)];
     let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
     let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config { extra_ranges: 4, ..Config::new(1, &[zone]) }, SingleCpu);
+    let fh = build(&Config { extra_ranges: 4, ..Config::new(1, &[zone]) }, &SingleCpu);
     let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
     let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
     // More often than there may be such blocks at a time.
@@ -324,9 +320,9 @@ fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
 
 #[test]
 fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
-    let fh = hooked(3, 64, |_| panic!("the host's"));
+    let (fh, hook) = hooked(3, 64, |_| panic!("the host's"));
     let owner = fh.own(cpu(2)).unwrap();
-    fh.platform().arm();
+    hook.arm();
     let result = catch_unwind(AssertUnwindSafe(|| fh.cpu_offline(cpu(2))));
     assert!(result.is_err());
     // Of CPU 2 nothing is promised any more; CPU 1 can go and come.
@@ -340,7 +336,7 @@ fn whole_cma_blocks_serve_order_9_wherever_they_are() {
     let memory = [range(0, 128 * MIB)];
     let zone = ZoneConfig { cma: &memory, ..plain(&memory) };
     for doors in 0..2 {
-        let fh = build(&Config::new(2, &[zone]), SingleCpu);
+        let fh = build(&Config::new(2, &[zone]), &SingleCpu);
         let request = |o| movable(o).flags(AllocFlags::CMA);
         for c in [0, doors] {
             let pfn = fh.on(cpu(c)).alloc(request(0)).unwrap();
@@ -450,7 +446,7 @@ fn all_memory_of_a_section_goes_and_comes_back() {
 /// it to be isolated. Isolation waited for that look, for ever where no other CPU did anything.
 #[test]
 fn a_whole_block_in_the_inbox_of_another_group_is_isolated_at_once() {
-    let fh = hooked_in_groups(2, Some(1), 32, |_| {});
+    let (fh, hook) = hooked_in_groups(2, Some(1), 32, |_| {});
     let keep = [0, 1].map(|_| fh.on(cpu(1)).alloc(movable(9)).unwrap());
     // A block of the first group, all of it in use, is freed by the second one: the first is told.
     let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
@@ -465,7 +461,7 @@ fn a_whole_block_in_the_inbox_of_another_group_is_isolated_at_once() {
     keep.into_iter().chain([block]).for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
     fh.validate().unwrap();
     fh.alloc_contig_range(range(block.get(), 512), |_| false).unwrap();
-    assert_eq!(fh.platform().waits(), 0);
+    assert_eq!(hook.waits(), 0);
     frames.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
     assert_all_free(fh);
 }

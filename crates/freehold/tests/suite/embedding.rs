@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, ConfigError, CpuId, FrameRange, Freehold, Order, Pfn, Platform, Pressure,
-    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, ConfigError, CpuId, FrameRange, Order, Pfn, Platform, Pressure, PressureLevel,
+    SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
     ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
 }
 
-fn frames<P: Platform>(fh: &Freehold<'_, P>, request: freehold::Request) -> Vec<Pfn> {
+fn frames(fh: &Alloc<'_>, request: freehold::Request) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.alloc(request).ok()).collect()
 }
 
@@ -24,7 +24,7 @@ fn limited_requests_keep_the_min_mark_too() {
     let memory = [range(0, 1024)];
     let marks = Watermarks::Frames { min: 600, low: 700, high: 800 };
     let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(1, &[zone]), SingleCpu);
+    let fh = build(&Config::new(1, &[zone]), &SingleCpu);
     let device = movable(0).below(Pfn::new(1024));
     let got = frames(&fh, device);
     assert_eq!((got.len(), fh.zone_stats(0).unwrap().free), (424, 600));
@@ -41,7 +41,7 @@ fn limited_requests_keep_the_min_mark_too() {
 fn limited_requests_find_cma_blocks_where_those_will_do() {
     let memory = [range(0, 1024)];
     let cma = [range(0, 512)];
-    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), SingleCpu);
+    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), &SingleCpu);
     let low = |order: u8| movable(order).below(Pfn::new(512));
     assert!(is_no_memory(fh.alloc(low(0))));
     assert!(is_no_memory(fh.alloc(unmovable(0).below(Pfn::new(512)).flags(AllocFlags::CMA))));
@@ -54,7 +54,7 @@ fn limited_requests_find_cma_blocks_where_those_will_do() {
 #[test]
 fn a_chunk_may_start_where_nothing_larger_is_free() {
     let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
     fh.alloc_contig_range(range(16, 480), |_| false).unwrap();
     let at = |align: u8| movable(2).align(order(align));
     assert_eq!(fh.alloc(at(9)), Ok(Pfn::new(512)));
@@ -74,7 +74,7 @@ fn a_chunk_may_start_where_nothing_larger_is_free() {
 #[test]
 fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
     let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
     let at = |align: u8| movable(10).align(order(align));
     assert_eq!(fh.alloc(at(12)), Ok(Pfn::new(8 * 512)));
     assert!(is_no_memory(fh.alloc(at(12))));
@@ -85,7 +85,7 @@ fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
 #[test]
 fn who_may_not_wait_gets_what_takes_no_waiting() {
     let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), SingleCpu);
+    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
     let all = frames(&fh, movable(0));
     all.iter().step_by(2).for_each(|&pfn| fh.free(pfn, Order::ZERO).unwrap());
     fh.drain_all();
@@ -103,7 +103,7 @@ fn who_may_not_wait_gets_what_takes_no_waiting() {
 fn a_zone_without_memory_is_not_in_the_way() {
     let memory = [range(0, 64 * MIB)];
     let later = ZoneConfig { span: range(64 * MIB, 64 * MIB), spare_sections: 1, ..plain(&[]) };
-    let fh = build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, SingleCpu);
+    let fh = build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, &SingleCpu);
     let before: Vec<Pfn> = (0..2000).map(|_| fh.alloc(movable(0)).unwrap()).collect();
     let totals = fh.totals();
     assert!(totals.lock_acquisitions < 50 && totals.group_lock_acquisitions < 50, "{totals:?}");
@@ -124,7 +124,7 @@ fn a_zone_without_memory_is_not_in_the_way() {
 #[test]
 fn a_full_zone_is_not_locked_by_each_request() {
     let (low, high) = ([range(0, 16 * MIB)], [range(16 * MIB, 512)]);
-    let fh = build(&Config::new(1, &[plain(&low), plain(&high)]), SingleCpu);
+    let fh = build(&Config::new(1, &[plain(&low), plain(&high)]), &SingleCpu);
     (0..512).for_each(|_| assert_eq!(fh.zone_of(fh.alloc(movable(0)).unwrap()), Some(1)));
     fh.alloc(movable(0)).unwrap();
     let before = fh.totals();
@@ -134,6 +134,7 @@ fn a_full_zone_is_not_locked_by_each_request() {
     assert!(locks + after.group_lock_acquisitions - before.group_lock_acquisitions < 10, "{before:?} {after:?}");
 }
 
+#[derive(Default)]
 struct Told(Mutex<Vec<PressureLevel>>);
 
 impl Platform for Told {
@@ -145,11 +146,12 @@ impl Platform for Told {
 /// Memory that comes ends the pressure, and marks that rise begin it: whoever does that tells it.
 #[test]
 fn pressure_is_told_when_memory_comes_and_when_marks_change() {
+    let host = Told::default();
     let memory = [range(0, 1024)];
     let marks = Watermarks::Frames { min: 100, low: 200, high: 300 };
     let zone = ZoneConfig { span: range(0, 4096), watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config { extra_ranges: 1, ..Config::new(1, &[zone]) }, Told(Mutex::default()));
-    let told = || std::mem::take(&mut *fh.platform().0.lock().unwrap());
+    let fh = build(&Config { extra_ranges: 1, ..Config::new(1, &[zone]) }, &host);
+    let told = || std::mem::take(&mut *host.0.lock().unwrap());
     frames(&fh, movable(0));
     assert_eq!(told(), [PressureLevel::Low]);
     fh.add_memory(range(1024, 2048)).unwrap();
@@ -163,7 +165,7 @@ fn pressure_is_told_when_memory_comes_and_when_marks_change() {
 fn an_address_space_of_holes_takes_no_time() {
     let end = 1 << 40;
     let memory = [range(0, 2048), range(1 << 35, 512), range(end - 1024, 1024)];
-    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[plain(&memory)]) }, SingleCpu);
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[plain(&memory)]) }, &SingleCpu);
     assert_eq!(fh.zone_stats(0).unwrap().free, 3584);
     assert_eq!(fh.pageblocks(0).count(), 7);
     assert_eq!(fh.alloc(movable(0).below(Pfn::new(end - 1))), Ok(Pfn::new(0)));
@@ -181,7 +183,7 @@ fn an_address_space_of_holes_takes_no_time() {
 fn metadata_that_cannot_be_addressed_is_refused() {
     let memory = [range(0, 1 << 34)];
     let zones = [ZoneConfig::new(&memory)];
-    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &zones));
+    let size = Alloc::metadata_size(&Config::new(1, &zones));
     match size {
         Ok(size) => assert!(size_of::<usize>() == 8 && size as u64 > 112 << 25),
         Err(error) => {
@@ -198,7 +200,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
         let memory = [range(0, gib << 18)];
         let zones = [ZoneConfig::new(&memory)];
         let config = Config { group: Some(group), ..Config::new(cpus, &zones) };
-        Freehold::<SingleCpu>::metadata_size(&config).unwrap()
+        Alloc::metadata_size(&config).unwrap()
     };
     let per_gib = (size(1025, 64, 64) - size(1, 64, 64)) / 1024;
     let per_group = (size(64, 64, 1) - size(64, 64, 64)) / 63;
@@ -211,7 +213,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
 fn memory_at_the_end_of_the_number_space_is_refused() {
     let memory = [FrameRange { start: Pfn::new(u64::MAX - 5), end: Pfn::new(u64::MAX) }];
     let zones = [ZoneConfig::new(&memory)];
-    let size = Freehold::<SingleCpu>::metadata_size(&Config::new(1, &zones));
+    let size = Alloc::metadata_size(&Config::new(1, &zones));
     assert!(matches!(size, Err(ConfigError::Span { .. })), "{size:?}");
 }
 
@@ -227,19 +229,21 @@ impl Platform for Cached {
 /// CPUs that share a cache hold blocks together; the configuration may say otherwise, and a small machine has one group.
 #[test]
 fn groups_are_the_caches_that_the_platform_tells_of() {
-    fn holder<P: Platform>(mib: u64, group: Option<u16>, platform: P) -> Option<u16> {
+    fn holder(mib: u64, group: Option<u16>) -> Option<u16> {
         let memory = [range(0, mib * MIB)];
-        let fh = build(&Config { group, ..Config::new(24, &[plain(&memory)]) }, platform);
+        let fh = build(&Config { group, ..Config::new(24, &[plain(&memory)]) }, &SingleCpu);
         let pfn = fh.on(cpu(17)).alloc(movable(0)).unwrap();
         fh.validate().unwrap();
         fh.holder_of(pfn).map(CpuId::get)
     }
-    assert_eq!(holder(1024, None, Cached), Some(16));
-    assert_eq!(holder(1024, None, &Cached), Some(16), "by reference, too");
-    assert_eq!(holder(1024, None, SingleCpu), Some(12), "who tells nothing has groups of up to 16, of one size");
-    assert_eq!(holder(1024, Some(3), Cached), Some(15));
-    assert_eq!(holder(2 * 64 * 2, None, Cached), Some(16), "two groups of 64 blocks: two caches, and one");
-    assert_eq!(holder(64, None, Cached), Some(0));
+    assert_eq!(holder(1024, None), Some(12), "who tells nothing has groups of up to 16, of one size");
+    CPUS_PER_CACHE.set(Cached::cpus_per_cache());
+    assert_eq!(holder(1024, None), Some(16));
+    assert_eq!(holder(1024, Some(3)), Some(15));
+    assert_eq!(holder(2 * 64 * 2, None), Some(16), "two groups of 64 blocks: two caches, and one");
+    assert_eq!(holder(64, None), Some(0));
+    assert_eq!(<&Cached as Platform>::cpus_per_cache(), Some(8), "by reference, too");
+    assert_eq!(SingleCpu::cpus_per_cache(), None);
 }
 
 /// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
@@ -260,16 +264,17 @@ impl Platform for Barriers {
 #[test]
 fn a_range_whose_blocks_are_kept_by_many_cpus_takes_one_barrier() {
     let memory = [range(0, 64 * MIB)];
-    let fh = build(&Config::new(8, &[plain(&memory)]), Barriers::default());
+    let host = Barriers::default();
+    let fh = build(&Config::new(8, &[plain(&memory)]), &host);
     let owned: Vec<_> = (0..8).map(|n| fh.own(cpu(n)).unwrap()).collect();
     for owned in &owned {
         let blocks = [owned.alloc(movable(9)).unwrap(), owned.alloc(movable(9)).unwrap()];
         blocks.into_iter().for_each(|block| owned.free(block, order(9)).unwrap());
     }
     assert_eq!(fh.zone_stats(0).unwrap().blocks_in_cpus, 16, "each CPU keeps two blocks");
-    let before = fh.platform().0.load(Ordering::Relaxed);
+    let before = host.0.load(Ordering::Relaxed);
     fh.alloc_contig_range(range(0, 16 * 512), |_| false).unwrap();
-    assert_eq!(fh.platform().0.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(host.0.load(Ordering::Relaxed) - before, 1);
     drop(owned);
     fh.free_range(range(0, 16 * 512)).unwrap();
     assert_all_free(&fh);

@@ -5,8 +5,8 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, Freehold, HotplugError, Migratetype, NodeId, Order, Pfn, Platform,
-    Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, HotplugError, Migratetype, NodeId, Order, Pfn, Platform, Pressure,
+    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
@@ -14,7 +14,7 @@ fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
 }
 
 /// Takes everything that order-0 requests of a kind get.
-fn exhaust<P: Platform>(fh: &Freehold<'_, P>, c: u16, request: freehold::Request) -> Vec<Pfn> {
+fn exhaust(fh: &Alloc<'_>, c: u16, request: freehold::Request) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.on(cpu(c)).alloc(request).ok()).collect()
 }
 
@@ -24,7 +24,7 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
     let far = ZoneConfig { node: NodeId::new(1), ..plain(&far) };
     let zones = [plain(&low), plain(&high), far];
     let nodes = [NodeId::new(0), NodeId::new(1)];
-    let fh = build(&Config { cpu_nodes: &nodes, ..Config::new(2, &zones) }, SingleCpu);
+    let fh = build(&Config { cpu_nodes: &nodes, ..Config::new(2, &zones) }, &SingleCpu);
     let zone = |pfn: Pfn| fh.zone_of(pfn).unwrap();
     // The higher zone of the own node first; the other node only when the own is full.
     let first = fh.on(cpu(0)).alloc(movable(0)).unwrap();
@@ -49,7 +49,7 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
 #[test]
 fn address_limits_are_kept_whoever_holds_the_memory() {
     let memory = [range(0, 128 * MIB)];
-    let fh = build(&Config::new(2, &[plain(&memory)]), SingleCpu);
+    let fh = build(&Config::new(2, &[plain(&memory)]), &SingleCpu);
     // CPU 1 holds the low blocks.
     let held = fh.on(cpu(1)).alloc(unmovable(0)).unwrap();
     assert!(held.get() < 512);
@@ -78,7 +78,7 @@ fn address_limits_are_kept_whoever_holds_the_memory() {
 fn watermarks_hold_back_and_flags_reach_below() {
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), SingleCpu);
+    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
     let mut taken = exhaust(&fh, 0, movable(0)).len() as u64;
     assert_eq!(64 * MIB - taken, 800, "ordinary requests stop at min");
     let mut expect = |flags: AllocFlags, left: u64| {
@@ -97,7 +97,7 @@ fn watermarks_hold_back_and_flags_reach_below() {
 fn the_kernels_watermarks_are_the_default() {
     // 1 GiB: sqrt(16 * 1048576) = 4096 KiB = 1024 frames; gap = max(256, 262) = 262.
     let memory = [range(0, 1024 * MIB)];
-    let fh = build(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu);
+    let fh = build(&Config::new(1, &[ZoneConfig::new(&memory)]), &SingleCpu);
     assert_eq!(fh.zone_stats(0).unwrap().watermarks, [1024, 1286, 1548]);
 }
 
@@ -112,15 +112,16 @@ impl Platform for Listening {
 
 #[test]
 fn pressure_is_told_when_marks_are_crossed() {
+    let host = Listening::default();
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), Listening::default());
+    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &host);
     let all = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS));
-    let levels: Vec<PressureLevel> = fh.platform().0.lock().unwrap().iter().map(|p| p.level).collect();
+    let levels: Vec<PressureLevel> = host.0.lock().unwrap().iter().map(|p| p.level).collect();
     assert_eq!(levels, [PressureLevel::Low, PressureLevel::Min]);
     fh.on(cpu(1)).free_bulk(&all).unwrap();
     fh.drain_all();
-    let last = *fh.platform().0.lock().unwrap().last().unwrap();
+    let last = *host.0.lock().unwrap().last().unwrap();
     assert_eq!((last.level, last.watermarks, last.zone), (PressureLevel::None, [800, 1600, 2400], 0));
     assert_all_free(&fh);
 }
@@ -128,10 +129,11 @@ fn pressure_is_told_when_marks_are_crossed() {
 /// Who may not wait may have interrupted the host's own function: the next one tells.
 #[test]
 fn pressure_is_not_told_by_who_may_not_wait() {
+    let host = Listening::default();
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), Listening::default());
-    let told = || fh.platform().0.lock().unwrap().len();
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &host);
+    let told = || host.0.lock().unwrap().len();
     let mut frames = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
     let mut some = [Pfn::new(0); 64];
     let request = movable(0).flags(AllocFlags::NO_LOCK);
@@ -144,9 +146,9 @@ fn pressure_is_not_told_by_who_may_not_wait() {
 }
 
 /// Is told of pressure, and before it has noted it down something else happens.
-struct Slow(Mutex<Vec<PressureLevel>>, OnceLock<&'static Freehold<'static, &'static Slow>>, AtomicBool);
+struct Slow(Mutex<Vec<PressureLevel>>, OnceLock<&'static Alloc<'static>>, AtomicBool);
 
-impl Platform for &'static Slow {
+impl Platform for Slow {
     fn pressure(&self, pressure: Pressure) {
         if self.2.swap(false, Ordering::Relaxed) {
             // As another CPU would: all memory is freed, and that is told.
@@ -163,7 +165,7 @@ fn the_last_pressure_that_is_told_is_true() {
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
     let slow: &'static Slow = Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
-    let fh: &'static Freehold<'static, &'static Slow> =
+    let fh: &'static Alloc<'static> =
         Box::leak(Box::new(build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), slow)));
     slow.1.set(fh).ok().unwrap();
     let none = movable(9).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK);
@@ -179,7 +181,7 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
     // 1 % must be a block at least: 256 MiB.
     let memory = [range(0, 256 * MIB)];
     let marks = Watermarks::Frames { min: 2000, low: 4000, high: 6000 };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), SingleCpu);
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
     let on = fh.on(cpu(0));
     let mut all = exhaust(&fh, 0, unmovable(0));
     let atomic = unmovable(3).flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
@@ -204,7 +206,7 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
 fn cma_serves_movable_requests_that_allow_it_and_comes_back() {
     let memory = [range(0, 256 * MIB)];
     let cma = [range(64 * MIB, 160 * MIB)];
-    let fh = build(&Config::new(2, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), SingleCpu);
+    let fh = build(&Config::new(2, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), &SingleCpu);
     let is_cma = |pfn: Pfn| cma[0].contains(pfn);
     // Over half of what is free is CMA: it is used first.
     let pfn = fh.on(cpu(0)).alloc(movable(0).flags(AllocFlags::CMA)).unwrap();
@@ -332,7 +334,7 @@ fn a_contiguous_range_of_any_length_is_found() {
 #[test]
 fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
-    let fh = build(&Config { online: 2, group: Some(1), ..Config::new(4, &[plain(&memory)]) }, SingleCpu);
+    let fh = build(&Config { online: 2, group: Some(1), ..Config::new(4, &[plain(&memory)]) }, &SingleCpu);
     assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     fh.cpu_online(cpu(3)).unwrap();
     let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
@@ -361,7 +363,7 @@ fn cpus_come_and_go_and_nothing_is_lost() {
 fn memory_comes_and_goes() {
     let memory = [range(512, 64 * MIB)];
     let zone = ZoneConfig { span: range(512, 1 << 20), spare_sections: 2, ..plain(&memory) };
-    let fh = build(&Config { extra_ranges: 3, ..Config::new(2, &[zone]) }, SingleCpu);
+    let fh = build(&Config { extra_ranges: 3, ..Config::new(2, &[zone]) }, &SingleCpu);
     let more = range(1 << 18, 40 * MIB + 100);
     fh.add_memory(more).unwrap();
     assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB + 100);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{Config, Freehold, Migratetype, Pfn, Platform, Request, SingleCpu, Watermarks, ZoneConfig};
+use freehold::{Config, Migratetype, Pfn, Platform, Request, SingleCpu, Watermarks, ZoneConfig};
 
 /// Blocks that one group's CPU had whole and freed are there for the CPUs of all other groups, in every order.
 #[test]
@@ -11,7 +11,7 @@ fn whole_blocks_that_another_group_keeps_are_found_before_a_request_fails() {
     for (group, o) in [(None, 0), (Some(1), 0), (Some(1), 3), (Some(1), 6), (Some(1), 8), (Some(1), 9)] {
         let memory = [range(512, 64 * MIB)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config { group, ..Config::new(3, &[zone]) }, SingleCpu);
+        let fh = build(&Config { group, ..Config::new(3, &[zone]) }, &SingleCpu);
         let all = |c: u16, o: u8| -> Vec<Pfn> { std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(o)).ok()).collect() };
         let blocks = all(0, 9);
         assert_eq!(blocks.len() as u64, 64 * MIB / 512);
@@ -30,7 +30,7 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     let memory = [range(512, 16 * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::Kernel, ..ZoneConfig::new(&memory) };
     for group in [None, Some(1)] {
-        let fh = build(&Config { group, ..Config::new(2, &[zone]) }, SingleCpu);
+        let fh = build(&Config { group, ..Config::new(2, &[zone]) }, &SingleCpu);
         let min = fh.zone_stats(0).unwrap().watermarks[0];
         assert!((1..511).contains(&min));
         let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
@@ -48,10 +48,10 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
 
 /// CPU 0 allocates, CPU 1 frees what it is given: how many of 64 `rounds` allocations failed, although there was a free frame
 /// in a pool of 64 at each of them.
-fn failures<P: Platform + Sync>(platform: P, rounds: u64) -> u64 {
+fn failures(host: &'static dyn Platform, rounds: u64) -> u64 {
     let memory = [range(512, 512)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh: Freehold<'static, P> = build(&Config::new(2, &[zone]), platform);
+    let fh = build(&Config::new(2, &[zone]), host);
     fh.on(cpu(0)).alloc(movable(9)).unwrap();
     fh.on(cpu(0)).free_range(range(512, 64)).unwrap();
     let given: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
@@ -95,7 +95,7 @@ fn failures<P: Platform + Sync>(platform: P, rounds: u64) -> u64 {
 /// each time it was asked.)
 #[test]
 fn a_request_does_not_fail_beside_a_cpu_that_frees() {
-    for failed in [failures(Membarrier::new(), 300), failures(SingleCpu, 300)] {
+    for failed in [failures(Membarrier::new(), 300), failures(&SingleCpu, 300)] {
         assert!(failed < 300, "{failed} of 19,200 allocations failed although memory was free");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use freehold::{Config, Freehold, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig};
+use freehold::{Config, Order, Owned, Pfn, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;
 
@@ -74,7 +74,7 @@ impl Meeting {
     }
 
     /// One thread's part; returns when it has freed.
-    fn free<P: Platform>(&self, me: u32, owned: &Owned<'_, '_, P>) {
+    fn free(&self, me: u32, owned: &Owned<'_, '_, Any<'_>>) {
         let (first, frames) = (self.first.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
         let round = self.round.load(Ordering::Relaxed);
         let order = frames.is_power_of_two().then(|| order(frames.trailing_zeros() as u8));
@@ -101,7 +101,7 @@ impl Meeting {
 
 /// Makes `threads` threads free the same thing, round by round. `exact`: what they free is freed by one step, so that the
 /// counts must agree; otherwise a call that is refused may have freed a part of it.
-fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static, Membarrier>, u32) -> Task) {
+fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static, Any<'static>>, u32) -> Task) {
     let memory = [range(BASE, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let fh = build(&Config::new(threads as u16, &[zone]), Membarrier::new());
@@ -169,8 +169,8 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
 
 /// Between rounds: the counts agree, nothing is lost, and nothing is handed out twice.
 fn settle(
-    fh: &Freehold<'static, Membarrier>,
-    owned: &Owned<'_, 'static, Membarrier>,
+    fh: &Alloc<'static>,
+    owned: &Owned<'_, 'static, Any<'static>>,
     (exact, given, won): (bool, u64, u64),
     thoroughly: bool,
 ) {
@@ -194,7 +194,7 @@ fn settle(
     }
 }
 
-fn chunk(o: u8) -> impl Fn(&Owned<'_, 'static, Membarrier>, u32) -> Task {
+fn chunk(o: u8) -> impl Fn(&Owned<'_, 'static, Any<'static>>, u32) -> Task {
     move |owned, _| Task { first: owned.alloc(movable(o)).unwrap().get(), frames: 1 << o, how: How::Mixed }
 }
 
@@ -241,7 +241,7 @@ fn two_and_three_free_the_same_block() {
 
 #[test]
 fn two_and_three_free_the_same_block_that_is_split() {
-    let split = |owned: &Owned<'_, 'static, Membarrier>, _| {
+    let split = |owned: &Owned<'_, 'static, Any<'static>>, _| {
         let pfn = owned.alloc(movable(9)).unwrap();
         owned.free(pfn, Order::ZERO).unwrap();
         Task { first: pfn.get() + 1, frames: 511, how: How::Mixed }
@@ -252,7 +252,7 @@ fn two_and_three_free_the_same_block_that_is_split() {
 
 #[test]
 fn one_frees_a_block_and_others_frames_of_it() {
-    let parts = |owned: &Owned<'_, 'static, Membarrier>, round: u32| Task {
+    let parts = |owned: &Owned<'_, 'static, Any<'static>>, round: u32| Task {
         how: How::Parts,
         ..chunk([9, 10, 6][round as usize % 3])(owned, round)
     };
@@ -262,7 +262,7 @@ fn one_frees_a_block_and_others_frames_of_it() {
 
 #[test]
 fn two_and_three_free_the_same_range() {
-    let some = |owned: &Owned<'_, 'static, Membarrier>, round: u32| {
+    let some = |owned: &Owned<'_, 'static, Any<'static>>, round: u32| {
         let pfn = owned.alloc(movable(11)).unwrap().get();
         let (from, len) = (u64::from(round) * 41 % 600, 1 + u64::from(round) * 97 % 1400);
         if from > 0 {

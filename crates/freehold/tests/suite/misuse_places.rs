@@ -5,16 +5,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{
-    Config, FrameRange, FreeError, Freehold, HotplugError, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig,
-};
+use freehold::{Config, FrameRange, FreeError, HotplugError, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig};
 
 /// A host whose heavy barrier does nothing: one thread has seen all that it did itself.
 struct Alone {
     late: AtomicU64,
 }
 
-impl Platform for &'static Alone {
+impl Platform for Alone {
     fn has_heavy_barrier(&self) -> bool {
         true
     }
@@ -26,10 +24,8 @@ impl Platform for &'static Alone {
     }
 }
 
-type Alloc = Freehold<'static, &'static Alone>;
-
 /// CPU 0 is owned, by the test; CPU 1 is nobody's; CPU 2 is of another group.
-fn alone(mib: u64) -> &'static Alloc {
+fn alone(mib: u64) -> &'static Alloc<'static> {
     let host: &'static Alone = Box::leak(Box::new(Alone { late: AtomicU64::new(0) }));
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
@@ -39,7 +35,7 @@ fn alone(mib: u64) -> &'static Alloc {
 }
 
 /// These frames cannot be freed, by no door and no call; `owner` is the owner of CPU 0.
-fn refused(fh: &Alloc, owner: Option<&Owned<'_, 'static, &'static Alone>>, frames: FrameRange, at: &str) {
+fn refused(fh: &Alloc<'static>, owner: Option<&Owned<'_, 'static, Any<'static>>>, frames: FrameRange, at: &str) {
     let is_double = |result: Result<(), FreeError>, call: &str| match result {
         Err(FreeError::DoubleFree { pfn }) => assert!(frames.contains(pfn), "{at}: {call} names {pfn}"),
         other => panic!("{at}: {call} said {other:?}"),
@@ -194,7 +190,7 @@ struct DuringRecall {
     late: AtomicU64,
 }
 
-impl Platform for &'static DuringRecall {
+impl Platform for DuringRecall {
     fn has_heavy_barrier(&self) -> bool {
         true
     }
@@ -215,7 +211,7 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
         Box::leak(Box::new(DuringRecall { then: std::sync::Mutex::new(None), late: AtomicU64::new(0) }));
     let memory = [range(512, 16 * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh: &'static Freehold<'static, _> = Box::leak(Box::new(build(&Config::new(3, &[zone]), host)));
+    let fh: &'static Alloc<'static> = Box::leak(Box::new(build(&Config::new(3, &[zone]), host)));
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..64).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order, Owned, Pfn, Platform,
-    Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, NodeId, Order, Owned, Pfn, Platform, Request,
+    Watermarks, ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ struct Host {
     late: AtomicU64,
 }
 
-impl Platform for &Host {
+impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }
@@ -197,11 +197,11 @@ struct Counted {
 }
 
 struct Player<'a> {
-    fh: &'a Freehold<'static, &'a Host>,
+    fh: &'a Alloc<'a>,
     host: &'a Host,
     spans: Vec<FrameRange>,
     frames: Vec<Frame>,
-    owners: Vec<Option<Owned<'a, 'static, &'a Host>>>,
+    owners: Vec<Option<Owned<'a, 'static, Any<'a>>>>,
     counted: Vec<Counted>,
     taken: VecDeque<u64>,
     freed: VecDeque<u64>,
@@ -224,7 +224,7 @@ macro_rules! through {
 }
 
 impl<'a> Player<'a> {
-    fn new(fh: &'a Freehold<'static, &'a Host>, host: &'a Host, zones: &[ZoneConfig<'_>]) -> Self {
+    fn new(fh: &'a Alloc<'a>, host: &'a Host, zones: &[ZoneConfig<'_>]) -> Self {
         let spans: Vec<FrameRange> = zones.iter().map(|zone| zone.span).collect();
         let end = spans.iter().map(|span| span.end.get()).max().unwrap() as usize;
         let mut frames = vec![Frame::Absent; end];

@@ -2,22 +2,22 @@
 //! before whole ones.
 
 use crate::common::*;
-use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
+use freehold::{Config, FrameRange, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 
 /// One zone of `mib` MiB from frame 512 on, with groups of so many CPUs.
-fn grouped(cpus: u16, mib: u64, group: u16) -> Freehold<'static, SingleCpu> {
+fn grouped(cpus: u16, mib: u64, group: u16) -> Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    build(&Config { group: Some(group), ..Config::new(cpus, &[zone]) }, SingleCpu)
+    build(&Config { group: Some(group), ..Config::new(cpus, &[zone]) }, &SingleCpu)
 }
 
 /// Allocates every frame, by CPU 0.
-fn fill<P: Platform>(fh: &Freehold<'_, P>) -> Vec<Pfn> {
+fn fill(fh: &Alloc<'_>) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect()
 }
 
 /// Whole blocks in the hands of nobody and everybody.
-fn whole_blocks<P: Platform>(fh: &Freehold<'_, P>) -> u64 {
+fn whole_blocks(fh: &Alloc<'_>) -> u64 {
     fh.zone_stats(0).unwrap().free_blocks
 }
 
@@ -203,7 +203,7 @@ fn region_of_the_next_unmovable_block(zones: &[u64]) -> u64 {
         .collect();
     let zone = |memory| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) };
     let zones: Vec<_> = memory.iter().map(|memory| zone(memory)).collect();
-    let fh = build(&Config::new(1, &zones), SingleCpu);
+    let fh = build(&Config::new(1, &zones), &SingleCpu);
     let (here, first) = (fh.on(cpu(0)), memory[zones.len() - 1][0].start.get() / GIB);
     let region = |pfn: Pfn| pfn.get() / GIB - first;
     // The first region is in use, so the block comes from the second.

@@ -31,8 +31,9 @@ fn each_way_of_freeing_poisons_and_each_way_of_allocating_checks() {
     let memory = [range(0, frames)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     // All of it holds the pattern at first.
-    let fh = build(&Config::new(2, &[zone]), Host(Mutex::new(vec![true; frames as usize])));
-    let poisoned = || fh.platform().0.lock().unwrap().iter().filter(|p| **p).count() as u64;
+    let host = Host(Mutex::new(vec![true; frames as usize]));
+    let fh = build(&Config::new(2, &[zone]), &host);
+    let poisoned = || host.0.lock().unwrap().iter().filter(|p| **p).count() as u64;
     let (owned, other) = (fh.own(cpu(0)).unwrap(), fh.on(cpu(1)));
     for o in [0, 1, 3, 6, 7, 9, 10, 12] {
         let pfn = owned.alloc(movable(o)).unwrap();
@@ -64,9 +65,10 @@ fn each_way_of_freeing_poisons_and_each_way_of_allocating_checks() {
 fn a_write_after_free_is_found() {
     let memory = [range(0, 64 * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(1, &[zone]), Host(Mutex::new(vec![true; 64 * MIB as usize])));
+    let host = Host(Mutex::new(vec![true; 64 * MIB as usize]));
+    let fh = build(&Config::new(1, &[zone]), &host);
     let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
     fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
-    fh.platform().0.lock().unwrap()[pfn.get() as usize] = false;
+    host.0.lock().unwrap()[pfn.get() as usize] = false;
     let _ = fh.on(cpu(0)).alloc(movable(0));
 }

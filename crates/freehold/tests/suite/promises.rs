@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocFlags, Config, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Threads, Watermarks,
-    ZoneConfig,
+    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads, Watermarks, ZoneConfig,
 };
 
 /// The longest hold of a zone lock, in steps, whatever is done.
@@ -112,7 +111,7 @@ fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
     let memory = [range(512, 1024 * MIB)];
     let (blocks, left) = (1024 * MIB / 512, 8);
     let watermarks = Watermarks::Frames { min: blocks * left, low: blocks * left, high: blocks * left };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]), SingleCpu);
+    let fh = build(&Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]), &SingleCpu);
     let on = fh.on(cpu(0));
     let all = movable(0).flags(AllocFlags::NO_WATERMARKS);
     let frames: Vec<Pfn> = std::iter::from_fn(|| on.alloc(all).ok()).collect();
@@ -141,13 +140,13 @@ fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
 }
 
 /// All of 256 blocks is in use as chunks of that order, and the zone's: the group that had them went offline.
-fn all_used_and_the_zones(order: u8, min: u64) -> (Freehold<'static, SingleCpu>, Vec<Pfn>) {
+fn all_used_and_the_zones(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
     let memory = [range(512, 256 * 512)];
     let watermarks = Watermarks::Frames { min, low: min, high: min };
     let zones = [ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }];
     let mut config = Config::new(2, &zones);
     config.group = Some(1);
-    let fh = build(&config, SingleCpu);
+    let fh = build(&config, &SingleCpu);
     let on = fh.on(cpu(1));
     let request = movable(order).flags(AllocFlags::NO_WATERMARKS);
     let mut chunks: Vec<Pfn> = std::iter::from_fn(|| on.alloc(request).ok()).collect();
@@ -381,10 +380,10 @@ fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
     }
 }
 
-fn build_threads(cpus: u16, mib: u64) -> Freehold<'static, Threads> {
+fn build_threads(cpus: u16, mib: u64) -> Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    Freehold::leaked(&Config::new(cpus, &zones), Threads::new(cpus)).unwrap()
+    build(&Config::new(cpus, &zones), Box::leak(Box::new(Threads::new(cpus))))
 }
 
 #[test]
@@ -406,7 +405,7 @@ fn half_of_a_random_live_set_freed_leaves_what_it_must() {
 
 #[test]
 fn one_gigabyte_comes_back_from_any_pieces() {
-    let fh: Freehold<'_, SingleCpu> = machine(2, 2048 + 1024);
+    let fh: Alloc<'_> = machine(2, 2048 + 1024);
     let pfn = fh.on(cpu(0)).alloc(movable(18)).unwrap();
     let whole = FrameRange::new(pfn, 1 << 18).unwrap();
     assert!(fh.on(cpu(1)).free(Pfn::new(pfn.get() + 1), order(18)).is_err());

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request,
-    Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -167,11 +167,11 @@ impl Model {
 }
 
 /// Free frames over all zones.
-fn free_frames<P: Platform>(fh: &Freehold<'_, P>) -> u64 {
+fn free_frames(fh: &Alloc<'_>) -> u64 {
     (0..fh.zone_count()).map(|z| fh.zone_stats(z).unwrap().free).sum()
 }
 
-fn run<P: Platform>(fh: &Freehold<'_, P>, managed: u64, reserve: u64, ops: Vec<Op>) {
+fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
     let mut model = Model::default();
     for op in ops {
         match op.clone() {
@@ -360,7 +360,8 @@ proptest! {
     fn any_history_keeps_every_promise(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
         let memory = [range(512, 24 * 8 * MIB)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, OneThread::new(true));
+        let host = OneThread::new(true);
+        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 24 * 8 * MIB, 0, ops);
     }
 
@@ -369,7 +370,8 @@ proptest! {
     fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
         let memory = [range(700, 3000), range(4100, 1000), range(8192, 2048)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, OneThread::new(false));
+        let host = OneThread::new(false);
+        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 6048, 0, ops);
     }
 
@@ -379,7 +381,8 @@ proptest! {
         let memory = [range(512, 32 * MIB)];
         let zone =
             ZoneConfig { watermarks: Watermarks::Frames { min: 300, low: 900, high: 1500 }, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, OneThread::new(false));
+        let host = OneThread::new(false);
+        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 32 * MIB, 300, ops);
     }
 
@@ -393,7 +396,8 @@ proptest! {
             ZoneConfig { watermarks: Watermarks::Frames { min: 50, low: 60, high: 70 }, ..ZoneConfig::new(&low) },
             ZoneConfig { watermarks: marks, cma: &cma, ..ZoneConfig::new(&high) },
         ];
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &zones) }, OneThread::new(true));
+        let host = OneThread::new(true);
+        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &zones) }, &host);
         // Frames of CMA blocks are no use to most requests.
         run(&fh, 196 * MIB, 250 + 20 * MIB, ops);
     }

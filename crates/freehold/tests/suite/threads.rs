@@ -4,9 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::*;
-use freehold::{
-    AllocFlags, Config, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
-};
+use freehold::{AllocFlags, Config, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;
 
@@ -42,14 +40,7 @@ impl Stamps {
     }
 }
 
-fn worker<P: Platform>(
-    fh: &Freehold<'_, P>,
-    me: u16,
-    threads: u16,
-    steps: u32,
-    stamps: &Stamps,
-    pool: &Mutex<Vec<(Pfn, u64)>>,
-) {
+fn worker(fh: &Alloc<'_>, me: u16, threads: u16, steps: u32, stamps: &Stamps, pool: &Mutex<Vec<(Pfn, u64)>>) {
     let mut random = Random(0x9e37_79b9 + u64::from(me) * 7919);
     let mut held: Vec<(Pfn, u64)> = Vec::new();
     let owned = fh.own(cpu(me)).unwrap();
@@ -132,11 +123,11 @@ fn worker<P: Platform>(
     }
 }
 
-fn stress<P: Platform + Send>(platform: P, group: Option<u16>, threads: u16, steps: u32, mib: u64) {
+fn stress(host: &dyn Platform, group: Option<u16>, threads: u16, steps: u32, mib: u64) {
     let frames = mib * MIB;
     let memory = [range(BASE, frames)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config { group, ..Config::new(threads, &[zone]) }, platform);
+    let fh = build(&Config { group, ..Config::new(threads, &[zone]) }, host);
     let stamps = Stamps((0..frames).map(|_| AtomicU32::new(0)).collect());
     let pool = Mutex::new(Vec::new());
     let done = AtomicBool::new(false);
@@ -177,7 +168,7 @@ fn threads_with_the_ordinary_lock_never_share_a_frame() {
             std::thread::yield_now();
         }
     }
-    stress(Yielding, None, 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
+    stress(&Yielding, None, 4, if cfg!(miri) { 60 } else { 6_000 }, 96);
 }
 
 #[test]
@@ -282,7 +273,7 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
 }
 
 /// Frees frames through a CPU, in one of several ways; through CPU 0, which stays, where that one has gone.
-fn give_by(fh: &Freehold<'_, Membarrier>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
+fn give_by(fh: &Alloc<'_>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
     let chunk = range(pfn.get(), n).chunks(Order::MAX).next().filter(|(_, order)| order.frames() == n);
     for on in [fh.on(cpu(c)), fh.on(cpu(0))] {
         let gone = Err(FreeError::CpuOffline { cpu: on.cpu() });
@@ -301,13 +292,7 @@ fn give_by(fh: &Freehold<'_, Membarrier>, c: u16, (pfn, n): (Pfn, u64), how: u64
 }
 
 /// One step of a thread that uses any CPU and every call; `held` is what it has in use.
-fn anything(
-    fh: &Freehold<'_, Membarrier>,
-    random: &mut Random,
-    (me, cpus): (u32, u16),
-    stamps: &Stamps,
-    held: &mut Vec<(Pfn, u64)>,
-) {
+fn anything(fh: &Alloc<'_>, random: &mut Random, (me, cpus): (u32, u16), stamps: &Stamps, held: &mut Vec<(Pfn, u64)>) {
     let c = random.below(u64::from(cpus)) as u16;
     let (on, kind) = (fh.on(cpu(c)), Migratetype::PCP[random.below(3) as usize]);
     let request = |o: u64| Request::new(order(o as u8), kind);
@@ -363,7 +348,7 @@ fn anything(
 }
 
 /// CPUs, pieces of memory and isolated ranges come and go until told to stop.
-fn plug(fh: &Freehold<'_, Membarrier>, cpus: u16, frames: u64, done: &AtomicBool) {
+fn plug(fh: &Alloc<'_>, cpus: u16, frames: u64, done: &AtomicBool) {
     let mut random = Random(4242);
     while !done.load(Ordering::Relaxed) {
         let c = cpu(1 + random.below(u64::from(cpus) - 1) as u16);

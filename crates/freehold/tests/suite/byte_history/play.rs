@@ -7,6 +7,8 @@ use freehold::{
     AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order, Owned, Pfn, Request,
 };
 
+use crate::common::{Alloc, Any};
+
 use super::decode::{Call, History, Place, Special, Via};
 use super::machines::{Host, Machine, with_machine};
 use super::model::{Frame, Model};
@@ -19,9 +21,9 @@ pub fn play(history: &History) {
     let host = Host { current: AtomicU16::new(0), barrier: history.barrier, late: AtomicU64::new(0) };
     let loud = std::env::var_os("FREEHOLD_HISTORY").is_some();
     with_machine(history.machine, |config, machine| {
-        let size = Freehold::<&Host>::metadata_size(config).unwrap();
+        let size = Alloc::metadata_size(config).unwrap();
         let mut metadata = vec![MaybeUninit::uninit(); size];
-        let fh = Freehold::new(config, &mut metadata, &host).unwrap();
+        let fh = Freehold::new(config, &mut metadata, Any(&host)).unwrap();
         let mut player = Player::new(&fh, &host, &machine);
         let every = if player.model.present as usize <= OFTEN { 1 } else { 16 };
         for (at, call) in history.calls.iter().enumerate() {
@@ -50,10 +52,10 @@ impl Drop for Told<'_> {
 }
 
 struct Player<'a, 'm> {
-    fh: &'a Freehold<'m, &'a Host>,
+    fh: &'a Freehold<'m, Any<'a>>,
     host: &'a Host,
     model: Model,
-    owned: Vec<Option<Owned<'a, 'm, &'a Host>>>,
+    owned: Vec<Option<Owned<'a, 'm, Any<'a>>>>,
     online: Vec<bool>,
     reserves: bool,
 }
@@ -78,7 +80,7 @@ macro_rules! through {
 }
 
 impl<'a, 'm> Player<'a, 'm> {
-    fn new(fh: &'a Freehold<'m, &'a Host>, host: &'a Host, machine: &Machine) -> Self {
+    fn new(fh: &'a Freehold<'m, Any<'a>>, host: &'a Host, machine: &Machine) -> Self {
         Self {
             fh,
             host,

@@ -1,6 +1,8 @@
 //! When a request must not fail, said by looking at every frame; and what the allocator must say of its blocks.
 
-use freehold::{AllocFlags, Freehold, Migratetype, Order, PageblockState, Platform};
+use freehold::{AllocFlags, Freehold, Migratetype, Order, PageblockState};
+
+use crate::common::Any;
 
 use super::model::{Frame, Model};
 
@@ -37,7 +39,7 @@ impl Wanted {
 
     /// Frames that a request which has just failed should have got, while nobody has anything in hand: in a block of a group,
     /// or in one of a zone that keeps its mark without them.
-    pub fn should_have_got<P: Platform>(&self, fh: &Freehold<'_, P>, model: &Model) -> Option<u64> {
+    pub fn should_have_got(&self, fh: &Freehold<'_, Any<'_>>, model: &Model) -> Option<u64> {
         (0..fh.zone_count()).find_map(|z| {
             let blocks: Vec<_> = fh.pageblocks(z).filter(|block| self.may_use(block.migratetype)).collect();
             let mark = self.mark(fh.zone_stats(z).unwrap().watermarks[0]);
@@ -82,7 +84,7 @@ impl Wanted {
     }
 
     /// Whether it may have got that frame, by the type of its block.
-    pub fn may_have<P: Platform>(&self, fh: &Freehold<'_, P>, pfn: u64) -> bool {
+    pub fn may_have(&self, fh: &Freehold<'_, Any<'_>>, pfn: u64) -> bool {
         let Some(zone) = fh.zone_of(freehold::Pfn::new(pfn)) else { return false };
         let block = fh.pageblocks(zone).find(|block| block.start.get() == pfn / 512 * 512);
         let reserves = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::OOM;
@@ -94,7 +96,7 @@ impl Wanted {
 }
 
 /// What the allocator says of its blocks and of its largest free chunks is what the model has.
-pub fn check_blocks<P: Platform>(fh: &Freehold<'_, P>, model: &Model) {
+pub fn check_blocks(fh: &Freehold<'_, Any<'_>>, model: &Model) {
     for z in 0..fh.zone_count() {
         let stats = fh.zone_stats(z).unwrap();
         let (mut seen, mut free, mut by_type) = (0, 0, [0; 6]);

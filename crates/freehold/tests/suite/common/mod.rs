@@ -1,12 +1,13 @@
 //! Small machines for the tests.
 #![allow(dead_code, unreachable_pub)]
 
+use std::cell::Cell;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, SingleCpu, Watermarks,
-    ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure, Request, SingleCpu,
+    Watermarks, ZoneConfig,
 };
 
 pub const MIB: u64 = 256;
@@ -31,22 +32,67 @@ pub fn unmovable(n: u8) -> Request {
     Request::new(order(n), Migratetype::Unmovable)
 }
 
+/// Any host. The allocator is compiled for this type alone: once for each of a dozen hosts took longer than all tests take
+/// to run.
+#[derive(Clone, Copy)]
+pub struct Any<'h>(pub &'h dyn Platform);
+
+thread_local! {
+    /// What [`Any`] says of caches, in this thread: the answer is the type's.
+    pub static CPUS_PER_CACHE: Cell<Option<u16>> = const { Cell::new(None) };
+}
+
+impl Platform for Any<'_> {
+    fn current_cpu(&self) -> CpuId {
+        self.0.current_cpu()
+    }
+    fn cpus_per_cache() -> Option<u16> {
+        CPUS_PER_CACHE.get()
+    }
+    fn has_heavy_barrier(&self) -> bool {
+        self.0.has_heavy_barrier()
+    }
+    fn heavy_barrier(&self) {
+        self.0.heavy_barrier();
+    }
+    fn relax(&self) {
+        self.0.relax();
+    }
+    fn pressure(&self, pressure: Pressure) {
+        self.0.pressure(pressure);
+    }
+    fn late_double_free(&self, pfn: Pfn) {
+        self.0.late_double_free(pfn);
+    }
+    #[cfg(feature = "debug-poison")]
+    fn poison(&self, frames: FrameRange) {
+        self.0.poison(frames);
+    }
+    #[cfg(feature = "debug-poison")]
+    fn check_poison(&self, frames: FrameRange) {
+        self.0.check_poison(frames);
+    }
+}
+
+/// What all tests have: an allocator with a host that is called through a pointer.
+pub type Alloc<'h> = Freehold<'static, Any<'h>>;
+
 /// An allocator on the heap; the metadata is leaked, which is fine in a test.
-pub fn build<P: Platform>(config: &Config<'_>, platform: P) -> Freehold<'static, P> {
-    let size = Freehold::<P>::metadata_size(config).unwrap();
+pub fn build<'h>(config: &Config<'_>, host: &'h dyn Platform) -> Alloc<'h> {
+    let size = Alloc::metadata_size(config).unwrap();
     let metadata = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-    Freehold::new(config, metadata, platform).unwrap()
+    Freehold::new(config, metadata, Any(host)).unwrap()
 }
 
 /// One zone of `mib` MiB from frame 512 on, nothing held back.
-pub fn machine(cpus: u16, mib: u64) -> Freehold<'static, SingleCpu> {
+pub fn machine(cpus: u16, mib: u64) -> Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    build(&Config::new(cpus, &[zone]), SingleCpu)
+    build(&Config::new(cpus, &[zone]), &SingleCpu)
 }
 
 /// Every invariant holds, and everything is free and merged once the CPUs are drained.
-pub fn assert_all_free<P: Platform>(fh: &Freehold<'_, P>) {
+pub fn assert_all_free(fh: &Alloc<'_>) {
     fh.validate().unwrap();
     fh.drain_all();
     fh.validate().unwrap();
@@ -67,7 +113,7 @@ pub struct Membarrier {
 }
 
 impl Membarrier {
-    pub fn new() -> Self {
+    pub fn new() -> &'static Self {
         // SAFETY: MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (16) takes no pointers and only registers the process.
         let available = cfg!(not(miri)) && unsafe { libc::syscall(libc::SYS_membarrier, 16, 0, 0) } == 0;
         if !available {
@@ -77,7 +123,7 @@ impl Membarrier {
                 "SKIPPED: no membarrier here; the ordinary lock is tested instead of the biased one"
             );
         }
-        Self { available }
+        Box::leak(Box::new(Self { available }))
     }
 }
 
