@@ -138,13 +138,13 @@ impl<'a> Machine<'a> {
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
             cma: CmaBook::new(&config.cma(), 0),
-            tally: Tally::new(zones.len(), locks),
+            tally: Tally::new(zones.len(), locks, Time::ZERO),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
-    pub fn begin_measuring(&mut self) {
-        self.tally = Tally::new(self.zones.len(), self.pcps.len());
+    pub fn begin_measuring(&mut self, now: Time) {
+        self.tally = Tally::new(self.zones.len(), self.pcps.len(), now);
     }
 
     pub fn watch(&mut self, cpu: u16) {
@@ -232,7 +232,8 @@ impl<'a> Machine<'a> {
         if lock && !busy {
             self.pcps[own].hold_until(cpu, now, at);
         }
-        self.over(cpu, now, at);
+        let ns = self.over(cpu, now, at);
+        self.tally.allocations.record(now, ns);
         (at, got.ok())
     }
 
@@ -306,7 +307,8 @@ impl<'a> Machine<'a> {
         self.zone_work(cpu, at, self.costs.drain_step, 0)
     }
 
-    fn over(&mut self, cpu: u16, began: Time, ended: Time) {
+    /// A call is over; how many nanoseconds it took.
+    fn over(&mut self, cpu: u16, began: Time, ended: Time) -> u64 {
         let ns = (ended - began).whole_ns().max(1);
         self.tally.in_calls += ended - began;
         self.tally.calls += 1;
@@ -314,6 +316,7 @@ impl<'a> Machine<'a> {
         if self.watched[usize::from(cpu)] {
             self.tally.watched.saturating_record(ns);
         }
+        ns
     }
 
     /// What was done under the CPU's own lock, or, of freehold, under its group's, and by heavy barriers; when that is over.

@@ -7,6 +7,7 @@
 //!  time        picoseconds                 lines      who wrote a cache line last
 //!  model       what each step costs        calibrate  measures that; validate compares with real threads
 //!  sweep       many of them, resumable     output     table, JSON and Parquet; plot: pictures
+//!  tally       what is counted meanwhile   latency    how long allocations took, over time
 //! ```
 //!
 //! # What is real and what is modelled
@@ -25,6 +26,7 @@
 //! own.
 
 pub mod calibrate;
+pub mod latency;
 pub mod lines;
 pub mod lock;
 pub mod machine;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::latency::AllocationLatency;
 use crate::engine::{CmaCounts, Paths};
 
 /// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
@@ -75,6 +76,9 @@ pub struct Row {
     pub latency_p999_ns: u64,
     /// The same of bystanders' calls, where the workload has any.
     pub bystander_p999_ns: Option<u64>,
+    /// How long allocations took over the measured stretch. `None` in rows that were kept before they said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_latency: Option<AllocationLatency>,
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
     pub failed: u64,

@@ -224,6 +224,7 @@ fn row(
         line_transfers: tally.transfers,
         latency_p50_ns: tally.latency.value_at_quantile(0.5),
         latency_p999_ns: tally.latency.value_at_quantile(0.999),
+        allocation_latency: Some(tally.allocations.latency()),
         bystander_p999_ns: (!tally.watched.is_empty()).then(|| tally.watched.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
         failed: tally.failed,
@@ -384,7 +385,7 @@ impl<'a> Run<'a> {
 
     fn begin_measuring(&mut self) {
         self.begun = self.now;
-        self.machine.begin_measuring();
+        self.machine.begin_measuring(self.now);
     }
 
     /// Goes on until that many frames more have been allocated, or nobody has anything left to do.

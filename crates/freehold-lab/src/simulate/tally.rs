@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::latency::Windows;
 use super::time::Time;
 
 /// What the calls of a measured stretch came to.
@@ -42,10 +43,13 @@ pub struct Tally {
     pub latency: Histogram<u64>,
     /// The same of the CPUs that are watched (bystanders).
     pub watched: Histogram<u64>,
+    /// How long allocations took, over time.
+    pub allocations: Windows,
 }
 
 impl Tally {
-    pub(super) fn new(zones: usize, groups: usize) -> Self {
+    /// Of a stretch that begins at `begun`.
+    pub(super) fn new(zones: usize, groups: usize, begun: Time) -> Self {
         // 1 ns to 100 s with 3 digits: what the widest simulation can need.
         let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order");
         Self {
@@ -70,6 +74,7 @@ impl Tally {
             transfers: 0,
             latency: histogram(),
             watched: histogram(),
+            allocations: Windows::new(begun),
         }
     }
 }

@@ -60,6 +60,19 @@ fn every_number_is_in_the_page() {
     let acquisitions = replay()["engines"][0]["zone_lock_acquisitions"].as_f64().unwrap();
     let rate = acquisitions * 1000.0 / replay()["replayed_events"].as_f64().unwrap();
     assert!(text.as_str().unwrap().contains(&format!("{rate:.1}")), "{rate} in {text}");
+    // Latencies of the machine that was chosen.
+    let of = "kernel-build%2C+CPUs+512";
+    page.open(&report.file(), &format!("view=simulate&latency-of={of}&latency=max_ns"));
+    let found = shown(&mut page, "#panel-simulate");
+    let document = simulate();
+    let rows = document["rows"].as_array().unwrap();
+    for row in rows.iter().filter(|row| row["workload"] == "kernel-build" && row["cpus"] == 512) {
+        for field in ["allocations", "p50_ns", "p99_ns", "max_ns"] {
+            for number in row["allocation_latency"][field].as_array().unwrap() {
+                assert!(found.contains(&number.as_f64().unwrap().to_bits()), "{field} {number} of {}", row["engine"]);
+            }
+        }
+    }
 }
 
 #[test]

@@ -61,6 +61,8 @@ struct Toy {
 #[derive(Default)]
 struct State {
     used: Vec<bool>,
+    /// All frames before this one are in use.
+    full: usize,
     calls: u64,
     turn: usize,
     drained: bool,
@@ -86,13 +88,18 @@ impl Engine for Toy {
         }
         let from = state.turn % (frames / block) * block;
         let limit = if self.fault == Fault::GivesUp && !state.drained { frames - block } else { frames };
-        let places = (0..frames).step_by(size).map(|place| (from + place) % frames).filter(|place| *place < limit);
+        // Only from the beginning on is it known where to begin.
+        let first = if from == 0 { state.full / size * size } else { 0 };
+        let places = (first..frames).step_by(size).map(|place| (from + place) % frames).filter(|place| *place < limit);
         let found = places.into_iter().find(|&place| !state.used[place..place + size].contains(&true));
         let place = found.ok_or(AllocError::NoMemory { order: request.order })?;
         // The mistake is made once, when there is something in use.
         let twice = self.fault == Fault::Doubles && state.calls >= 1000 && !std::mem::replace(&mut state.erred, true);
         let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
         state.used[place..place + size].fill(true);
+        if place <= state.full {
+            state.full = state.full.max(place + size);
+        }
         Ok(Pfn::new(self.start + place as u64))
     }
 
@@ -105,6 +112,7 @@ impl Engine for Toy {
         }
         let place = (pfn.get() - self.start) as usize;
         state.used[place..place + order.frames() as usize].fill(false);
+        state.full = state.full.min(place);
         Ok(())
     }
 

@@ -44,7 +44,9 @@ fn count(engine: &Value, what: &str) -> u64 {
     engine[what].as_u64().unwrap_or_else(|| panic!("no count of {what}"))
 }
 
+/// All recordings through three engines, half a minute of a core as tests are compiled.
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn the_zone_lock_is_left_alone_on_every_trace() {
     let Some(traces) = recordings() else { return };
     let (mut ours_whole, mut theirs_whole) = (0, 0);

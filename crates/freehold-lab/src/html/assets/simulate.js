@@ -116,6 +116,51 @@ function simulateCharts(rows) {
   return el("div", {}, controls, box);
 }
 
+/** What is told of the allocations that began in a window: [field, what it is]. */
+const LATENCIES = [["p99_ns", "99 % of them took at most"], ["p50_ns", "half of them took at most"], ["max_ns", "the longest took"]];
+
+/** How long allocations took over the simulated time of one machine, which is chosen. */
+function simulateLatency(rows) {
+  const fields = simulateFields(rows);
+  const varied = SETTINGS.filter((name) => unique(rows.map((row) => row[name])).length > 1);
+  const caseOf = (row) => [row.workload, ...varied.filter((name) => row[name] !== undefined).map((name) => `${words(name)} ${fieldFormat(name)(row[name])}`)].join(", ");
+  const timed = rows.filter((row) => row.allocation_latency?.max_ns?.length > 0);
+  const cases = unique(timed.map(caseOf));
+  const chosen = { of: cases.includes(state.get("latency-of")) ? state.get("latency-of") : cases[cases.length - 1], what: LATENCIES.some(([field]) => field === state.get("latency")) ? state.get("latency") : "p99_ns" };
+  const box = el("div", {});
+
+  function draw() {
+    const shown = timed.filter((row) => caseOf(row) === chosen.of).map((row, index) => ({ name: rowName(row, fields), index, latency: row.allocation_latency }));
+    const name = LATENCIES.find(([field]) => field === chosen.what)[1];
+    box.replaceChildren(
+      lineChart({
+        title: `Allocations by when they began: ${name}`,
+        x: { label: "simulated time", exact: true, format: duration, axisFormat: shortDuration },
+        y: { label: name, log: true, format: duration, axisFormat: shortDuration },
+        series: shown.map(({ name, index, latency }) => ({ name, index, points: latency[chosen.what].map((ns, i) => [latency.window_ns * i, ns]).filter((_, i) => latency.allocations[i] > 0) })),
+      }).node,
+      details("All windows", () => el("div", {}, shown.map((one) => latencyTable(one)))));
+  }
+
+  const list = (label, options, key, remembered) => choice(label, options, chosen[key], (value) => {
+    chosen[key] = value;
+    remember(remembered, value);
+    draw();
+  });
+  draw();
+  return el("div", {},
+    el("div", { class: "controls" }, cases.length > 1 && list("Of", cases.map((name) => [name, name]), "of", "latency-of"), list("Show", LATENCIES, "what", "latency")),
+    box);
+}
+
+function latencyTable({ name, latency }) {
+  const fields = LATENCIES.map(([field]) => field);
+  return table(name, ["from", "allocations", ...LATENCIES.map(([, what]) => what)], latency.allocations.map((allocations, i) => ({
+    head: figure(latency.window_ns * i, duration(latency.window_ns * i)),
+    cells: [figure(allocations), ...fields.map((field) => figure(latency[field][i], duration(latency[field][i])))].map((content) => ({ class: "number", content })),
+  })));
+}
+
 function simulateTable(rows) {
   const columns = unique(rows.flatMap((row) => Object.keys(row).filter((name) => row[name] === null || typeof row[name] !== "object")));
   const order = ["workload", "engine", "cpus", ...columns.filter((name) => !["workload", "engine", "cpus"].includes(name))].filter((name) => columns.includes(name));
@@ -145,6 +190,7 @@ function simulateDocument(document) {
     document.verdict && el("p", { class: "verdict" }, document.verdict),
     document.seed !== undefined && el("p", { class: "quiet" }, "Seed ", figure(document.seed, String(document.seed)), ": the same seed gives the same figures."),
     rows.length > 0 && [el("h3", { id: "scaling" }, "Scaling"), simulateCharts(rows)],
+    rows.some((row) => row.allocation_latency) && [el("h3", { id: "latency" }, "Allocation latency over time"), simulateLatency(rows)],
     document.validation?.length > 0 && [el("h3", { id: "validation" }, "Validation"), validation(document.validation)],
     model.length > 0 && [el("h3", { id: "model" }, "What operations cost in the model"),
       details(`${plural(model.length, "constant")} of the cost model`, () => table("Constants, as measured by freehold calibrate", ["Constant", "Value"], model.map(([name, value]) => ({ head: el("code", {}, name), cells: [figure(value, typeof value === "number" ? String(value) : undefined)] }))))],
