@@ -21,7 +21,8 @@ pub(crate) fn table(report: &Report, style: Style) -> String {
 }
 
 /// The greatest seen and the bound.
-fn of(seen: u64, bound: Option<u64>) -> Cell {
+fn of(seen: Option<u64>, bound: Option<u64>) -> Cell {
+    let seen = seen.unwrap_or(0);
     right(match bound {
         Some(bound) => format!("{} of {}", thousands(seen), thousands(bound)),
         None => thousands(seen),
@@ -39,8 +40,8 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
         cells.push(of(row.barriers, row.barriers_bound));
         if alone {
-            cells.push(of(row.locks.unwrap_or(0), row.locks_bound));
-            cells.push(of(row.steps.unwrap_or(0), row.steps_bound));
+            cells.push(of(row.locks, row.locks_bound));
+            cells.push(of(row.steps, row.steps_bound));
         } else {
             cells.push(of(row.waits, row.waits_bound));
         }
