@@ -57,7 +57,7 @@ struct Compared {
 impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
-        let survey = passes::survey(args, args.put_in(true), trace)?;
+        let survey = passes::survey(args, true, trace)?;
         let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey)).map_err(read)?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
@@ -90,7 +90,7 @@ impl Compared {
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
-        passes::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
+        passes::drive(args, specs, trace, &self.survey, true, (machine, beginning))
     }
 }
 

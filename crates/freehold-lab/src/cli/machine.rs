@@ -145,7 +145,7 @@ impl Choice {
             Self::Sized(memory) => {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
-                let machine = sizing::machine(survey, args.put_in(false), frames, cpus);
+                let machine = sizing::machine(survey, args.warm, frames, cpus);
                 let cma_frames = args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
                 Ok((machine.clone(), Beginning { origin, cma: machine.cma(), ..Beginning::default() }))

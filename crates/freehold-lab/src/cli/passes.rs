@@ -1,7 +1,5 @@
 //! The two passes over a trace: what is in it, and the replay.
 
-use freehold::Order;
-
 use super::error::CliError;
 use super::input::TraceFile;
 use super::progress::Progress;
@@ -10,8 +8,7 @@ use super::{given, notes};
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
-    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
-    threads,
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing, threads,
 };
 
 /// What came of one trace.
@@ -21,9 +18,9 @@ pub(super) struct Done {
 }
 
 /// The first pass.
-pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile) -> Result<Survey, CliError> {
+pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
     let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
-    let survey = replay::survey(trace as &dyn Trace, put_in, Order::LINUX_MAX, |events, reader| {
+    let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
     })
     .map_err(|error| CliError::from_reader(&error.to_string()))?;
@@ -62,7 +59,7 @@ pub(super) fn drive(
     specs: &[EngineSpec],
     trace: &TraceFile,
     survey: &Survey,
-    put_in: SurveyOptions,
+    warm: bool,
     (machine, beginning): (MachineConfig, Beginning),
 ) -> Result<Replay, CliError> {
     if args.threads && machine.cpus > threads::CPUS_MAX {
@@ -78,7 +75,7 @@ pub(super) fn drive(
         .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
     let options = ReplayOptions {
         cpus: machine.cpus,
-        put_in,
+        warm,
         jobs: given::jobs(args.jobs),
         samples: SAMPLES,
         memory_maps: args.memory_maps(),
@@ -90,7 +87,7 @@ pub(super) fn drive(
     }
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
-    replay::replay_from(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+    replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
     })
     .map_err(|error| CliError::from_reader(&error.to_string()))

@@ -154,10 +154,11 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
 
 fn replay_one(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Replay, CliError> {
     let choice = machine::choose(args, trace)?;
-    let put_in = args.put_in(choice.is_filled());
-    let survey = survey(args, put_in, trace)?;
+    // Where memory begins with what was in use, what the recording kernel was asked to free of it is freed.
+    let warm = args.warm || choice.is_filled();
+    let survey = survey(args, warm, trace)?;
     let machine = choice.machine(args, trace, &survey)?;
-    drive(args, specs, trace, &survey, put_in, machine)
+    drive(args, specs, trace, &survey, warm, machine)
 }
 
 fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {

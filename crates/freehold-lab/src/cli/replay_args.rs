@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
 use crate::engines::EngineSpec;
+use crate::replay::SAMPLES;
 use crate::replay::sizing::CPUS_MAX;
-use crate::replay::{SAMPLES, SurveyOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,11 +74,6 @@ pub(super) struct ReplayArgs {
     /// always are: they are part of what is in use.
     #[arg(long)]
     pub(super) warm: bool,
-
-    /// Put in an allocation for frames that were taken from the zone and later freed but whose allocation was not
-    /// traced, at the moment they were taken.
-    #[arg(long)]
-    pub(super) untraced: bool,
 
     /// Leave malformed lines and rows out, and count them, instead of stopping.
     #[arg(long)]
@@ -161,11 +156,6 @@ impl ReplayArgs {
     /// What `freehold` alone does.
     pub(super) fn sample() -> Self {
         Self::default()
-    }
-
-    /// `filled`: memory begins with what was in use, and what the recording kernel was asked to free of it is freed.
-    pub(super) fn put_in(&self, filled: bool) -> SurveyOptions {
-        SurveyOptions { warm: self.warm || filled, untraced: self.untraced }
     }
 
     /// Moments at which to look at every pageblock.

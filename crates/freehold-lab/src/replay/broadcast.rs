@@ -14,7 +14,7 @@ use std::thread;
 
 use super::Beginning;
 use super::driver::Driver;
-use super::mapper::{Mapper, MapperOptions, NoObserver};
+use super::mapper::{Mapper, MapperOptions};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
 use super::outcome::EngineOutcome;
@@ -124,7 +124,7 @@ fn decode(
     let mut replayed = 0;
     while reader.next_batch(&mut events)? {
         for event in &events {
-            mapper.event(event, &mut batch.ops, &mut batch.samples, &mut NoObserver);
+            mapper.event(event, &mut batch.ops, &mut batch.samples);
             if batch.ops.len() >= BATCH_OPS {
                 batch.events = mapper.replayed() - replayed;
                 replayed = mapper.replayed();

@@ -15,6 +15,7 @@ mod driver;
 mod errors;
 mod facts;
 pub mod fill;
+mod frame_set;
 mod frames;
 mod mapper;
 pub mod memory_map;
@@ -32,14 +33,14 @@ pub use by_order::ByOrder;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
-pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule, TICK_PHASE_NS};
+pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, LongGaps, Recorded, SourceError, Trace};
-pub use survey::{Survey, SurveyOptions, survey};
+pub use survey::{Survey, survey};
 
-use freehold::{FrameRange, Order};
+use freehold::FrameRange;
 use freehold_trace::ticks::Tick;
 
 use crate::engine::Engine;
@@ -60,8 +61,8 @@ pub struct NamedEngine {
 pub struct ReplayOptions {
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
     pub cpus: u16,
-    /// Which untraced allocations to put in; the survey was made with the same.
-    pub put_in: SurveyOptions,
+    /// Whether to put in what must have been allocated before the trace; the survey was made with the same.
+    pub warm: bool,
     /// Engines at work at the same time.
     pub jobs: usize,
     /// Samples of memory to take over the time of the trace.
@@ -135,7 +136,8 @@ impl Default for Beginning {
     }
 }
 
-/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free.
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free; each
+/// is put into the state it begins in first.
 ///
 /// `progress` is called now and then with the events so far and the reader's own progress (done, total).
 ///
@@ -143,22 +145,6 @@ impl Default for Beginning {
 ///
 /// Whatever is wrong with the trace. What goes wrong in an engine is part of its [`EngineOutcome`].
 pub fn replay(
-    trace: &dyn Trace,
-    survey: &Survey,
-    engines: &[NamedEngine],
-    memory_frames: u64,
-    options: ReplayOptions,
-    progress: impl FnMut(u64, (u64, u64)),
-) -> Result<Replay, SourceError> {
-    replay_from(Beginning::default(), trace, survey, engines, memory_frames, options, progress)
-}
-
-/// The same, from a state that every engine is put into first.
-///
-/// # Errors
-///
-/// As [`replay`].
-pub fn replay_from(
     beginning: Beginning,
     trace: &dyn Trace,
     survey: &Survey,
@@ -195,8 +181,6 @@ pub fn middle_ns(survey: &Survey) -> u64 {
 /// How a surveyed trace becomes operations, with so many samples over its time.
 fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions, samples: u32) -> MapperOptions {
     MapperOptions {
-        max_order: Order::LINUX_MAX,
-        fold_cpus: Some(options.cpus),
         schedule: Some(Schedule {
             cpus: options.cpus,
             first_ts_ns: survey.facts.first_ts_ns,
@@ -204,19 +188,7 @@ fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions
             samples,
             tick_phase_ns: beginning.tick_phase_ns,
         }),
-        injections: injections(survey, options.put_in),
+        warm: if options.warm { survey.warm.clone() } else { Vec::new() },
         ticks: beginning.ticks.clone(),
     }
-}
-
-/// Allocations that the trace does not show and that are to be put in.
-fn injections(survey: &Survey, put_in: SurveyOptions) -> Vec<Injection> {
-    let mut injections = Vec::new();
-    if put_in.warm {
-        injections.extend_from_slice(&survey.warm);
-    }
-    if put_in.untraced {
-        injections.extend_from_slice(&survey.untraced);
-    }
-    injections
 }

@@ -9,7 +9,7 @@
 
 use freehold::Order;
 
-use super::survey::{Survey, SurveyOptions};
+use super::survey::Survey;
 use crate::engines::MachineConfig;
 
 /// The least memory a replay gets by default: 64 MiB.
@@ -42,14 +42,9 @@ pub fn default_cpus(survey: &Survey) -> u16 {
 
 /// The machine for a trace. `memory_frames` and `cpus` are the user's wishes.
 #[must_use]
-pub fn machine(
-    survey: &Survey,
-    options: SurveyOptions,
-    memory_frames: Option<u64>,
-    cpus: Option<u16>,
-) -> MachineConfig {
+pub fn machine(survey: &Survey, warm: bool, memory_frames: Option<u64>, cpus: Option<u16>) -> MachineConfig {
     let cpus = cpus.unwrap_or_else(|| default_cpus(survey));
-    let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(options), cpus));
+    let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(warm), cpus));
     MachineConfig::new(frames, cpus)
 }
 

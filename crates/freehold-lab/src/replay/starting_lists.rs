@@ -20,10 +20,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{Migratetype, Order, Pfn};
 use freehold_trace::{Event, EventKind};
 
 use super::against_kernel::Zone;
+use super::frame_set::FrameSet;
 use super::source::{SourceError, Trace};
 use crate::engines::{ListFill, PagesetTuning};
 
@@ -149,8 +150,8 @@ fn list_of(order: Order, migratetype: u8) -> Option<List> {
 
 #[derive(Default)]
 struct Rows {
-    /// Frames that some row has named so far, a bit each, by pageblock.
-    seen: HashMap<u64, [u64; 8]>,
+    /// Frames that some row has named so far.
+    seen: FrameSet,
     cpus: BTreeMap<u16, CpuRows>,
     /// When the first row was.
     begun: Option<u64>,
@@ -191,8 +192,9 @@ enum FirstDrain {
 impl Rows {
     fn add(&mut self, event: &Event) {
         let Some((pfn, order)) = frame_of(event) else { return };
-        let first = !self.is_seen(pfn);
-        self.see(pfn, order);
+        let first = !self.seen.contains(pfn);
+        // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
+        self.seen.insert(pfn, order.min(Order::LINUX_MAX));
         let begun = *self.begun.get_or_insert(event.ts_ns);
         let cpu = self.cpus.entry(event.cpu.get()).or_default();
         cpu.note_drain(event, order, event.ts_ns - begun < 1_100_000_000);
@@ -224,19 +226,6 @@ impl Rows {
             }
             EventKind::Free { .. } if list_of(order, 1).is_some() => cpu.gained += frames,
             _ => {}
-        }
-    }
-
-    fn is_seen(&self, pfn: Pfn) -> bool {
-        let (block, bit) = (pfn.get() / PAGEBLOCK_FRAMES, pfn.get() % PAGEBLOCK_FRAMES);
-        self.seen.get(&block).is_some_and(|bits| bits[(bit / 64) as usize] >> (bit % 64) & 1 == 1)
-    }
-
-    fn see(&mut self, pfn: Pfn, order: Order) {
-        // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
-        for frame in pfn.get()..pfn.get().saturating_add(order.frames().min(1024)) {
-            let (block, bit) = (frame / PAGEBLOCK_FRAMES, frame % PAGEBLOCK_FRAMES);
-            self.seen.entry(block).or_default()[(bit / 64) as usize] |= 1 << (bit % 64);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if it did not.
 
-use crate::support::{Toy, alloc, batched, free, order};
+use crate::support::{Toy, alloc, batched, free};
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::threads::replay_on_threads;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, SurveyOptions, survey};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
 use freehold_trace::Event;
 use serde_json::Value;
 
@@ -21,8 +21,8 @@ fn replayed(arguments: &[&str]) -> Value {
 
 fn through(engines: &[NamedEngine], events: &[Event], interrupts: f64) -> Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey = survey(&trace, SurveyOptions::default(), order(10), |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, put_in: SurveyOptions::default(), jobs: 1, samples: 1, memory_maps: 0 };
+    let survey = survey(&trace, false, |_, _| {}).unwrap();
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 1, memory_maps: 0 };
     replay_on_threads(Beginning::default(), &trace, &survey, engines, 16384, options, interrupts).unwrap()
 }
 

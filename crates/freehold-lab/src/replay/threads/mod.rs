@@ -57,7 +57,7 @@ pub struct ThreadsReport {
     pub lead: u32,
 }
 
-/// Replays a surveyed trace on threads, one engine after another. As [`super::replay_from`] otherwise.
+/// Replays a surveyed trace on threads, one engine after another. As [`super::replay`] otherwise.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@
 
 use freehold::{AllocFlags, Migratetype, Order};
 
-use crate::replay::mapper::{Mapper, MapperOptions, NoObserver};
+use crate::replay::mapper::{Mapper, MapperOptions};
 use crate::replay::op::Op;
 use crate::replay::source::{SourceError, Trace};
 
@@ -90,7 +90,7 @@ impl Plan {
         let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
         while reader.next_batch(&mut events)? {
             for event in &events {
-                mapper.event(event, &mut ops, &mut samples, &mut NoObserver);
+                mapper.event(event, &mut ops, &mut samples);
                 planner.take(&mut ops, event.cpu.get() % cpus.max(1));
             }
         }

@@ -11,7 +11,7 @@ use freehold::{Order, Pfn};
 
 use super::{About, Io, Program, Setting, Step};
 use crate::engine::Request;
-use crate::replay::{Mapper, MapperOptions, NoObserver, Op, SourceError, Trace};
+use crate::replay::{Mapper, MapperOptions, Op, SourceError, Trace};
 
 pub(super) const TRACE: About = About {
     name: "trace",
@@ -57,13 +57,12 @@ impl TraceOps {
     pub fn read(trace: &dyn Trace) -> Result<Self, SourceError> {
         let mut reader = trace.open()?;
         let mut done = Self { name: reader.description().name, ..Self::default() };
-        let options = MapperOptions { max_order: Order::LINUX_MAX, ..MapperOptions::default() };
-        let mut mapper = Mapper::new(options);
+        let mut mapper = Mapper::new(MapperOptions::default());
         let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
         let mut slots = Slots::default();
         while reader.next_batch(&mut events)? {
             for event in &events {
-                mapper.event(event, &mut ops, &mut samples, &mut NoObserver);
+                mapper.event(event, &mut ops, &mut samples);
             }
             for op in ops.drain(..) {
                 done.add(&mut slots, op);
