@@ -1,13 +1,11 @@
 //! Where events come from. A replay reads a trace twice (first to size the machine, then to drive it), so it takes
 //! something that can be opened again, not a stream.
 
-use std::error::Error;
-
-use freehold_trace::{Checksums, Event};
+use freehold_trace::{Checksums, Event, TraceError};
 use serde::Serialize;
 
 /// Any error of a reader, already worded for the user.
-pub type SourceError = Box<dyn Error + Send + Sync>;
+pub type SourceError = TraceError;
 
 /// What a trace says of itself. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -28,13 +26,19 @@ pub struct Description {
     pub checksums: Option<Checksums>,
 }
 
-/// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
+/// What a reader passed over, and what cannot be as it says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LongGaps {
-    /// Events that come that long after the one before them.
-    pub count: u64,
+pub struct Oddities {
+    /// Malformed lines or rows left out.
+    pub skipped: u64,
+    /// Where the first of them was, and what was wrong with it.
+    pub first_skipped: Option<String>,
+    /// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
+    pub long_gaps: u64,
     /// Where the first of them is, with its line or row.
-    pub first: Option<String>,
+    pub first_long_gap: Option<String>,
+    /// Lines of other kinds of events passed over.
+    pub ignored: u64,
 }
 
 /// An opened trace.
@@ -49,24 +53,9 @@ pub trait Events {
     /// Whatever is wrong with the file, with line or row.
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
 
-    /// Malformed lines or rows left out so far.
-    fn skipped(&self) -> u64 {
-        0
-    }
-
-    /// Where the first of them was, and what was wrong with it.
-    fn first_skipped(&self) -> Option<String> {
-        None
-    }
-
-    /// Gaps of more than an hour so far.
-    fn long_gaps(&self) -> LongGaps {
-        LongGaps::default()
-    }
-
-    /// Lines of other kinds of events passed over so far.
-    fn ignored(&self) -> u64 {
-        0
+    /// What was odd so far.
+    fn oddities(&self) -> Oddities {
+        Oddities::default()
     }
 
     /// How far the reader is: done and total, in a unit of its own; a total of 0 means unknown.
@@ -83,6 +72,16 @@ pub trait Trace {
     ///
     /// The file cannot be read or is no trace.
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError>;
+}
+
+/// Calls `f` with every event of a trace.
+pub(crate) fn each_event(trace: &dyn Trace, mut f: impl FnMut(&Event)) -> Result<(), SourceError> {
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        events.iter().for_each(&mut f);
+    }
+    Ok(())
 }
 
 /// Events in memory: for tests and for programs that make their own.

@@ -25,7 +25,7 @@ use freehold_trace::{Event, EventKind};
 
 use super::against_kernel::Zone;
 use super::frame_set::FrameSet;
-use super::source::{SourceError, Trace};
+use super::source::{SourceError, Trace, each_event};
 use crate::engines::{ListFill, PagesetTuning};
 
 /// A list: order and index of the type.
@@ -42,13 +42,11 @@ const SELDOM_USED: [List; 13] =
 /// Whatever is wrong with the trace.
 pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
     let mut rows = Rows::default();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in events.iter().filter(|event| frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn))) {
+    each_event(trace, |event| {
+        if frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn)) {
             rows.add(event);
         }
-    }
+    })?;
     let late = zone.tuning.pagesets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
     for pageset in &mut zone.tuning.pagesets {
         let by = (7.0f64 / 8.0).powi(late as i32);
@@ -66,17 +64,13 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError
 /// Whatever is wrong with the trace.
 pub fn assume_unused(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
     let mut asked: BTreeMap<u16, BTreeMap<List, u64>> = BTreeMap::new();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            if let EventKind::Alloc { order, migratetype, .. } = event.kind
-                && let Some(list) = list_of(order, migratetype)
-            {
-                *asked.entry(event.cpu.get()).or_default().entry(list).or_default() += order.frames();
-            }
+    each_event(trace, |event| {
+        if let EventKind::Alloc { order, migratetype, .. } = event.kind
+            && let Some(list) = list_of(order, migratetype)
+        {
+            *asked.entry(event.cpu.get()).or_default().entry(list).or_default() += order.frames();
         }
-    }
+    })?;
     for pageset in &mut zone.tuning.pagesets {
         let asked = asked.remove(&pageset.cpu).unwrap_or_default();
         let least = SELDOM_USED.into_iter().min_by_key(|list| asked.get(list).copied().unwrap_or(0)).unwrap_or((0, 1));
@@ -104,16 +98,12 @@ pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     const SECOND: u64 = 1_000_000_000;
     let mut last: HashMap<u16, Event> = HashMap::new();
     let mut phases = Vec::new();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            let alone = by_timer(last.insert(event.cpu.get(), *event), event);
-            if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
-                phases.push(event.ts_ns % SECOND);
-            }
+    each_event(trace, |event| {
+        let alone = by_timer(last.insert(event.cpu.get(), *event), event);
+        if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
+            phases.push(event.ts_ns % SECOND);
         }
-    }
+    })?;
     // Around a circle: the phase that the others are nearest to.
     let distance = |a: u64, b: u64| a.abs_diff(b).min(SECOND - a.abs_diff(b));
     // Enough of them; each is held against each.

@@ -3,7 +3,7 @@
 
 use super::facts::TraceFacts;
 use super::mapper::{Injection, Mapper, MapperOptions, Warm};
-use super::source::{Description, LongGaps, SourceError, Trace};
+use super::source::{Description, Oddities, SourceError, Trace};
 
 /// What a trace holds.
 #[derive(Clone, Debug, Default)]
@@ -12,14 +12,8 @@ pub struct Survey {
     pub description: Description,
     /// What was counted.
     pub facts: TraceFacts,
-    /// Malformed rows or lines left out.
-    pub skipped: u64,
-    /// Where the first of them was, and what was wrong with it.
-    pub first_skipped: Option<String>,
-    /// Gaps of more than an hour.
-    pub long_gaps: LongGaps,
-    /// Lines of other events passed over.
-    pub ignored: u64,
+    /// What was odd in it.
+    pub oddities: Oddities,
     /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
     /// machine become neighbours in the engine).
     pub warm: Vec<Injection>,
@@ -84,10 +78,7 @@ pub fn survey(trace: &dyn Trace, warm: bool, mut progress: impl FnMut(u64, (u64,
     Ok(Survey {
         description: reader.description(),
         facts: mapper.facts().clone(),
-        skipped: reader.skipped(),
-        first_skipped: reader.first_skipped(),
-        long_gaps: reader.long_gaps(),
-        ignored: reader.ignored(),
+        oddities: reader.oddities(),
         peak_live_frames_warm: warm.freed + peak_beyond_warm as u64,
         warm: warm.found,
     })

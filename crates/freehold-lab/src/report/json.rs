@@ -28,15 +28,15 @@ pub struct TraceReport<'a> {
 
 impl<'a> From<&'a Survey> for TraceReport<'a> {
     fn from(survey: &'a Survey) -> Self {
-        let Survey { description, facts, skipped, ignored, .. } = survey;
+        let Survey { description, facts, oddities, .. } = survey;
         Self {
             description,
             facts,
             span_ns: facts.span_ns(),
             remote_free_share: facts.remote_free_share(),
-            skipped: *skipped,
-            long_gaps: survey.long_gaps.count,
-            ignored: *ignored,
+            skipped: oddities.skipped,
+            long_gaps: oddities.long_gaps,
+            ignored: oddities.ignored,
         }
     }
 }

@@ -293,8 +293,8 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
     }
     let mut notes = Vec::new();
     for (count, what) in [
-        (survey.skipped, "malformed rows skipped"),
-        (survey.long_gaps.count, "gaps of more than an hour"),
+        (survey.oddities.skipped, "malformed rows skipped"),
+        (survey.oddities.long_gaps, "gaps of more than an hour"),
         (facts.failed_allocs, "failed allocations not replayed"),
         (replay.injected, "allocations put in"),
         (facts.split_frees, "frees inside larger allocations"),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::engine::FallbackTable;
 use crate::engines::ZoneTuning;
 use crate::one_line::one_line;
-use crate::replay::source::{SourceError, Trace};
+use crate::replay::source::{SourceError, Trace, each_event};
 
 /// Where a zone lies and how it was tuned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,13 +71,7 @@ pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            count_event(event, zones, event.ts_ns >= middle_ns, &mut counts);
-        }
-    }
+    each_event(trace, |event| count_event(event, zones, event.ts_ns >= middle_ns, &mut counts))?;
     Ok(counts)
 }
 

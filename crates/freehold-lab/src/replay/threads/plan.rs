@@ -8,7 +8,7 @@ use freehold::{AllocFlags, Migratetype, Order};
 
 use crate::replay::mapper::{Mapper, MapperOptions};
 use crate::replay::op::Op;
-use crate::replay::source::{SourceError, Trace};
+use crate::replay::source::{SourceError, Trace, each_event};
 
 /// One step of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,14 +86,11 @@ impl Plan {
     ) -> Result<Self, SourceError> {
         let mut mapper = Mapper::new(options);
         let mut planner = Planner::new(cpus, interrupts);
-        let mut reader = trace.open()?;
-        let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
-        while reader.next_batch(&mut events)? {
-            for event in &events {
-                mapper.event(event, &mut ops, &mut samples);
-                planner.take(&mut ops, event.cpu.get() % cpus.max(1));
-            }
-        }
+        let (mut ops, mut samples) = (Vec::new(), Vec::new());
+        each_event(trace, |event| {
+            mapper.event(event, &mut ops, &mut samples);
+            planner.take(&mut ops, event.cpu.get() % cpus.max(1));
+        })?;
         mapper.finish(&mut ops, &mut samples);
         planner.take(&mut ops, 0);
         let mut plan = planner.plan;

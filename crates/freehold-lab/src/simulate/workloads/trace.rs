@@ -11,7 +11,7 @@ use freehold::{Order, Pfn};
 
 use super::{About, Io, Program, Setting, Step};
 use crate::engine::Request;
-use crate::replay::{Mapper, MapperOptions, Op, SourceError, Trace};
+use crate::replay::{Mapper, MapperOptions, Op, SourceError, Trace, each_event};
 
 pub(super) const TRACE: About = About {
     name: "trace",
@@ -55,19 +55,14 @@ pub struct TraceOps {
 
 impl TraceOps {
     pub fn read(trace: &dyn Trace) -> Result<Self, SourceError> {
-        let mut reader = trace.open()?;
-        let mut done = Self { name: reader.description().name, ..Self::default() };
+        let mut done = Self { name: trace.open()?.description().name, ..Self::default() };
         let mut mapper = Mapper::new(MapperOptions::default());
-        let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ops, mut samples) = (Vec::new(), Vec::new());
         let mut slots = Slots::default();
-        while reader.next_batch(&mut events)? {
-            for event in &events {
-                mapper.event(event, &mut ops, &mut samples);
-            }
-            for op in ops.drain(..) {
-                done.add(&mut slots, op);
-            }
-        }
+        each_event(trace, |event| {
+            mapper.event(event, &mut ops, &mut samples);
+            ops.drain(..).for_each(|op| done.add(&mut slots, op));
+        })?;
         // What is live at the end stays: the mapper's own cleaning up is not part of the trace.
         Ok(done)
     }
