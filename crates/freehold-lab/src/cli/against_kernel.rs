@@ -58,7 +58,7 @@ impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
         let survey = passes::survey(args, true, trace)?;
-        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey)).map_err(read)?;
+        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
             CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
@@ -79,10 +79,10 @@ impl Compared {
         let mut tick_phase_ns = TICK_PHASE_NS;
         match lists {
             StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
-            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone).map_err(read)?,
+            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone)?,
             StartingLists::Trace => {
-                starting_lists::reconstruct(trace, &mut zone).map_err(read)?;
-                tick_phase_ns = starting_lists::tick_phase(trace).map_err(read)?.unwrap_or(TICK_PHASE_NS);
+                starting_lists::reconstruct(trace, &mut zone)?;
+                tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
             }
         }
         let cpus = passes::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
@@ -92,8 +92,4 @@ impl Compared {
         let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
         passes::drive(args, specs, trace, &self.survey, true, (machine, beginning))
     }
-}
-
-fn read(error: crate::replay::SourceError) -> CliError {
-    CliError::from_reader(&error.to_string())
 }

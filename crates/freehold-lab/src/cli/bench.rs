@@ -145,7 +145,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
     }
     if args.list {
-        return list(&benchmarks, args.json);
+        output::result(args.json, &listing::entries(&benchmarks), |style| listing::catalogue(&benchmarks, style))?;
+        return Ok(Outcome::Fine);
     }
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
     let budget = (args.quick && args.runs.is_none()).then_some(Budget::QUICK);
@@ -166,8 +167,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
             Some(_) => bar.set_position(start.elapsed().as_secs()),
             None => bar.inc(1),
         }
-    })
-    .map_err(|error| CliError::new(error.to_string()))?;
+    })?;
     bar.finish_and_clear();
 
     notes(&report, &plan);
@@ -177,17 +177,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
         super::report::write_one(&report, path)?;
     }
-    if args.json {
-        output::print_json(&report)?;
-    } else if !report.rows.is_empty() {
-        let style = output::style();
-        let mut text = table::render(&report, style);
-        if args.targets {
-            text.push('\n');
-            text.push_str(&table::render_targets(&report, style));
-        }
-        output::print(&text)?;
-    }
+    output::result(args.json, &report, |style| match (report.rows.is_empty(), args.targets) {
+        (true, _) => String::new(),
+        (false, false) => table::render(&report, style),
+        (false, true) => format!("{}\n{}", table::render(&report, style), table::render_targets(&report, style)),
+    })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -233,15 +227,6 @@ fn lacks_cpus(row: &Row) -> bool {
 fn long_help() -> String {
     let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
     format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
-}
-
-fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
-    if json {
-        output::print_json(&listing::entries(benchmarks))?;
-    } else {
-        output::print(&listing::catalogue(benchmarks, output::style()))?;
-    }
-    Ok(Outcome::Fine)
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {

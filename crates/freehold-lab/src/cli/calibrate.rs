@@ -10,7 +10,7 @@ use super::error::CliError;
 use super::target::Target;
 use super::{Outcome, output, progress};
 use crate::bench::clock::Cpus;
-use crate::report::table::{new_table, right, trim_lines};
+use crate::report::table::{Style, rendered, right};
 use crate::simulate::Model;
 use crate::simulate::calibrate::{STEPS, calibrate};
 
@@ -76,25 +76,18 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     bar.finish_and_clear();
     let model = Model::median(&models);
     if let Some(path) = &args.output {
-        let mut text = serde_json::to_string_pretty(&model).map_err(|error| CliError::new(error.to_string()))?;
+        let mut text = serde_json::to_string_pretty(&model)?;
         text.push('\n');
         Target::MODEL.write(path, text)?;
     }
-    if args.json {
-        output::print_json(&model)?;
-    } else {
-        output::print(&table(&model))?;
-    }
+    output::result(args.json, &model, |style| table(&model, style))?;
     Ok(Outcome::Fine)
 }
 
-fn table(model: &Model) -> String {
-    let mut table = new_table(output::style());
-    table.set_header(["constant", "value"]);
-    for (name, value, _) in model.constants() {
-        table.add_row([Cell::new(name), right(format!("{value:.2}"))]);
-    }
-    format!("{}\n\nmachine: {}, {} CPUs\n", trim_lines(&table.to_string()), model.machine, model.measured_cpus)
+fn table(model: &Model, style: Style) -> String {
+    let row = |(name, value, _)| [Cell::new::<String>(name), right(format!("{value:.2}"))];
+    let table = rendered(style, ["constant", "value"], model.constants().into_iter().map(row));
+    format!("{table}\n\nmachine: {}, {} CPUs\n", model.machine, model.measured_cpus)
 }
 
 /// What the system says of its CPU.

@@ -77,11 +77,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
     let comparison = compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
         .map_err(|error| failed(&error))?;
-    if args.json {
-        output::print_json(&Document::from(&comparison))?;
-    } else {
-        output::print(&table(&comparison, args.all, output::style()))?;
-    }
+    output::result(args.json, &Document::from(&comparison), |style| table(&comparison, args.all, style))?;
     let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;
     Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
 }

@@ -138,19 +138,15 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
     });
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|error| CliError::new(error.to_string()))?;
+    let outcome = outcome?;
     let cells = &outcome.cells;
     if outcome.interrupted {
         output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !cells.is_empty()) {
-        let svg = heat::render(cells).map_err(|error| CliError::new(error.to_string()))?;
-        Target::PICTURE.write(path, svg)?;
+        Target::PICTURE.write(path, heat::render(cells)?)?;
     }
-    if args.json {
-        output::print_json(&Document::new(cells))?;
-    } else if !cells.is_empty() {
-        output::print(&table(cells, output::style()))?;
-    }
+    let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
+    output::result(args.json, &Document::new(cells), text)?;
     Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }

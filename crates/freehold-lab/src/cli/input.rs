@@ -43,7 +43,7 @@ impl TraceFile {
         let source = Source::from_arg(argument);
         let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
         let shown = if path.is_some() { argument.display().to_string() } else { "standard input".to_owned() };
-        let source = source.reopenable().map_err(|error| CliError::from_reader(&error.to_string()))?;
+        let source = source.reopenable()?;
         Ok(Self { source, options: OpenOptions { skip_bad }, shown, path })
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use freehold::{CpuId, FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::ticks::{self, Tick};
-use freehold_trace::{StateError, zoneinfo};
+use freehold_trace::zoneinfo;
 
 use super::error::CliError;
 use super::input::TraceFile;
@@ -30,14 +30,13 @@ pub(super) struct Recorded {
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
     pub(super) fn beside(trace: &TraceFile, zoneinfo: Option<&Path>) -> Result<Option<Self>, CliError> {
-        let told = |error: StateError| CliError::from_reader(&error.to_string());
         let found = match zoneinfo {
-            Some(path) => Some((path.display().to_string(), zoneinfo::read(path).map_err(told)?)),
-            None => trace.state("zoneinfo", zoneinfo::parse).map_err(told)?,
+            Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
+            None => trace.state("zoneinfo", zoneinfo::parse)?,
         };
         let Some((shown, all)) = found else { return Ok(None) };
-        let buddies = trace.state("buddyinfo", parse_buddyinfo).map_err(told)?.map(|(_, zones)| zones);
-        let types = trace.state("pagetypeinfo", parse_pagetypeinfo).map_err(told)?.map(|(_, types)| types);
+        let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
+        let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
         let found = all.iter().filter_map(|zone| {
             let of = zone_of(zone)?;
             let mut contents = contents(zone, buddies.as_deref(), types.as_ref());
@@ -50,7 +49,7 @@ impl Recorded {
             Some((of, contents))
         });
         let (zones, contents) = found.unzip();
-        let ticks = trace.state(ticks::KIND, ticks::parse).map_err(told)?.map(|(_, ticks)| ticks);
+        let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
         Ok(Some(Self { zones, contents, ticks, shown }))
     }
 
@@ -130,12 +129,10 @@ impl Choice {
         let cpus = passes::cpus(args, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
-                let zone = against_kernel::busiest_zone(trace, &recorded.zones)
-                    .map_err(|error| CliError::from_reader(&error.to_string()))?
-                    .ok_or_else(|| {
-                        CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
-                            .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
-                    })?;
+                let zone = against_kernel::busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
+                    CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
+                        .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
+                })?;
                 let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
                 args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);

@@ -22,8 +22,7 @@ pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result
     let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
     let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
-    })
-    .map_err(|error| CliError::from_reader(&error.to_string()))?;
+    })?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
@@ -82,13 +81,11 @@ pub(super) fn drive(
     };
     if args.threads {
         let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
-        return threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)
-            .map_err(|error| CliError::from_reader(&error.to_string()));
+        return Ok(threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)?);
     }
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
-    replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+    Ok(replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
-    })
-    .map_err(|error| CliError::from_reader(&error.to_string()))
+    })?)
 }

@@ -156,14 +156,8 @@ fn drain() -> Result<(), CliError> {
 }
 
 fn told(error: RecordError) -> CliError {
-    match error {
-        RecordError::Trace(error) => CliError::from_reader(&error.to_string()),
-        error => {
-            let hint = error.hint();
-            let told = CliError::new(error.to_string());
-            hint.map_or(told, |hint| CliError::new(error.to_string()).hint(hint))
-        }
-    }
+    let hint = error.hint();
+    CliError::from(error).hint_if(hint)
 }
 
 /// Says how long it will take and how large it will be, as far as a short look at the machine can tell.

@@ -92,10 +92,8 @@ fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) ->
 
 /// The report of all traces, made of the same JSON that `--json` prints.
 fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
-    let documents: Result<Vec<_>, _> =
-        results.iter().map(|result| serde_json::to_value(Document::from(result))).collect();
-    let documents = documents.map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))?;
-    html::write(&documents, path).map_err(report::failed)
+    let documents = results.iter().map(|result| serde_json::to_value(Document::from(result)));
+    html::write(&documents.collect::<Result<Vec<_>, _>>()?, path).map_err(report::failed)
 }
 
 /// What `--json` prints of a trace.
@@ -170,7 +168,7 @@ fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
         return Ok(recording().chain(engines::wrong_kernels()).collect());
     }
     let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
-    names.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}")))).collect()
+    names.iter().map(|name| Ok(name.parse()?)).collect()
 }
 
 /// The ways of the engines that say them.

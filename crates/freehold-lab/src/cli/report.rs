@@ -95,13 +95,13 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
 /// What has changed since the baseline, as one more document.
 fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<Source, CliError> {
     let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
-    let value = serde_json::to_value(Document::from(&comparison)).map_err(|error| CliError::new(error.to_string()))?;
+    let value = serde_json::to_value(Document::from(&comparison))?;
     Ok(Source { name: format!("beside {}", comparison.before), value })
 }
 
 /// A page of one document.
 pub(super) fn write_one(document: &impl Serialize, path: &Path) -> Result<(), CliError> {
-    let value = serde_json::to_value(document).map_err(|error| CliError::new(error.to_string()))?;
+    let value = serde_json::to_value(document)?;
     html::write(&[value], path).map_err(failed)
 }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use comfy_table::Cell;
 
 use super::error::CliError;
 use super::input::TraceFile;
@@ -15,13 +14,13 @@ use super::{Outcome, given, output, progress, report, stop};
 use crate::bench::clock::Cpus;
 use crate::engine::Paths;
 use crate::engines::EngineSpec;
-use crate::report::table::{new_table, trim_lines};
+use crate::report::table::rendered;
 use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
 use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
-use crate::simulate::workloads::TraceOps;
+use crate::simulate::workloads::{About, TraceOps};
 use crate::simulate::{Kind, Model, plot};
 use crate::simulate::{Row, TICK_MS};
 
@@ -205,24 +204,21 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         output::complain(&format!("note: {} of {} were done by an earlier run", done.reused, scenarios.len()));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
-        let svg = plot::render(rows, &model).map_err(|error| CliError::new(error.to_string()))?;
-        Target::PICTURE.write(path, svg)?;
+        Target::PICTURE.write(path, plot::render(rows, &model)?)?;
     }
     let seed = seeds(args)[0];
+    let document = Document::new(seed, &model, rows, validation.as_deref());
     if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
-        report::write_one(&Document::new(seed, &model, rows, validation.as_deref()), path)?;
+        report::write_one(&document, path)?;
     }
-    if args.json {
-        output::print_json(&Document::new(seed, &model, rows, validation.as_deref()))?;
-    } else {
-        let style = output::style();
+    output::result(args.json, &document, |style| {
         let tables = [
-            validation.map(|rows| validation_table(&rows, style)),
+            validation.as_ref().map(|rows| validation_table(rows, style)),
             (!rows.is_empty()).then(|| table(rows, &model, style)),
             (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
         ];
-        output::print(&tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))?;
-    }
+        tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    })?;
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -318,17 +314,11 @@ fn refused(error: SweepError) -> CliError {
 
 fn list(json: bool) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
-    if json {
-        output::print_json(&all)?;
-        return Ok(Outcome::Fine);
-    }
-    let mut table = new_table(output::style());
-    table.set_header(["workload", "what the CPUs do", "from", "think ns"]);
-    for about in all {
-        let think = format!("{:.0}", about.think_ns);
-        table.add_row([Cell::new(about.name), Cell::new(about.what), Cell::new(about.source), Cell::new(think)]);
-    }
-    output::print(&format!("{}\n", trim_lines(&table.to_string())))?;
+    let row =
+        |about: &About| [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned);
+    output::result(json, &all, |style| {
+        format!("{}\n", rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row)))
+    })?;
     Ok(Outcome::Fine)
 }
 
@@ -350,8 +340,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
         (Some(path), true) => {
             let file = TraceFile::named(path, false)?;
-            let ops = TraceOps::read(&file).map_err(|error| CliError::from_reader(&error.to_string()))?;
-            Some(Arc::new(ops))
+            Some(Arc::new(TraceOps::read(&file)?))
         }
         (None, true) => {
             return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
@@ -416,5 +405,5 @@ fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Res
     if cpus.count() < 16 {
         output::complain(&format!("note: this process may use {} CPUs; compared on no more", cpus.count()));
     }
-    rows.map_err(|error| CliError::new(error.to_string()))
+    Ok(rows?)
 }

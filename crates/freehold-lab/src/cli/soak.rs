@@ -109,11 +109,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
     });
     bar.finish_and_clear();
     let report = report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&table(&report, output::style()))?;
-    }
+    output::result(args.json, &report, |style| table(&report, style))?;
     report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
     // Relaxed: a flag that carries nothing.
     Ok(match report.ok {
