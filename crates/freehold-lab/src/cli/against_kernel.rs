@@ -7,7 +7,7 @@ use super::machine::{Recorded, no_zoneinfo};
 use super::passes::{self, Done};
 use super::replay_args::{ReplayArgs, StartingLists};
 use crate::engines::EngineSpec;
-use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts, Zone};
+use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts};
 use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, sizing, starting_lists};
 
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
@@ -75,7 +75,7 @@ impl Compared {
         trace: &TraceFile,
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
-        let mut zone: Zone = self.recorded.zones[self.zone].clone();
+        let mut zone = self.recorded.zones[self.zone].clone();
         let mut tick_phase_ns = TICK_PHASE_NS;
         match lists {
             StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use freehold::{CpuId, FrameRange, Migratetype, Order};
+use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
@@ -12,14 +12,14 @@ use super::input::TraceFile;
 use super::passes;
 use super::replay_args::{Machine, ReplayArgs};
 use super::size::Memory;
-use crate::engines::{MachineConfig, PagesetTuning, ZoneTuning};
-use crate::replay::against_kernel::{self, Zone};
+use crate::engines::{MachineConfig, RecordedZone};
+use crate::replay::against_kernel;
 use crate::replay::fill::{Contents, Layout};
 use crate::replay::{Beginning, Origin, Survey, sizing};
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub(super) struct Recorded {
-    pub(super) zones: Vec<Zone>,
+    pub(super) zones: Vec<RecordedZone>,
     contents: Vec<Contents>,
     /// When the periodic work ran, if that was recorded.
     pub(super) ticks: Option<Vec<Tick>>,
@@ -37,16 +37,16 @@ impl Recorded {
         let Some((shown, all)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
-        let found = all.iter().filter_map(|zone| {
-            let of = zone_of(zone)?;
-            let mut contents = contents(zone, buddies.as_deref(), types.as_ref());
+        let found = all.into_iter().filter(|zone| zone.managed > 0 && zone.start_pfn.is_some()).map(|zone| {
+            let mut contents = contents(&zone, buddies.as_deref(), types.as_ref());
+            let of = RecordedZone { info: zone, lists: Vec::new() };
             let range = cma_of(&of);
             if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
                 // pagetypeinfo tells nothing apart.
-                contents.set_cma(range, of.tuning.managed);
+                contents.set_cma(range, of.info.managed);
             }
             contents.cma = range;
-            Some((of, contents))
+            (of, contents)
         });
         let (zones, contents) = found.unzip();
         let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
@@ -56,22 +56,22 @@ impl Recorded {
     /// Makes that share of a zone's memory CMA, whatever it had.
     fn set_cma(&mut self, zone: usize, share: f64, origin: Origin) -> Result<(), CliError> {
         let (zone, contents) = (&mut self.zones[zone], &mut self.contents[zone]);
-        let managed = zone.tuning.managed;
+        let managed = zone.info.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
         if frames > most && origin == Origin::Recorded {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
-            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.tuning.name))
+            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.info.name))
                 .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
         }
-        zone.tuning.cma = frames;
+        zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
         Ok(())
     }
 
     /// The state of one zone's memory.
     pub(super) fn layout(&self, zone: usize) -> Layout {
-        Layout::new(&self.contents[zone], self.zones[zone].tuning.managed)
+        Layout::new(&self.contents[zone], self.zones[zone].info.managed)
     }
 
     /// What was free and in use of one zone, in a machine of that zone alone.
@@ -82,7 +82,7 @@ impl Recorded {
 }
 
 /// Where the CMA of a zone is in a replay.
-fn cma_of(zone: &Zone) -> Option<FrameRange> {
+fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
     against_kernel::machine(zone, 1).cma().pop()
 }
 
@@ -188,31 +188,4 @@ fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&
         contents.blocks.iter_mut().zip(blocks.blocks).for_each(|(n, m)| *n = m);
     }
     contents
-}
-
-/// A zone with memory in it; `None` for an empty one.
-fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
-    let pagesets = zone.pagesets.iter().map(|set| PagesetTuning {
-        cpu: CpuId::get(set.cpu),
-        count: set.count,
-        high: set.high,
-        batch: set.batch,
-        high_min: set.high_min.unwrap_or(set.high),
-        high_max: set.high_max.unwrap_or(set.high),
-        lists: Vec::new(),
-    });
-    Some(Zone {
-        start: zone.start_pfn.filter(|_| zone.managed > 0)?,
-        spanned: zone.spanned,
-        tuning: ZoneTuning {
-            name: zone.name.clone(),
-            free: zone.free,
-            min: zone.min,
-            low: zone.low,
-            high: zone.high,
-            managed: zone.managed,
-            cma: zone.cma,
-            pagesets: pagesets.collect(),
-        },
-    })
 }

@@ -159,9 +159,9 @@ fn with_config<R>(
     FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let places: Vec<_> = machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
-        min: zone.min,
-        low: zone.low,
-        high: zone.high,
+        min: zone.info.min,
+        low: zone.info.low,
+        high: zone.info.high,
     });
     let zones: Vec<_> = places
         .iter()

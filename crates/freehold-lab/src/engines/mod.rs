@@ -13,7 +13,7 @@ pub(crate) use self::classic::{ClassicEngine, config as classic_config};
 pub(crate) use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
 pub(crate) use self::sums::free_chunks;
 pub use self::threads::{HostThreads, Waits};
-pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
+pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;
 use std::str::FromStr;

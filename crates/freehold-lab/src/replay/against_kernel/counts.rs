@@ -1,30 +1,12 @@
 //! What the kernel counted in its own trace, by zone.
 
-use freehold::Pfn;
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
 use crate::engine::FallbackTable;
-use crate::engines::ZoneTuning;
+use crate::engines::RecordedZone;
 use crate::one_line::one_line;
 use crate::replay::source::{SourceError, Trace, each_event};
-
-/// Where a zone lies and how it was tuned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Zone {
-    /// Its first frame.
-    pub start: Pfn,
-    /// Frames from the first to the last, holes included.
-    pub spanned: u64,
-    /// Its tuning.
-    pub tuning: ZoneTuning,
-}
-
-impl Zone {
-    pub(in crate::replay) fn contains(&self, pfn: Pfn) -> bool {
-        pfn >= self.start && pfn.get() - self.start.get() < self.spanned
-    }
-}
 
 /// What the kernel counted in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,10 +46,14 @@ pub struct KernelCounts {
 /// # Errors
 ///
 /// Whatever is wrong with the trace.
-pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result<Vec<KernelCounts>, SourceError> {
+pub fn count_kernel(
+    trace: &dyn Trace,
+    zones: &[RecordedZone],
+    middle_ns: u64,
+) -> Result<Vec<KernelCounts>, SourceError> {
     let mut counts: Vec<KernelCounts> = zones
         .iter()
-        .map(|zone| zone.tuning.name.clone())
+        .map(|zone| zone.info.name.clone())
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
@@ -75,7 +61,7 @@ pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result
     Ok(counts)
 }
 
-fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCounts]) {
+fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [KernelCounts]) {
     if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
         let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
         let of_order = counts[zone].fallbacks.get_mut(order.index());
@@ -120,7 +106,7 @@ fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCo
 
 /// The zone that most frames were taken from, as a position in `zones`; `None` if none were.
 #[must_use]
-pub fn main_zone(counts: &[KernelCounts], zones: &[Zone]) -> Option<usize> {
+pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usize> {
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
@@ -131,7 +117,7 @@ pub fn main_zone(counts: &[KernelCounts], zones: &[Zone]) -> Option<usize> {
 /// # Errors
 ///
 /// Whatever is wrong with the trace.
-pub fn busiest_zone(trace: &dyn Trace, zones: &[Zone]) -> Result<Option<usize>, SourceError> {
+pub fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
     let mut frames = vec![0u64; zones.len()];
     let mut reader = trace.open()?;
     let mut events = Vec::new();

@@ -12,11 +12,11 @@ mod counts;
 use freehold::Order;
 use serde::Serialize;
 
-pub use counts::{KernelCounts, Zone, busiest_zone, count_kernel, main_zone};
+pub use counts::{KernelCounts, busiest_zone, count_kernel, main_zone};
 
 use super::{EngineOutcome, Replay, Survey, middle_ns};
 use crate::engine::{Counters, FallbackTable, ListFlow};
-use crate::engines::MachineConfig;
+use crate::engines::{MachineConfig, RecordedZone};
 
 /// How far a faithful model may be off in all: 15 %.
 pub const TOLERANCE: f64 = 0.15;
@@ -27,14 +27,14 @@ pub const CARRIES: f64 = 0.05;
 
 /// The machine that a model of the recording kernel is to be built for: the zone as it was.
 #[must_use]
-pub fn machine(zone: &Zone, cpus: u16) -> MachineConfig {
+pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
     // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its alignment to the
     // largest chunk, which is all that placement depends on.
     MachineConfig {
-        start_pfn: zone.start.align_down(Order::LINUX_MAX),
-        cma_frames: zone.tuning.cma.next_multiple_of(Order::LINUX_MAX.frames()),
-        zone: Some(zone.tuning.clone()),
-        ..MachineConfig::new(zone.tuning.managed, cpus)
+        start_pfn: zone.start().align_down(Order::LINUX_MAX),
+        cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
+        zone: Some(zone.clone()),
+        ..MachineConfig::new(zone.info.managed, cpus)
     }
 }
 
@@ -253,12 +253,12 @@ mod tests {
 
     use super::*;
     use crate::engine::Memory;
-    use crate::engines::ZoneTuning;
     use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
 
-    fn zone(name: &str, start: u64, spanned: u64) -> Zone {
-        let tuning = ZoneTuning { name: name.into(), managed: spanned, ..ZoneTuning::default() };
-        Zone { start: Pfn::new(start), spanned, tuning }
+    fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
+        let mut zone = RecordedZone::default();
+        (zone.info.name, zone.info.start_pfn, zone.info.spanned) = (name.into(), Some(Pfn::new(start)), spanned);
+        zone
     }
 
     fn event(kind: EventKind) -> Event {
