@@ -16,7 +16,7 @@ use crate::engines::{self, EngineSpec};
 use crate::html;
 use crate::replay::Replay;
 use crate::replay::against_kernel::AgainstKernel;
-use crate::report::{json, paths, picture as draw, table, timeline};
+use crate::report::{paths, picture as draw, table, timeline};
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     // Fail before the work, not after it.
@@ -99,11 +99,10 @@ fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Resu
 /// What `--json` prints of a trace.
 #[derive(Serialize)]
 #[serde(untagged)]
-#[allow(clippy::large_enum_variant)] // one for each trace of a command line
 enum Document<'a> {
     Replayed {
         #[serde(flatten)]
-        replay: json::ReplayReport<'a>,
+        replay: &'a Replay,
         #[serde(skip_serializing_if = "Option::is_none")]
         against_kernel: Option<&'a AgainstKernel>,
     },
@@ -127,7 +126,7 @@ struct Documents<'a> {
 impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
         match result {
-            Ok(done) => Self::Replayed { replay: (&done.replay).into(), against_kernel: done.comparison.as_ref() },
+            Ok(done) => Self::Replayed { replay: &done.replay, against_kernel: done.comparison.as_ref() },
             Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
         }
     }

@@ -43,6 +43,7 @@ pub use survey::{Survey, survey};
 
 use freehold::FrameRange;
 use freehold_trace::ticks::Tick;
+use serde::Serialize;
 
 use crate::engine::Engine;
 
@@ -72,25 +73,55 @@ pub struct ReplayOptions {
     pub memory_maps: u32,
 }
 
-/// The result of replaying one trace.
-#[derive(Clone, Debug)]
+/// The result of replaying one trace. As in `--json`: fields may be added, none renamed or removed.
+#[derive(Clone, Debug, Serialize)]
 pub struct Replay {
     /// What the trace holds.
+    #[serde(rename = "trace")]
     pub survey: Survey,
-    /// Allocations and frees that each engine was asked for while the trace ran.
+    /// The machine that engines were built for.
+    pub machine: Machine,
+    /// Allocations and frees that each engine was asked for while the trace ran: the events of "per event".
+    #[serde(rename = "replayed_events")]
     pub replayed: u64,
     /// Allocations put in that the trace does not show.
     pub injected: u64,
-    /// Frames of memory of the machine.
-    pub memory_frames: u64,
-    /// CPUs of the machine.
-    pub cpus: u16,
     /// How it was shared out, where each CPU had a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<threads::ThreadsReport>,
     /// The state that it began in.
+    #[serde(skip)]
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
     pub engines: Vec<EngineOutcome>,
+}
+
+/// What a replay was on.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Machine {
+    /// Frames of memory.
+    pub memory_frames: u64,
+    /// CPUs.
+    pub cpus: u16,
+    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by the trace's needs) or
+    /// "given".
+    pub origin: Origin,
+    /// Frames free at the beginning.
+    pub free_frames_begin: u64,
+    /// Frames of CMA.
+    pub cma_frames: u64,
+}
+
+impl Machine {
+    fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
+        Self {
+            memory_frames,
+            cpus,
+            origin: beginning.origin,
+            free_frames_begin: beginning.layout.as_ref().map_or(memory_frames, fill::Layout::free_frames),
+            cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
+        }
+    }
 }
 
 impl Replay {
@@ -102,7 +133,7 @@ impl Replay {
 }
 
 /// Where the machine and the contents of its memory come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
@@ -160,8 +191,7 @@ pub fn replay(
         survey: survey.clone(),
         replayed: done.replayed,
         injected: done.facts.injected,
-        memory_frames,
-        cpus: options.cpus,
+        machine: Machine::new(&beginning, memory_frames, options.cpus),
         threads: None,
         beginning,
         engines: done.outcomes,

@@ -27,15 +27,17 @@ pub struct Description {
 }
 
 /// What a reader passed over, and what cannot be as it says.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Oddities {
     /// Malformed lines or rows left out.
     pub skipped: u64,
     /// Where the first of them was, and what was wrong with it.
+    #[serde(skip)]
     pub first_skipped: Option<String>,
     /// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
     pub long_gaps: u64,
     /// Where the first of them is, with its line or row.
+    #[serde(skip)]
     pub first_long_gap: Option<String>,
     /// Lines of other kinds of events passed over.
     pub ignored: u64,

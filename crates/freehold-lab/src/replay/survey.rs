@@ -1,23 +1,34 @@
 //! The first of two passes over a trace: what is in it, so that the second knows how large a machine to build, how
 //! many CPUs it has, when to take samples, and which allocations the trace does not show.
 
+use serde::Serialize;
+
 use super::facts::TraceFacts;
 use super::mapper::{Injection, Mapper, MapperOptions, Warm};
 use super::source::{Description, Oddities, SourceError, Trace};
 
 /// What a trace holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Survey {
     /// What it says of itself.
+    #[serde(flatten)]
     pub description: Description,
     /// What was counted.
+    #[serde(flatten)]
     pub facts: TraceFacts,
+    /// From the first event to the last, in nanoseconds.
+    pub span_ns: u64,
+    /// The share of remote frees in the frees whose allocation is in the trace, 0 to 1.
+    pub remote_free_share: f64,
     /// What was odd in it.
+    #[serde(flatten)]
     pub oddities: Oddities,
     /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
     /// machine become neighbours in the engine).
+    #[serde(skip)]
     pub warm: Vec<Injection>,
     /// The most frames live at once if all of `warm` are live from the start.
+    #[serde(skip)]
     pub peak_live_frames_warm: u64,
 }
 
@@ -78,6 +89,8 @@ pub fn survey(trace: &dyn Trace, warm: bool, mut progress: impl FnMut(u64, (u64,
     Ok(Survey {
         description: reader.description(),
         facts: mapper.facts().clone(),
+        span_ns: mapper.facts().span_ns(),
+        remote_free_share: mapper.facts().remote_free_share(),
         oddities: reader.oddities(),
         peak_live_frames_warm: warm.freed + peak_beyond_warm as u64,
         warm: warm.found,

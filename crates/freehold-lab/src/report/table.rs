@@ -300,13 +300,12 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
         "\n  peak {} live; {} frees of frames not allocated in the trace; replayed on {} CPUs with {}",
         memory(facts.peak_live_frames),
         thousands(facts.unknown_frees),
-        replay.cpus,
-        memory(replay.memory_frames),
+        replay.machine.cpus,
+        memory(replay.machine.memory_frames),
     );
     text.push_str(&machine_line(replay));
-    let cma: u64 = replay.beginning.cma.iter().map(freehold::FrameRange::len).sum();
-    if cma > 0 {
-        let _ = write!(text, "; {} is CMA", memory(cma));
+    if replay.machine.cma_frames > 0 {
+        let _ = write!(text, "; {} is CMA", memory(replay.machine.cma_frames));
     }
     let mut notes = Vec::new();
     for (count, what) in [

@@ -223,8 +223,8 @@ impl Layout {
         let about = format!(
             "{} of a recording, replayed on {} with {}; live at most {}",
             duration(survey.facts.span_ns()),
-            counted(u64::from(replay.cpus), "CPU"),
-            memory(replay.memory_frames),
+            counted(u64::from(replay.machine.cpus), "CPU"),
+            memory(replay.machine.memory_frames),
             memory(survey.facts.peak_live_frames),
         );
         let mut subtitle = broken(&about, chars_in(full, PLAIN, false));
