@@ -66,12 +66,11 @@ pub(super) fn drive(
         return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))
             .hint(format!("fold them onto fewer: --cpus {most}")));
     }
-    let build = if args.threads { engines::build_for_threads } else { engines::build };
-    let engines: Vec<NamedEngine> = specs
-        .iter()
-        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec, &machine)? }))
-        .collect::<Result<_, engines::EngineError>>()
-        .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let build = |spec: &EngineSpec| {
+        Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build_for(spec, &machine, args.threads)? })
+    };
+    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
+    let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
     let options = ReplayOptions {
         cpus: machine.cpus,
         warm,

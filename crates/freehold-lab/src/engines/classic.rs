@@ -4,9 +4,7 @@ use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
-use crate::engine::{
-    Block, Contention, Counters, Engine, Family, HoldBucket, ListFlow, Marks, Memory, Request, Simulated,
-};
+use crate::engine::{Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -37,20 +35,6 @@ pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
 /// Where a preset comes from: the proposal of its newest change.
 fn origin(switches: freehold_classic::Switches) -> String {
     switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()
-}
-
-/// Builds the design `text` for `machine`.
-pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    Ok(Box::new(ClassicEngine::new(text, machine)?))
-}
-
-/// The same, for a simulation.
-pub(super) fn with_simulated<R>(
-    text: &str,
-    machine: &MachineConfig,
-    run: impl FnOnce(&dyn Simulated) -> R,
-) -> Result<R, String> {
-    Ok(run(&ClassicEngine::new(text, machine)?))
 }
 
 /// The design `text` as `machine` has it.
@@ -117,8 +101,7 @@ impl Engine for ClassicEngine {
     }
 
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        let Request { order, migratetype, flags } = request;
-        self.classic.alloc(cpu, freehold_classic::Request { order, migratetype, flags })
+        self.classic.alloc(cpu, request)
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
@@ -202,9 +185,8 @@ impl Engine for ClassicEngine {
             .collect()
     }
 
-    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
-        let stats = self.classic.stats();
-        stats.zone_lock.buckets().map(|(from, to, holds)| HoldBucket { from, to, holds }).collect()
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
+        self.classic.stats().zone_lock.buckets().map(<[u64; 3]>::from).collect()
     }
 
     fn list_flow(&self) -> Option<ListFlow> {
@@ -258,7 +240,6 @@ impl Simulated for ClassicEngine {
     }
 
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        let Request { order, migratetype, flags } = request;
-        self.classic.alloc_finding_busy(cpu, freehold_classic::Request { order, migratetype, flags })
+        self.classic.alloc_finding_busy(cpu, request)
     }
 }

@@ -16,7 +16,7 @@ use super::sums::{added, free_chunks};
 use super::threads::{CountingThreads, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{
-    Block, Contention, Count, Counters, Engine, Family, HoldBucket, Marks, Memory, Paths, Request, Simulated, count,
+    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated, count,
 };
 
 /// The engine's name.
@@ -71,17 +71,13 @@ impl Options {
     }
 }
 
-/// Builds it for `machine`.
-pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    if options.owned {
-        return build_owned(options, machine, OneThread::default());
+/// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
+pub(super) fn build(options: Options, machine: &MachineConfig, for_threads: bool) -> Result<Box<dyn Engine>, String> {
+    match (for_threads, options.owned) {
+        (true, _) => build_owned(options, machine, CountingThreads::new()),
+        (false, true) => build_owned(options, machine, OneThread::default()),
+        (false, false) => Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new()))),
     }
-    Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
-}
-
-/// The same, for threads that each own a CPU.
-pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    build_owned(options, machine, CountingThreads::new())
 }
 
 /// On that platform, with every CPU owned.
@@ -384,7 +380,7 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
             .collect()
     }
 
-    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
         let Counted { counters, work, .. } = self.counted_since_start();
         work.into_iter()
             .enumerate()
@@ -394,7 +390,7 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
                 // The last one is open; no hold did more than the longest.
                 let last = bucket == WORK_BUCKETS - 1;
                 let to = if last { u64::MAX } else { (1 << bucket) - 1 };
-                HoldBucket { from, to: to.min(counters.zone_lock_work_max), holds }
+                [from, to.min(counters.zone_lock_work_max), holds]
             })
             .collect()
     }

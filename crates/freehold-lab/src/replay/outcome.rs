@@ -148,7 +148,6 @@ impl EngineOutcome {
         let Applier { engine, made, cma, .. } = applier;
         let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let holds = engine.zone_lock_holds().into_iter();
         Self {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
@@ -159,7 +158,7 @@ impl EngineOutcome {
             mixed_blocks: end.mixed_blocks,
             free_blocks_end: end.free_blocks,
             largest_free_order_end: end.largest_free_order,
-            zone_lock_work_histogram: holds.map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            zone_lock_work_histogram: engine.zone_lock_holds(),
             by_order: ByOrder::new(made.allocs_by_order, flow.as_ref(), &end),
             cma: cma.as_ref().map(CmaBook::counts),
             paths: engine.paths(),

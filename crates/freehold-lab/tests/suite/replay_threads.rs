@@ -141,7 +141,7 @@ fn engines_of_the_library_carry_out_crossing_frees_batches_and_splits() {
     let machine = MachineConfig::new(16384, 2);
     let build = |name: &str| NamedEngine {
         name: name.into(),
-        engine: engines::build_for_threads(&name.parse().unwrap(), &machine).unwrap(),
+        engine: engines::build_for(&name.parse().unwrap(), &machine, true).unwrap(),
     };
     // Nearly every call waits for one of the other thread: on a busy machine each wait takes a time slice.
     let events = crossing(300);
