@@ -175,7 +175,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain("interrupted: what follows is what was done until then");
     }
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
-        super::report::write_one(&report, path)?;
+        super::report::write(&[&report], path)?;
     }
     output::result(args.json, &report, |style| match (report.rows.is_empty(), args.targets) {
         (true, _) => String::new(),

@@ -13,7 +13,6 @@ use super::target::Target;
 use super::{Outcome, against_kernel, machine, notes, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec};
-use crate::html;
 use crate::replay::Replay;
 use crate::replay::against_kernel::AgainstKernel;
 use crate::report::{paths, picture as draw, table, timeline};
@@ -76,24 +75,21 @@ fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) ->
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| Target::TIMELINE.failed(path, &error))?;
     }
-    if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
-        write_html(path, results)?;
-    }
     // Nothing at all is no document; the errors have been said.
-    if args.json && results.iter().any(Result::is_ok) {
-        let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+    if !results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+    if let Some(path) = &args.html {
+        report::write(&documents, path)?;
+    }
+    if args.json {
         match &documents[..] {
             [document] => output::print_json(document)?,
             traces => output::print_json(&Documents { traces })?,
         }
     }
     Ok(())
-}
-
-/// The report of all traces, made of the same JSON that `--json` prints.
-fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
-    let documents = results.iter().map(|result| serde_json::to_value(Document::from(result)));
-    html::write(&documents.collect::<Result<Vec<_>, _>>()?, path).map_err(report::failed)
 }
 
 /// What `--json` prints of a trace.

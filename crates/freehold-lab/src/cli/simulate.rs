@@ -209,7 +209,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     let seed = seeds(args)[0];
     let document = Document::new(seed, &model, rows, validation.as_deref());
     if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
-        report::write_one(&document, path)?;
+        report::write(&[&document], path)?;
     }
     output::result(args.json, &document, |style| {
         let tables = [
