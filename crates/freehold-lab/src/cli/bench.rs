@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 
 use super::error::CliError;
 use super::fragmentation::FragmentationArgs;
+use super::given::Shown;
 use super::target::Target;
 use super::{Outcome, given, output, progress, stop};
 use crate::bench::engines::Peer;
@@ -96,17 +97,12 @@ pub(super) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["json", "list"])]
     targets: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
     /// Also write one HTML page with tables and pictures.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     html: Option<PathBuf>,
 
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 /// Benchmarks that count and do not time, with arguments of their own.
@@ -145,7 +141,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
     }
     if args.list {
-        output::result(args.json, &listing::entries(&benchmarks), |style| listing::catalogue(&benchmarks, style))?;
+        output::result(args.shown.json, &listing::entries(&benchmarks), |style| {
+            listing::catalogue(&benchmarks, style)
+        })?;
         return Ok(Outcome::Fine);
     }
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
@@ -159,7 +157,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
     }
     let stop = stop::on_signals(true);
-    let (bar, start) = (bar(&plan, args.no_progress), Instant::now());
+    let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
     let report = bench::run(&plan, &stop, |kind, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
         bar.set_message(format!("{kind}: {engine}"));
@@ -177,7 +175,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
         super::report::write(&[&report], path)?;
     }
-    output::result(args.json, &report, |style| match (report.rows.is_empty(), args.targets) {
+    output::result(args.shown.json, &report, |style| match (report.rows.is_empty(), args.targets) {
         (true, _) => String::new(),
         (false, false) => table::render(&report, style),
         (false, true) => format!("{}\n{}", table::render(&report, style), table::render_targets(&report, style)),

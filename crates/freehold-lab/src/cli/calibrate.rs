@@ -7,6 +7,7 @@ use clap::Args;
 use comfy_table::Cell;
 
 use super::error::CliError;
+use super::given::Shown;
 use super::target::Target;
 use super::{Outcome, output, progress};
 use crate::bench::clock::Cpus;
@@ -48,13 +49,8 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
 
-    /// Print JSON: the model.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
@@ -65,7 +61,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }
-    let bar = progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.no_progress);
+    let bar =
+        progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.shown.no_progress);
     let once = |_| {
         calibrate(machine.clone(), &cpus, |what| {
             bar.set_message(what.to_owned());
@@ -80,7 +77,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
         text.push('\n');
         Target::MODEL.write(path, text)?;
     }
-    output::result(args.json, &model, |style| table(&model, style))?;
+    output::result(args.shown.json, &model, |style| table(&model, style))?;
     Ok(Outcome::Fine)
 }
 

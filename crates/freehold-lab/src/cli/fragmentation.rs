@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::error::CliError;
-use super::given::{engines, jobs, or, svg};
+use super::given::{Shown, engines, jobs, or, svg};
 use super::size::{Memory, parse_cpus, parse_frames, parse_memory};
 use super::target::Target;
 use super::{Outcome, output, progress, stop};
@@ -97,13 +97,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
@@ -131,7 +126,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     Target::PICTURE.check(args.picture.as_ref(), &[])?;
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
     let stop = stop::on_signals(true);
-    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
     let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
@@ -147,6 +142,6 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         Target::PICTURE.write(path, heat::render(cells)?)?;
     }
     let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
-    output::result(args.json, &Document::new(cells), text)?;
+    output::result(args.shown.json, &Document::new(cells), text)?;
     Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }

@@ -4,8 +4,22 @@ use std::num::NonZero;
 use std::path::Path;
 use std::str::FromStr;
 
+use clap::Args;
+
 use super::error::CliError;
 use crate::report::unique;
+
+/// What most commands have: how what they do and find is shown.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shown {
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Show no progress bar.
+    #[arg(long)]
+    pub(super) no_progress: bool,
+}
 
 /// What was given, each once, or the default.
 pub(super) fn or<T: Clone + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {

@@ -19,7 +19,7 @@ pub(super) struct Done {
 
 /// The first pass.
 pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
-    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
+    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
     let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
     })?;
@@ -83,7 +83,7 @@ pub(super) fn drive(
         return Ok(threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)?);
     }
     let what = format!("replaying {}", trace.shown());
-    let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
+    let progress = Progress::new(&what, Some(survey.facts.events), args.shown.no_progress);
     Ok(replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
     })?)

@@ -40,7 +40,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 if !replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
-                if !args.json && !args.power {
+                if !args.shown.json && !args.power {
                     print_table(args, replay, comparison.as_ref(), !printed)?;
                     printed = true;
                 }
@@ -63,7 +63,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
 
 /// What is said of all traces together.
 fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
-    if args.power && !args.json {
+    if args.power && !args.shown.json {
         let comparisons = results
             .iter()
             .flatten()
@@ -83,7 +83,7 @@ fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) ->
     if let Some(path) = &args.html {
         report::write(&documents, path)?;
     }
-    if args.json {
+    if args.shown.json {
         match &documents[..] {
             [document] => output::print_json(document)?,
             traces => output::print_json(&Documents { traces })?,

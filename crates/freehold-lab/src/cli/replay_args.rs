@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::given::Shown;
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
 use crate::engines::EngineSpec;
 use crate::replay::SAMPLES;
@@ -79,10 +80,6 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     pub(super) skip_bad: bool,
 
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    pub(super) json: bool,
-
     /// After the table, print how often each of an engine's ways was taken: from the CPU's hand, from its group, from the
     /// zone. Of engines that count it, which freehold does; `-e freehold,owned` owns every CPU, as a kernel does.
     #[arg(long, conflicts_with_all = ["json", "against_kernel", "power", "threads"])]
@@ -112,9 +109,8 @@ pub(super) struct ReplayArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
 
-    /// No progress bar.
-    #[arg(long)]
-    pub(super) no_progress: bool,
+    #[command(flatten)]
+    pub(super) shown: Shown,
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
     /// the trace, on the recorded machine.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::error::CliError;
+use super::given::Shown;
 use super::input::TraceFile;
 use super::size::{Memory, parse_cpus, parse_memory, parse_percent};
 use super::target::Target;
@@ -152,13 +153,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, conflicts_with = "json")]
     paths: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 fn parse_think(text: &str) -> Result<f64, String> {
@@ -177,7 +173,7 @@ fn parse_tick(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
-        return list(args.json);
+        return list(args.shown.json);
     }
     only_of_simulations(args)?;
     let model = model(args.model.as_deref())?;
@@ -211,7 +207,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
         report::write(&[&document], path)?;
     }
-    output::result(args.json, &document, |style| {
+    output::result(args.shown.json, &document, |style| {
         let tables = [
             validation.as_ref().map(|rows| validation_table(rows, style)),
             (!rows.is_empty()).then(|| table(rows, &model, style)),
@@ -275,7 +271,7 @@ fn simulated(
         None => None,
     };
     let jobs = given::jobs(args.jobs);
-    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
     let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
         bar.set_position(done as u64);
         bar.set_message(format!("{} on {} CPUs: {}", scenario.workload, scenario.cpus, scenario.engine));
@@ -396,7 +392,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
 fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Result<Vec<ValidationRow>, CliError> {
     let cpus = Cpus::allowed();
     let steps = cases(&cpus).len() * engines.len() * RUNS;
-    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.shown.no_progress);
     let rows = validate(engines, model, &cpus, RUNS, |kind, n, engine| {
         bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
         bar.inc(1);
