@@ -4,7 +4,6 @@
 //! and as simulations and counts always do. One thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
 //! each owns its CPU, and the barrier is the system's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
@@ -13,7 +12,7 @@ use freehold::{
 };
 
 use super::sums::{added, free_chunks};
-use super::threads::{CountingThreads, Waits};
+use super::threads::{Counting, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{
     Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated, count,
@@ -74,8 +73,8 @@ impl Options {
 /// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
 pub(super) fn build(options: Options, machine: &MachineConfig, for_threads: bool) -> Result<Box<dyn Engine>, String> {
     match (for_threads, options.owned) {
-        (true, _) => build_owned(options, machine, CountingThreads::new()),
-        (false, true) => build_owned(options, machine, OneThread::default()),
+        (true, _) => build_owned(options, machine, Counting::threads()),
+        (false, true) => build_owned(options, machine, Counting::default()),
         (false, false) => Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new()))),
     }
 }
@@ -114,37 +113,12 @@ pub(super) fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
     with_config(options, machine, |config| {
-        let bytes = Freehold::<OneThread>::metadata_size(config).map_err(|error| error.to_string())?;
+        let bytes = Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
-        let allocator =
-            Freehold::new(config, &mut metadata, OneThread::default()).map_err(|error| error.to_string())?;
+        let allocator = Freehold::new(config, &mut metadata, Counting::default()).map_err(|error| error.to_string())?;
         let owned = own_all(&allocator, machine.cpus)?;
         Ok(run(&FreeholdEngine::new(&allocator, owned)))
     })
-}
-
-/// All CPUs are played by one thread, which has seen whatever any of them did: nothing to wait for, but to be counted.
-#[derive(Default)]
-struct OneThread {
-    barriers: AtomicU64,
-}
-
-impl Waits for OneThread {
-    fn barriers(&self) -> u64 {
-        // Relaxed: one thread counts and reads.
-        self.barriers.load(Ordering::Relaxed)
-    }
-}
-
-impl Platform for OneThread {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-
-    fn heavy_barrier(&self) {
-        // Relaxed: a count that carries nothing.
-        self.barriers.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 fn with_config<R>(

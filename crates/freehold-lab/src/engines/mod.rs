@@ -70,7 +70,7 @@ impl EngineSpec {
         &self.text
     }
 
-    fn unbuildable(&self, reason: String) -> EngineError {
+    pub(crate) fn unbuildable(&self, reason: String) -> EngineError {
         EngineError::Unbuildable { name: self.text.clone(), reason }
     }
 }
