@@ -62,7 +62,6 @@ const RUNS: usize = 7;
 /// The fewest that can be significant.
 const SIGNIFICANT: usize = 4;
 
-/// Arguments of `freehold bench`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP, after_long_help = long_help(), args_conflicts_with_subcommands = true)]
 pub(super) struct BenchArgs {

@@ -32,7 +32,6 @@ Nothing else should run meanwhile.
 --json prints the model, as --output writes it: {\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
 \"hold_ns\", ..., \"engines\": {family: its costs}}.";
 
-/// Arguments of `freehold calibrate`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct CalibrateArgs {

@@ -34,7 +34,6 @@ is shown.
 
 Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be compared.";
 
-/// Arguments of `freehold compare`.
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {

@@ -13,7 +13,6 @@ Examples:
   freehold engines --json
   freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off";
 
-/// Arguments of `freehold engines`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EnginesArgs {

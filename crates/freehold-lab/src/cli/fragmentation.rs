@@ -51,7 +51,6 @@ const ENGINES: [&str; 2] = ["vanilla", "freehold"];
 /// Memory of the mix of two CPUs: 1 GiB.
 const MIX_MEMORY: u64 = 1 << 18;
 
-/// Arguments of `freehold bench fragmentation`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct FragmentationArgs {

@@ -37,7 +37,6 @@ counts by zone, \"engines\": [{\"engine\", \"starting_lists\", \"within\": the v
 /// Moments of the picture of memory in a report, unless asked for otherwise.
 const REPORT_MAPS: u32 = 48;
 
-/// Arguments of `freehold replay`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReplayArgs {

@@ -35,7 +35,6 @@ Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these
 /// The file that is written unless told otherwise.
 const DEFAULT_OUTPUT: &str = "freehold-report.html";
 
-/// Arguments of `freehold report`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {

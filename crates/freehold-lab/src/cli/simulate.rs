@@ -58,7 +58,6 @@ const DEFAULT_MEMORY: u64 = 64 << 18;
 /// Runs of a validation.
 const RUNS: usize = 5;
 
-/// Arguments of `freehold simulate`.
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SimulateArgs {

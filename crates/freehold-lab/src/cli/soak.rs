@@ -33,7 +33,6 @@ Exit codes: 0 nothing was wrong; 1 something was; 2 wrong usage; 130 stopped by 
 /// Turns of the progress bar are seconds.
 const MINUTE: u64 = 60;
 
-/// Arguments of `freehold soak`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SoakArgs {

@@ -13,19 +13,13 @@ use super::Source;
 pub enum Kind {
     /// `freehold replay --json`, one trace.
     Replay,
-    /// `freehold bench --json`.
     Bench,
-    /// `freehold bench fragmentation --json`.
     Fragmentation,
-    /// `freehold simulate --json`.
     Simulate,
-    /// `freehold compare --json`.
     Comparison,
 }
 
 impl Kind {
-    /// The command that writes it.
-    #[must_use]
     pub const fn command(self) -> &'static str {
         match self {
             Self::Replay => "replay",
@@ -37,14 +31,11 @@ impl Kind {
     }
 }
 
-/// A document of a known kind.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Document {
     /// Where it came from.
     pub(super) source: String,
-    /// What it is.
     pub(super) kind: Kind,
-    /// What it says.
     pub(super) data: Value,
 }
 
@@ -56,7 +47,6 @@ pub(super) struct Document {
      \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)"
 )]
 pub struct UnknownDocument {
-    /// What it is instead.
     found: String,
 }
 

@@ -28,21 +28,15 @@ pub use limit::DATA_MAX;
 pub struct Source {
     /// What to call it: a file's name.
     pub name: String,
-    /// What it says.
     pub value: Value,
 }
 
 /// What is in a source: each document and its kind; a replay of several traces is several.
-///
-/// # Errors
-///
-/// [`UnknownDocument`].
 pub fn documents(source: &Source) -> Result<Vec<(Kind, Value)>, UnknownDocument> {
     Ok(document::split(source)?.into_iter().map(|document| (document.kind, document.data)).collect())
 }
 
 /// What an older report was made from: the documents in its data. `None` where `html` is no report of this command.
-#[must_use]
 pub fn sources_of(html: &str) -> Option<Vec<Source>> {
     let (_, rest) = html.split_once(page::DATA_BEGINS)?;
     let (data, _) = rest.split_once(page::DATA_ENDS)?;
@@ -54,28 +48,19 @@ pub fn sources_of(html: &str) -> Option<Vec<Source>> {
     data.get("documents")?.as_array()?.iter().map(of).collect()
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HtmlError {
     /// A document that no command writes.
     #[error("{name}: {problem}")]
-    Unknown {
-        /// The document.
-        name: String,
-        /// What is wrong with it.
-        problem: UnknownDocument,
-    },
+    Unknown { name: String, problem: UnknownDocument },
     /// More than a browser opens in good time.
     #[error(
         "the report would hold {} MiB of data; {} MiB is the most, after thinning the pictures of memory",
         size >> 20,
         DATA_MAX >> 20
     )]
-    TooLarge {
-        /// Bytes.
-        size: usize,
-    },
+    TooLarge { size: usize },
 }
 
 /// The title unless told otherwise.

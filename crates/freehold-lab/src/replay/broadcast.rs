@@ -26,7 +26,6 @@ const CHANNEL: usize = 4;
 /// Operations after which a batch is handed on.
 const BATCH_OPS: usize = 32 * 1024;
 
-/// What the second pass gives.
 pub(super) struct Broadcast {
     pub(super) facts: TraceFacts,
     pub(super) replayed: u64,

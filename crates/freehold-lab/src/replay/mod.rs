@@ -50,15 +50,12 @@ use crate::engine::Engine;
 /// Samples of memory taken over the time of a trace, unless asked for otherwise.
 pub const SAMPLES: u32 = 200;
 
-/// An engine and what to call it.
 pub struct NamedEngine {
     /// As on the command line.
     pub name: String,
-    /// The engine, as it was made.
     pub engine: Box<dyn Engine>,
 }
 
-/// How to replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplayOptions {
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
@@ -67,7 +64,6 @@ pub struct ReplayOptions {
     pub warm: bool,
     /// Engines at work at the same time.
     pub jobs: usize,
-    /// Samples of memory to take over the time of the trace.
     pub samples: u32,
     /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of memory.
     pub memory_maps: u32,
@@ -76,10 +72,8 @@ pub struct ReplayOptions {
 /// The result of replaying one trace. As in `--json`: fields may be added, none renamed or removed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// What the trace holds.
     #[serde(rename = "trace")]
     pub survey: Survey,
-    /// The machine that engines were built for.
     pub machine: Machine,
     /// Allocations and frees that each engine was asked for while the trace ran: the events of "per event".
     #[serde(rename = "replayed_events")]
@@ -89,7 +83,6 @@ pub struct Replay {
     /// How it was shared out, where each CPU had a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<threads::ThreadsReport>,
-    /// The state that it began in.
     #[serde(skip)]
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
@@ -99,16 +92,12 @@ pub struct Replay {
 /// What a replay was on.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Machine {
-    /// Frames of memory.
     pub memory_frames: u64,
-    /// CPUs.
     pub cpus: u16,
     /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by the trace's needs) or
     /// "given".
     pub origin: Origin,
-    /// Frames free at the beginning.
     pub free_frames_begin: u64,
-    /// Frames of CMA.
     pub cma_frames: u64,
 }
 
@@ -125,8 +114,6 @@ impl Machine {
 }
 
 impl Replay {
-    /// Whether every engine was whole at the end.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.engines.iter().all(|engine| engine.whole)
     }
@@ -150,7 +137,6 @@ pub enum Origin {
 /// The state that every engine begins in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beginning {
-    /// Where it comes from.
     pub origin: Origin,
     /// The zone's contents; `None`: all of it is free.
     pub layout: Option<fill::Layout>,
@@ -172,10 +158,6 @@ impl Default for Beginning {
 /// is put into the state it begins in first.
 ///
 /// `progress` is called now and then with the events so far and the reader's own progress (done, total).
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace. What goes wrong in an engine is part of its [`EngineOutcome`].
 pub fn replay(
     beginning: Beginning,
     trace: &dyn Trace,
@@ -204,7 +186,6 @@ fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
 }
 
 /// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
-#[must_use]
 pub fn middle_ns(survey: &Survey) -> u64 {
     survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
 }

@@ -12,9 +12,7 @@ pub type SourceError = TraceError;
 pub struct Description {
     /// What to call it: the file's name without folders and ending.
     pub name: String,
-    /// The format it is in.
     pub format: String,
-    /// The kernel that recorded it.
     pub kernel: Option<String>,
     /// CPUs of the machine that recorded it.
     #[serde(skip)]
@@ -49,10 +47,6 @@ pub trait Events {
     fn description(&self) -> Description;
 
     /// Replaces the contents of `events` with the next few; false at the end, when `events` is left empty.
-    ///
-    /// # Errors
-    ///
-    /// Whatever is wrong with the file, with line or row.
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
 
     /// What was odd so far.
@@ -68,11 +62,6 @@ pub trait Events {
 
 /// A trace that can be read from its start as often as needed.
 pub trait Trace {
-    /// Opens it.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read or is no trace.
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError>;
 }
 
@@ -89,7 +78,6 @@ pub(crate) fn each_event(trace: &dyn Trace, mut f: impl FnMut(&Event)) -> Result
 /// Events in memory: for tests and for programs that make their own.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// What to call it.
     pub name: String,
     /// The events, in the order of time.
     pub events: Vec<Event>,

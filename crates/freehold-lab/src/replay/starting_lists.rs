@@ -36,10 +36,6 @@ const SELDOM_USED: [List; 13] =
     [(3, 0), (3, 1), (3, 2), (2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (1, 2), (9, 0), (0, 0), (0, 2), (0, 1)];
 
 /// Fills in [`RecordedZone::lists`] of every CPU of `zone` from the rows of `trace`.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
     let mut rows = Rows::default();
     each_event(trace, |event| {
@@ -63,10 +59,6 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), Sou
 
 /// Fills in [`RecordedZone::lists`] from zoneinfo and what is asked for: each CPU's count on the list that its own
 /// allocations use least. The kernel's rows are not looked at.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn assume_unused(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
     let mut asked: BTreeMap<CpuId, BTreeMap<List, u64>> = BTreeMap::new();
     each_event(trace, |event| {
@@ -96,10 +88,6 @@ fn fill((order, kind): List, chunks: u64) -> ListFill {
 
 /// When within a second the kernel's periodic work gave frames back, by the drains that follow no free of the same
 /// task: the middle one. `None` if there are none.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     const SECOND: u64 = 1_000_000_000;
     let mut last: HashMap<u16, Event> = HashMap::new();

@@ -7,20 +7,16 @@ use super::facts::TraceFacts;
 use super::mapper::{Injection, Mapper, MapperOptions, Warm};
 use super::source::{Description, Oddities, SourceError, Trace};
 
-/// What a trace holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Survey {
-    /// What it says of itself.
     #[serde(flatten)]
     pub description: Description,
-    /// What was counted.
     #[serde(flatten)]
     pub facts: TraceFacts,
     /// From the first event to the last, in nanoseconds.
     pub span_ns: u64,
     /// The share of remote frees in the frees whose allocation is in the trace, 0 to 1.
     pub remote_free_share: f64,
-    /// What was odd in it.
     #[serde(flatten)]
     pub oddities: Oddities,
     /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
@@ -34,7 +30,6 @@ pub struct Survey {
 
 impl Survey {
     /// Why no event of it reaches an engine, if none does: all are left out, or are neither allocation nor free.
-    #[must_use]
     pub fn nothing_to_replay(&self) -> Option<String> {
         let facts = &self.facts;
         if facts.peak_live_frames != 0 || !self.warm.is_empty() {
@@ -52,7 +47,6 @@ impl Survey {
     }
 
     /// The most frames that a replay will have live at once; `warm`: of one that begins with those of `warm` allocated.
-    #[must_use]
     pub fn peak_frames(&self, warm: bool) -> u64 {
         if warm { self.peak_live_frames_warm } else { self.facts.peak_live_frames }
     }
@@ -61,10 +55,6 @@ impl Survey {
 /// Reads a whole trace; looks for what must have been allocated before it where `warm` says so.
 ///
 /// `progress` is called now and then with the events so far and the reader's own progress (done, total).
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn survey(trace: &dyn Trace, warm: bool, mut progress: impl FnMut(u64, (u64, u64))) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());

@@ -7,7 +7,6 @@ use super::thousands;
 use crate::engine::Paths;
 
 /// A table with a column for each of them; empty where none says its ways. Shares are of the calls of a row's kind.
-#[must_use]
 pub fn render(columns: &[(String, Paths)], style: Style) -> String {
     if columns.is_empty() {
         return "None of these engines says which ways its calls took; freehold does.\n".to_owned();

@@ -8,7 +8,6 @@ use crate::replay::against_kernel::{AgainstKernel, EngineComparison};
 
 /// One line a kernel, one column a recording: the farthest difference, and whether that tells it from the recording
 /// kernel. The last column counts the recordings that do.
-#[must_use]
 pub fn render<'a>(comparisons: impl Iterator<Item = (&'a str, &'a AgainstKernel)>, style: Style) -> String {
     let comparisons: Vec<_> = comparisons.collect();
     let names = comparisons.iter().map(|(name, _)| (*name).to_owned());

@@ -10,7 +10,6 @@ use crate::better::Better;
 use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
 
-/// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
     /// Columns of the terminal.
@@ -136,7 +135,6 @@ pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
 }
 
 /// The header and the table of one trace.
-#[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
     let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
     let row = |metric: &Metric| {
@@ -250,7 +248,6 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     }
 }
 
-/// What the machine was, in a line.
 fn machine_line(replay: &Replay) -> String {
     match (replay.beginning.origin, &replay.beginning.layout) {
         (_, Some(layout)) => {

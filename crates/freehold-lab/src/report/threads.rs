@@ -9,7 +9,6 @@ use crate::replay::{EngineOutcome, Replay};
 
 type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);
 
-/// The rows, in groups.
 const GROUPS: [(&str, &[Row]); 3] = [
     (
         "THE SAME IN EVERY RUN",
@@ -63,7 +62,6 @@ const CMA: (&str, &[Row]) = (
 );
 
 /// The header and the table of one trace.
-#[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
     let row = |(name, value): &Row| {
         let mut row = vec![Cell::new(format!("  {name}"))];

@@ -117,9 +117,7 @@ pub enum Bound {
     Calls,
     /// The zone's lock.
     ZoneLock,
-    /// CPUs' locks.
     CpuLocks,
-    /// Groups' locks.
     GroupLocks,
     /// Cache lines that go from CPU to CPU.
     Lines,

@@ -108,7 +108,6 @@ impl Kept {
         Ok(Self { path, file, rows })
     }
 
-    /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }

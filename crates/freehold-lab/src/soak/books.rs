@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use freehold::{FrameRange, Order, Pfn};
 
-/// Nobody.
 const NOBODY: u32 = 0;
 /// What is wrong is told this often; the rest is counted.
 const TOLD: usize = 20;
@@ -26,7 +25,6 @@ impl Chunk {
         FrameRange { start: Pfn::new(self.start), end: Pfn::new(self.start + self.frames) }
     }
 
-    /// Its order, where it has one.
     pub(super) fn order(self) -> Option<Order> {
         let start = Pfn::new(self.start);
         Order::fitting(self.frames).filter(|order| order.frames() == self.frames && start.is_aligned(*order))

@@ -39,7 +39,6 @@ pub(crate) use world::LEAST;
 
 use std::time::Duration;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How long, the end not counted.

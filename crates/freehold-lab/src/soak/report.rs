@@ -41,19 +41,15 @@ pub struct Row {
     pub max_ns: u64,
     /// The most turns of waits in one call.
     pub waits: Option<u64>,
-    /// The most that there may be.
     pub waits_bound: Option<u64>,
     /// The most heavy barriers in one call.
     pub barriers: Option<u64>,
-    /// The most that there may be.
     pub barriers_bound: Option<u64>,
     /// The most holds of locks in one call; counted where no other thread ran.
     pub locks: Option<u64>,
-    /// The most that there may be.
     pub locks_bound: Option<u64>,
     /// The most steps under zones' locks in one call; counted where no other thread ran.
     pub steps: Option<u64>,
-    /// The most that there may be.
     pub steps_bound: Option<u64>,
 }
 

@@ -15,15 +15,12 @@ pub struct KernelCounts {
     pub zone: String,
     /// Chunks taken under the zone lock whose order CPUs keep lists for: refills.
     pub refilled_chunks: u64,
-    /// Frames of these.
     pub refilled_frames: u64,
     /// Chunks taken under the zone lock of other orders: straight to the caller.
     pub direct_chunks: u64,
-    /// Frames of these.
     pub direct_frames: u64,
     /// Chunks that CPUs gave back.
     pub drained_chunks: u64,
-    /// Frames of these.
     pub drained_frames: u64,
     /// Of the frames refilled, those in the second half of the trace's time.
     pub late_refilled_frames: u64,
@@ -42,10 +39,6 @@ pub struct KernelCounts {
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`. `middle_ns`: where
 /// the second half begins ([`super::middle_ns`]).
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn count_kernel(
     trace: &dyn Trace,
     zones: &[RecordedZone],
@@ -105,7 +98,6 @@ fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [
 }
 
 /// The zone that most frames were taken from, as a position in `zones`; `None` if none were.
-#[must_use]
 pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usize> {
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
@@ -113,10 +105,6 @@ pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usiz
 }
 
 /// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none does.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
     let mut frames = vec![0u64; zones.len()];
     let mut reader = trace.open()?;

@@ -26,7 +26,6 @@ pub const ORDER_TOLERANCE: f64 = 0.25;
 pub const CARRIES: f64 = 0.05;
 
 /// The machine that a model of the recording kernel is to be built for: the zone as it was.
-#[must_use]
 pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
     // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its alignment to the
     // largest chunk, which is all that placement depends on.
@@ -41,9 +40,7 @@ pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
 /// One number, the kernel's and an engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What the kernel counted.
     pub kernel: u64,
-    /// What the engine counted.
     pub engine: u64,
     /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted nothing and the
     /// engine something.
@@ -81,10 +78,8 @@ impl Comparison {
     }
 }
 
-/// How one engine compares with the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineComparison {
-    /// The engine.
     pub engine: String,
     /// What was assumed of the CPUs' lists at the start: "zoneinfo", "unused" or "trace".
     pub starting_lists: &'static str,
@@ -92,7 +87,6 @@ pub struct EngineComparison {
     pub within: bool,
     /// Frames refilled under the zone lock.
     pub refilled_frames: Comparison,
-    /// Frames drained.
     pub drained_frames: Comparison,
     /// Of the frames refilled, those in the second half of the trace's time: what is left of the state at the start.
     /// Held to nothing, as the next.
@@ -118,9 +112,7 @@ pub struct FallbackComparison {
     pub migratetype: u8,
     /// The type of what was taken.
     pub from: u8,
-    /// What the kernel counted.
     pub kernel: u64,
-    /// What the engine counted.
     pub engine: u64,
 }
 
@@ -140,7 +132,6 @@ fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<Fall
 /// One order, or one order and type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListComparison {
-    /// The order.
     pub order: u8,
     /// The type; null for all of them together.
     pub migratetype: Option<u8>,
@@ -183,7 +174,6 @@ impl EngineComparison {
 
     /// The difference farthest from none among totals and orders that carry much, in per cent; infinite where the
     /// kernel counted nothing.
-    #[must_use]
     pub fn largest_difference(&self) -> f64 {
         let orders = self.lists.iter().flat_map(|list| [&list.refilled, &list.drained]).filter(|order| order.is_off());
         [&self.refilled_frames, &self.drained_frames]
@@ -227,13 +217,11 @@ pub struct AgainstKernel {
     pub zone: String,
     /// What the kernel counted, by zone.
     pub kernel: Vec<KernelCounts>,
-    /// Each engine beside it.
     pub engines: Vec<EngineComparison>,
 }
 
 /// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone compared, `lists` what
 /// was assumed of the CPUs' lists.
-#[must_use]
 pub fn compare(
     replay: &Replay,
     counts: Vec<KernelCounts>,

@@ -76,8 +76,6 @@ pub struct Mapper {
 }
 
 impl Mapper {
-    /// A mapper at the start of a trace.
-    #[must_use]
     pub fn new(options: MapperOptions) -> Self {
         let (next_tick_ns, next_sample_ns) = options.schedule.map_or((u64::MAX, u64::MAX), |schedule| {
             // Recorded ones are asked for at the first row; those before it were before the machine's description.
@@ -104,14 +102,11 @@ impl Mapper {
         }
     }
 
-    /// What has been counted so far.
-    #[must_use]
     pub fn facts(&self) -> &TraceFacts {
         &self.facts
     }
 
     /// Allocations and frees handed out so far, chunks of batches counted singly.
-    #[must_use]
     pub fn replayed(&self) -> u64 {
         self.replayed
     }

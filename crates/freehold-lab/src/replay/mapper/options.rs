@@ -9,11 +9,9 @@ use super::Injection;
 pub struct Schedule {
     /// CPUs of the machine, each of which ticks. CPUs of the trace beyond are folded onto these: n becomes n modulo this.
     pub cpus: u16,
-    /// The trace's first moment.
     pub first_ts_ns: u64,
     /// Between two samples; at least 1.
     pub sample_every_ns: u64,
-    /// How many samples to take at most.
     pub samples: u32,
     /// When within a second the periodic work runs, on the trace's clock.
     pub tick_phase_ns: u64,

@@ -10,7 +10,6 @@ use crate::replay::frame_set::FrameSet;
 pub struct Injection {
     /// Its first frame in the trace's numbering.
     pub pfn: Pfn,
-    /// How much.
     pub order: Order,
     /// The CPU that allocates.
     pub cpu: CpuId,

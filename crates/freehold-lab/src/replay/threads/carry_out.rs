@@ -18,9 +18,7 @@ use crate::replay::outcome::Met;
 use crate::replay::whole;
 use crate::replay::{Beginning, EngineOutcome};
 
-/// Not allocated yet.
 const NOT_YET: u64 = u64::MAX;
-/// The allocation failed.
 const FAILED: u64 = u64::MAX - 1;
 /// Steps between two looks at how far the others are.
 const LOOK: usize = 32;

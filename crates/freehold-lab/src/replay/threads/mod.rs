@@ -58,10 +58,6 @@ pub struct ThreadsReport {
 }
 
 /// Replays a surveyed trace on threads, one engine after another. As [`super::replay`] otherwise.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn replay_on_threads(
     beginning: Beginning,
     trace: &dyn Trace,

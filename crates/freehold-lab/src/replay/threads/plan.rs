@@ -17,7 +17,6 @@ pub(super) struct Stream {
     pub(super) places: Vec<u32>,
 }
 
-/// Everything that is to be done.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Allocations before the trace begins.

@@ -37,7 +37,6 @@ use canvas::{Canvas, units};
 use plot::Plot;
 use text::{broken, chars_in, escaped, width};
 
-/// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the picture: {0}")]
 pub struct PictureError(String);
@@ -118,10 +117,6 @@ const PANELS: [Panel; 3] = [
 ];
 
 /// Draws `replay`: the text of an SVG file.
-///
-/// # Errors
-///
-/// Whatever the drawing library runs into.
 pub fn render(replay: &Replay) -> Result<String, PictureError> {
     let layout = Layout::new(replay);
     let mut body = String::new();
