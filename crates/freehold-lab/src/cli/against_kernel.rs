@@ -8,7 +8,7 @@ use super::passes::{self, Done};
 use super::replay_args::{ReplayArgs, StartingLists};
 use crate::engines::EngineSpec;
 use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts};
-use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, sizing, starting_lists};
+use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists};
 
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;
@@ -85,8 +85,7 @@ impl Compared {
                 tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
             }
         }
-        let cpus = passes::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
-        let machine = against_kernel::machine(&zone, cpus);
+        let machine = against_kernel::machine(&zone, passes::cpus(args, &self.survey)?);
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };

@@ -133,7 +133,6 @@ impl Choice {
                     CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
                         .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                 })?;
-                let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
                 args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
                 let cma = machine.cma();

@@ -41,15 +41,14 @@ pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result
 }
 
 /// CPUs of the machine, as the user wants or as the trace has them.
-pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<Option<u16>, CliError> {
-    let cpus = args.cpus;
+pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<u16, CliError> {
     let shown = sizing::default_cpus(survey);
-    if cpus.is_none() && shown > sizing::CPUS_MAX {
+    if args.cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
         return Err(CliError::new(format!("the trace has {shown} CPUs; {most} is the most that can be replayed"))
             .hint(format!("fold them onto fewer: --cpus {most}")));
     }
-    Ok(cpus)
+    Ok(args.cpus.unwrap_or(shown))
 }
 
 /// The second pass.

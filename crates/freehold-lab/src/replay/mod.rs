@@ -21,7 +21,6 @@ mod mapper;
 pub mod memory_map;
 mod op;
 pub(crate) mod outcome;
-mod request;
 pub mod sizing;
 mod source;
 pub mod starting_lists;
@@ -37,7 +36,6 @@ pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
-pub(crate) use source::each_event;
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace};
 pub use survey::{Survey, survey};
 

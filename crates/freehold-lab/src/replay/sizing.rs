@@ -31,15 +31,14 @@ pub fn cma_frames(managed: u64, share: f64) -> u64 {
     ((managed as f64 * share / largest as f64).round() as u64).max(1) * largest
 }
 
-/// CPUs of the machine: as many as asked for, else as many as the trace says it had or shows.
+/// CPUs of the machine: as many as the trace says it had or shows.
 pub fn default_cpus(survey: &Survey) -> u16 {
     let shown = survey.facts.max_cpu.saturating_add(1);
     survey.description.cpus.map_or(shown, |cpus| cpus.max(shown))
 }
 
-/// The machine for a trace. `memory_frames` and `cpus` are the user's wishes.
-pub fn machine(survey: &Survey, warm: bool, memory_frames: Option<u64>, cpus: Option<u16>) -> MachineConfig {
-    let cpus = cpus.unwrap_or_else(|| default_cpus(survey));
+/// The machine for a trace, of that memory or of as much as it needs.
+pub fn machine(survey: &Survey, warm: bool, memory_frames: Option<u64>, cpus: u16) -> MachineConfig {
     let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(warm), cpus));
     MachineConfig::new(frames, cpus)
 }

@@ -6,7 +6,7 @@ use comfy_table::Cell;
 
 use super::report::{Report, Row};
 use crate::report::number::{duration, thousands};
-use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::table::{Style, rendered, right};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();
@@ -30,11 +30,9 @@ fn of(seen: Option<u64>, bound: Option<u64>) -> Cell {
 }
 
 fn one(rows: &[&Row], alone: bool, style: Style) -> String {
-    let mut table = new_table(style);
     let mut header = vec!["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers"];
     header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
-    table.set_header(header);
-    for row in rows {
+    let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
         let mut cells = vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
         cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
@@ -45,9 +43,9 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         } else {
             cells.push(of(row.waits, row.waits_bound));
         }
-        table.add_row(cells);
-    }
-    trim_lines(&table.to_string())
+        cells
+    };
+    rendered(style, header, rows.iter().map(cells))
 }
 
 fn summary(report: &Report) -> String {

@@ -36,12 +36,11 @@ mod queue;
 mod warm;
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
-use freehold_trace::{Event, EventKind};
+use freehold_trace::{Event, EventKind, gfp};
 
 use super::facts::TraceFacts;
 use super::frames::{Found, FrameIndex};
 use super::op::{Op, SamplePoint};
-use super::request;
 use clock::first_tick_after;
 use queue::{CpuQueue, NO_SLOT, PendingFree};
 
@@ -134,7 +133,7 @@ impl Mapper {
                 self.flush_cpu(cpu, ops);
                 if self.usable(pfn, order) {
                     self.warm.iter_mut().for_each(|warm| warm.allocated(pfn, order));
-                    let (migratetype, flags) = request::decode(order, migratetype, gfp_flags);
+                    let (migratetype, flags) = asked_for(order, migratetype, gfp_flags);
                     self.alloc(cpu, pfn, order, migratetype, flags, ops);
                 }
             }
@@ -322,4 +321,17 @@ impl Mapper {
     fn fold(&self, cpu: u16) -> u16 {
         self.options.schedule.map_or(cpu, |schedule| cpu % schedule.cpus.max(1))
     }
+}
+
+/// The type and flags of a request, from the type the event names and its GFP flags.
+///
+/// The event's own type wins: it is what the kernel made of the flags (mobility grouping can be off, for one). Where it
+/// names none that a request may have (255 = not recorded), the flags decide.
+#[inline]
+fn asked_for(order: Order, migratetype: u8, gfp_flags: u32) -> (Migratetype, AllocFlags) {
+    let own = Migratetype::PCP.get(usize::from(migratetype)).copied();
+    let migratetype = own.unwrap_or_else(|| gfp::migratetype(gfp_flags));
+    let mut flags = gfp::alloc_flags(gfp_flags, order);
+    flags.set(AllocFlags::CMA, migratetype == Migratetype::Movable);
+    (migratetype, flags)
 }

@@ -233,7 +233,8 @@ pub struct Setup {
 pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
     let survey: Survey = survey(&trace, setup.warm, |_, _| {}).expect("memory can be read");
-    let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, setup.cpus);
+    let cpus = setup.cpus.unwrap_or_else(|| sizing::default_cpus(&survey));
+    let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
     let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
     let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10, memory_maps: 0 };
