@@ -8,7 +8,8 @@ mod count;
 mod paths;
 mod simulated;
 
-use freehold::{AllocError, AllocFlags, CpuId, FreeError, Migratetype, Order, Pfn};
+use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
+pub use freehold_classic::Request;
 use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
@@ -16,17 +17,6 @@ pub use count::Count;
 pub(crate) use count::count;
 pub use paths::Paths;
 pub use simulated::{Family, Marks, Simulated};
-
-/// What a caller wants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// How much.
-    pub order: Order,
-    /// What kind: one of [`Migratetype::PCP`].
-    pub migratetype: Migratetype,
-    /// How far the engine may go.
-    pub flags: AllocFlags,
-}
 
 /// A design under test.
 pub trait Engine: Send + Sync {
@@ -71,9 +61,10 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
-    /// Holds of zone locks since [`Engine::start`], by the steps of work done in them. Empty where an engine does not
-    /// count them; otherwise they add up to [`Counters::zone_lock_acquisitions`].
-    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+    /// Holds of zone locks since [`Engine::start`], by the steps of work done in them: the fewest and the most steps that an
+    /// entry stands for, and how many holds. Empty where an engine does not count them; otherwise they add up to
+    /// [`Counters::zone_lock_acquisitions`].
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
         Vec::new()
     }
 
@@ -130,17 +121,6 @@ pub struct Block {
     pub frames: u16,
     /// Of these, frames free, wherever they are held.
     pub free: u16,
-}
-
-/// Holds of a zone lock of about the same length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HoldBucket {
-    /// The fewest steps of work that count as this.
-    pub from: u64,
-    /// The most.
-    pub to: u64,
-    /// How many holds.
-    pub holds: u64,
 }
 
 /// Frames that went between a zone and the CPUs' lists, by order and by type of the list.

@@ -10,7 +10,8 @@
 // measure on, and signals that stop a thread.
 #![deny(unsafe_code)]
 
-// The rooms of single commands are public for this crate's own tests and examples, and no interface that others use.
+// The library is engines, and what one can ask of them. The rooms of commands are public for this crate's own tests and
+// examples, and no interface that others use.
 #[doc(hidden)]
 pub mod bench;
 mod better;
@@ -20,12 +21,15 @@ pub mod engine;
 pub mod engines;
 #[doc(hidden)]
 pub mod fragmentation;
+#[doc(hidden)]
 pub mod html;
 mod kinds;
 mod nearest;
 mod one_line;
 mod pool;
+#[doc(hidden)]
 pub mod replay;
+#[doc(hidden)]
 pub mod report;
 #[doc(hidden)]
 pub mod simulate;

@@ -7,8 +7,8 @@ use super::machine::{Recorded, no_zoneinfo};
 use super::passes::{self, Done};
 use super::replay_args::{ReplayArgs, StartingLists};
 use crate::engines::EngineSpec;
-use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts, Zone};
-use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, sizing, starting_lists};
+use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts};
+use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists};
 
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;
@@ -57,8 +57,8 @@ struct Compared {
 impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
-        let survey = passes::survey(args, args.put_in(true), trace)?;
-        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey)).map_err(read)?;
+        let survey = passes::survey(args, true, trace)?;
+        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
             CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
@@ -75,25 +75,20 @@ impl Compared {
         trace: &TraceFile,
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
-        let mut zone: Zone = self.recorded.zones[self.zone].clone();
+        let mut zone = self.recorded.zones[self.zone].clone();
         let mut tick_phase_ns = TICK_PHASE_NS;
         match lists {
             StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
-            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone).map_err(read)?,
+            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone)?,
             StartingLists::Trace => {
-                starting_lists::reconstruct(trace, &mut zone).map_err(read)?;
-                tick_phase_ns = starting_lists::tick_phase(trace).map_err(read)?.unwrap_or(TICK_PHASE_NS);
+                starting_lists::reconstruct(trace, &mut zone)?;
+                tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
             }
         }
-        let cpus = passes::cpus(args, &self.survey)?.unwrap_or_else(|| sizing::default_cpus(&self.survey));
-        let machine = against_kernel::machine(&zone, cpus);
+        let machine = against_kernel::machine(&zone, passes::cpus(args, &self.survey)?);
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
-        passes::drive(args, specs, trace, &self.survey, args.put_in(true), (machine, beginning))
+        passes::drive(args, specs, trace, &self.survey, true, (machine, beginning))
     }
-}
-
-fn read(error: crate::replay::SourceError) -> CliError {
-    CliError::from_reader(&error.to_string())
 }

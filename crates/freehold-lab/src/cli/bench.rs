@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 
 use super::error::CliError;
 use super::fragmentation::FragmentationArgs;
+use super::given::Shown;
 use super::target::Target;
 use super::{Outcome, given, output, progress, stop};
 use crate::bench::engines::Peer;
@@ -61,7 +62,6 @@ const RUNS: usize = 7;
 /// The fewest that can be significant.
 const SIGNIFICANT: usize = 4;
 
-/// Arguments of `freehold bench`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP, after_long_help = long_help(), args_conflicts_with_subcommands = true)]
 pub(super) struct BenchArgs {
@@ -96,17 +96,12 @@ pub(super) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["json", "list"])]
     targets: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
     /// Also write one HTML page with tables and pictures.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     html: Option<PathBuf>,
 
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 /// Benchmarks that count and do not time, with arguments of their own.
@@ -145,7 +140,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
     }
     if args.list {
-        return list(&benchmarks, args.json);
+        output::result(args.shown.json, &listing::entries(&benchmarks), |style| {
+            listing::catalogue(&benchmarks, style)
+        })?;
+        return Ok(Outcome::Fine);
     }
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
     let budget = (args.quick && args.runs.is_none()).then_some(Budget::QUICK);
@@ -158,7 +156,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
     }
     let stop = stop::on_signals(true);
-    let (bar, start) = (bar(&plan, args.no_progress), Instant::now());
+    let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
     let report = bench::run(&plan, &stop, |kind, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
         bar.set_message(format!("{kind}: {engine}"));
@@ -166,8 +164,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
             Some(_) => bar.set_position(start.elapsed().as_secs()),
             None => bar.inc(1),
         }
-    })
-    .map_err(|error| CliError::new(error.to_string()))?;
+    })?;
     bar.finish_and_clear();
 
     notes(&report, &plan);
@@ -175,19 +172,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain("interrupted: what follows is what was done until then");
     }
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
-        super::report::write_one(&report, path)?;
+        super::report::write(&[&report], path)?;
     }
-    if args.json {
-        output::print_json(&report)?;
-    } else if !report.rows.is_empty() {
-        let style = output::style();
-        let mut text = table::render(&report, style);
-        if args.targets {
-            text.push('\n');
-            text.push_str(&table::render_targets(&report, style));
-        }
-        output::print(&text)?;
-    }
+    output::result(args.shown.json, &report, |style| match (report.rows.is_empty(), args.targets) {
+        (true, _) => String::new(),
+        (false, false) => table::render(&report, style),
+        (false, true) => format!("{}\n{}", table::render(&report, style), table::render_targets(&report, style)),
+    })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -233,15 +224,6 @@ fn lacks_cpus(row: &Row) -> bool {
 fn long_help() -> String {
     let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
     format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
-}
-
-fn list(benchmarks: &[Kind], json: bool) -> Result<Outcome, CliError> {
-    if json {
-        output::print_json(&listing::entries(benchmarks))?;
-    } else {
-        output::print(&listing::catalogue(benchmarks, output::style()))?;
-    }
-    Ok(Outcome::Fine)
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {

@@ -7,10 +7,11 @@ use clap::Args;
 use comfy_table::Cell;
 
 use super::error::CliError;
+use super::given::Shown;
 use super::target::Target;
 use super::{Outcome, output, progress};
 use crate::bench::clock::Cpus;
-use crate::report::table::{new_table, right, trim_lines};
+use crate::report::table::{Style, rendered, right};
 use crate::simulate::Model;
 use crate::simulate::calibrate::{STEPS, calibrate};
 
@@ -31,7 +32,6 @@ Nothing else should run meanwhile.
 --json prints the model, as --output writes it: {\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
 \"hold_ns\", ..., \"engines\": {family: its costs}}.";
 
-/// Arguments of `freehold calibrate`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct CalibrateArgs {
@@ -48,13 +48,8 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
 
-    /// Print JSON: the model.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
@@ -65,7 +60,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     if cpus.count() < 2 {
         output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
     }
-    let bar = progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.no_progress);
+    let bar =
+        progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.shown.no_progress);
     let once = |_| {
         calibrate(machine.clone(), &cpus, |what| {
             bar.set_message(what.to_owned());
@@ -76,25 +72,18 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     bar.finish_and_clear();
     let model = Model::median(&models);
     if let Some(path) = &args.output {
-        let mut text = serde_json::to_string_pretty(&model).map_err(|error| CliError::new(error.to_string()))?;
+        let mut text = serde_json::to_string_pretty(&model)?;
         text.push('\n');
         Target::MODEL.write(path, text)?;
     }
-    if args.json {
-        output::print_json(&model)?;
-    } else {
-        output::print(&table(&model))?;
-    }
+    output::result(args.shown.json, &model, |style| table(&model, style))?;
     Ok(Outcome::Fine)
 }
 
-fn table(model: &Model) -> String {
-    let mut table = new_table(output::style());
-    table.set_header(["constant", "value"]);
-    for (name, value, _) in model.constants() {
-        table.add_row([Cell::new(name), right(format!("{value:.2}"))]);
-    }
-    format!("{}\n\nmachine: {}, {} CPUs\n", trim_lines(&table.to_string()), model.machine, model.measured_cpus)
+fn table(model: &Model, style: Style) -> String {
+    let row = |(name, value, _)| [Cell::new::<String>(name), right(format!("{value:.2}"))];
+    let table = rendered(style, ["constant", "value"], model.constants().into_iter().map(row));
+    format!("{table}\n\nmachine: {}, {} CPUs\n", model.machine, model.measured_cpus)
 }
 
 /// What the system says of its CPU.

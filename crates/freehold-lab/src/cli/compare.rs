@@ -34,7 +34,6 @@ is shown.
 
 Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be compared.";
 
-/// Arguments of `freehold compare`.
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {
@@ -77,11 +76,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
     let comparison = compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
         .map_err(|error| failed(&error))?;
-    if args.json {
-        output::print_json(&Document::from(&comparison))?;
-    } else {
-        output::print(&table(&comparison, args.all, output::style()))?;
-    }
+    output::result(args.json, &Document::from(&comparison), |style| table(&comparison, args.all, style))?;
     let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;
     Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
 }

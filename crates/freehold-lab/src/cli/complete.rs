@@ -17,7 +17,6 @@ Where to put them:
         with fpath+=~/.zfunc before compinit in ~/.zshrc
   fish  freehold completions fish > ~/.config/fish/completions/freehold.fish";
 
-/// Arguments of `freehold completions`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = COMPLETIONS_HELP)]
 pub(super) struct CompletionsArgs {
@@ -32,7 +31,6 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Arguments of `freehold man`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub(super) struct ManArgs {
     /// Write a page for the command and one for each subcommand into this folder, instead of the command's to standard

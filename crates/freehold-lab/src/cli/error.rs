@@ -17,25 +17,23 @@ impl CliError {
         Self { message: message.into(), hint: None, broken_pipe: false }
     }
 
-    /// An error of a trace reader: its second line, where there is one, is the hint.
-    pub(super) fn from_reader(text: &str) -> Self {
-        match text.split_once("\nhint: ") {
-            Some((message, hint)) => Self::new(message).hint(hint),
-            None => Self::new(text),
+    /// Standard output cannot be written to.
+    pub(super) fn of_output(error: &io::Error) -> Self {
+        Self {
+            broken_pipe: error.kind() == io::ErrorKind::BrokenPipe,
+            ..Self::new(format!("cannot write to standard output: {error}"))
         }
     }
 
     /// Adds what to do about it.
-    #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// Adds that where there is something to do.
-    #[must_use]
     pub(super) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
-        self.hint = hint.map(Into::into);
+        self.hint = hint.map(Into::into).or(self.hint);
         self
     }
 
@@ -59,14 +57,13 @@ impl fmt::Display for CliError {
     }
 }
 
-impl std::error::Error for CliError {}
-
-impl From<io::Error> for CliError {
-    /// For writing to standard output.
-    fn from(error: io::Error) -> Self {
-        Self {
-            broken_pipe: error.kind() == io::ErrorKind::BrokenPipe,
-            ..Self::new(format!("cannot write to standard output: {error}"))
+/// Any error of what a command uses: its second line, where there is one, is the hint.
+impl<E: std::error::Error> From<E> for CliError {
+    fn from(error: E) -> Self {
+        let text = error.to_string();
+        match text.split_once("\nhint: ") {
+            Some((message, hint)) => Self::new(message).hint(hint),
+            None => Self::new(text),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::error::CliError;
-use super::given::{engines, jobs, or, svg};
+use super::given::{Shown, engines, jobs, or, svg};
 use super::size::{Memory, parse_cpus, parse_frames, parse_memory};
 use super::target::Target;
 use super::{Outcome, output, progress, stop};
@@ -51,7 +51,6 @@ const ENGINES: [&str; 2] = ["vanilla", "freehold"];
 /// Memory of the mix of two CPUs: 1 GiB.
 const MIX_MEMORY: u64 = 1 << 18;
 
-/// Arguments of `freehold bench fragmentation`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct FragmentationArgs {
@@ -97,13 +96,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
@@ -131,26 +125,22 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     Target::PICTURE.check(args.picture.as_ref(), &[])?;
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
     let stop = stop::on_signals(true);
-    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
     let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
         bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
     });
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|error| CliError::new(error.to_string()))?;
+    let outcome = outcome?;
     let cells = &outcome.cells;
     if outcome.interrupted {
         output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !cells.is_empty()) {
-        let svg = heat::render(cells).map_err(|error| CliError::new(error.to_string()))?;
-        Target::PICTURE.write(path, svg)?;
+        Target::PICTURE.write(path, heat::render(cells)?)?;
     }
-    if args.json {
-        output::print_json(&Document::new(cells))?;
-    } else if !cells.is_empty() {
-        output::print(&table(cells, output::style()))?;
-    }
+    let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
+    output::result(args.shown.json, &Document::new(cells), text)?;
     Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }

@@ -1,12 +1,25 @@
 //! What arguments mean, alike in every command.
 
-use std::fmt::Display;
 use std::num::NonZero;
 use std::path::Path;
 use std::str::FromStr;
 
+use clap::Args;
+
 use super::error::CliError;
 use crate::report::unique;
+
+/// What most commands have: how what they do and find is shown.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shown {
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Show no progress bar.
+    #[arg(long)]
+    pub(super) no_progress: bool,
+}
 
 /// What was given, each once, or the default.
 pub(super) fn or<T: Clone + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
@@ -16,10 +29,10 @@ pub(super) fn or<T: Clone + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
 /// The engines that were given, or the default ones. Twice the same would be two rows of one name.
 pub(super) fn engines<T>(given: &[T], default: &[&str]) -> Result<Vec<T>, CliError>
 where
-    T: Clone + PartialEq + FromStr<Err: Display>,
+    T: Clone + PartialEq + FromStr<Err: std::error::Error>,
 {
-    let parse = |name: &&str| name.parse().map_err(|error| CliError::new(format!("{error}")));
-    Ok(or(given, &default.iter().map(parse).collect::<Result<Vec<T>, _>>()?))
+    let default: Result<Vec<T>, _> = default.iter().map(|name| name.parse()).collect();
+    Ok(or(given, &default?))
 }
 
 /// How many jobs at the same time: as many as there are CPUs unless told otherwise.

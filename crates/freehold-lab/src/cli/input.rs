@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 use super::error::CliError;
-use crate::replay::{Description, Events, LongGaps, SourceError, Trace};
+use crate::replay::{Description, Events, Oddities, SourceError, Trace};
 
 /// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
 static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
@@ -43,7 +43,7 @@ impl TraceFile {
         let source = Source::from_arg(argument);
         let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
         let shown = if path.is_some() { argument.display().to_string() } else { "standard input".to_owned() };
-        let source = source.reopenable().map_err(|error| CliError::from_reader(&error.to_string()))?;
+        let source = source.reopenable()?;
         Ok(Self { source, options: OpenOptions { skip_bad }, shown, path })
     }
 
@@ -74,18 +74,13 @@ impl TraceFile {
 
 impl Trace for TraceFile {
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
-        Ok(Box::new(FileEvents { reader: TraceReader::open(&self.source, self.options)? }))
+        Ok(Box::new(TraceReader::open(&self.source, self.options)?))
     }
 }
 
-struct FileEvents {
-    reader: TraceReader,
-}
-
-impl Events for FileEvents {
+impl Events for TraceReader {
     fn description(&self) -> Description {
-        let info = self.reader.info();
-        let lost = self.reader.lost();
+        let (info, lost) = (self.info(), self.lost());
         Description {
             name: info.name.clone(),
             format: info.format.to_string(),
@@ -97,26 +92,20 @@ impl Events for FileEvents {
     }
 
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
-        Ok(self.reader.next_batch(events)?)
+        self.next_batch(events)
     }
 
-    fn skipped(&self) -> u64 {
-        self.reader.skipped()
-    }
-
-    fn first_skipped(&self) -> Option<String> {
-        self.reader.first_skipped()
-    }
-
-    fn long_gaps(&self) -> LongGaps {
-        LongGaps { count: self.reader.long_gaps(), first: self.reader.first_long_gap() }
-    }
-
-    fn ignored(&self) -> u64 {
-        self.reader.ignored()
+    fn oddities(&self) -> Oddities {
+        Oddities {
+            skipped: self.skipped(),
+            first_skipped: self.first_skipped(),
+            long_gaps: self.long_gaps(),
+            first_long_gap: self.first_long_gap(),
+            ignored: self.ignored(),
+        }
     }
 
     fn progress(&self) -> (u64, u64) {
-        self.reader.progress()
+        self.progress()
     }
 }

@@ -2,24 +2,24 @@
 
 use std::path::Path;
 
-use freehold::{CpuId, FrameRange, Migratetype, Order};
+use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::ticks::{self, Tick};
-use freehold_trace::{StateError, zoneinfo};
+use freehold_trace::zoneinfo;
 
 use super::error::CliError;
 use super::input::TraceFile;
 use super::passes;
 use super::replay_args::{Machine, ReplayArgs};
 use super::size::Memory;
-use crate::engines::{MachineConfig, PagesetTuning, ZoneTuning};
-use crate::replay::against_kernel::{self, Zone};
+use crate::engines::{MachineConfig, RecordedZone};
+use crate::replay::against_kernel;
 use crate::replay::fill::{Contents, Layout};
 use crate::replay::{Beginning, Origin, Survey, sizing};
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub(super) struct Recorded {
-    pub(super) zones: Vec<Zone>,
+    pub(super) zones: Vec<RecordedZone>,
     contents: Vec<Contents>,
     /// When the periodic work ran, if that was recorded.
     pub(super) ticks: Option<Vec<Tick>>,
@@ -30,49 +30,48 @@ pub(super) struct Recorded {
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
     pub(super) fn beside(trace: &TraceFile, zoneinfo: Option<&Path>) -> Result<Option<Self>, CliError> {
-        let told = |error: StateError| CliError::from_reader(&error.to_string());
         let found = match zoneinfo {
-            Some(path) => Some((path.display().to_string(), zoneinfo::read(path).map_err(told)?)),
-            None => trace.state("zoneinfo", zoneinfo::parse).map_err(told)?,
+            Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
+            None => trace.state("zoneinfo", zoneinfo::parse)?,
         };
         let Some((shown, all)) = found else { return Ok(None) };
-        let buddies = trace.state("buddyinfo", parse_buddyinfo).map_err(told)?.map(|(_, zones)| zones);
-        let types = trace.state("pagetypeinfo", parse_pagetypeinfo).map_err(told)?.map(|(_, types)| types);
-        let found = all.iter().filter_map(|zone| {
-            let of = zone_of(zone)?;
-            let mut contents = contents(zone, buddies.as_deref(), types.as_ref());
+        let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
+        let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
+        let found = all.into_iter().filter(|zone| zone.managed > 0 && zone.start_pfn.is_some()).map(|zone| {
+            let mut contents = contents(&zone, buddies.as_deref(), types.as_ref());
+            let of = RecordedZone { info: zone, lists: Vec::new() };
             let range = cma_of(&of);
             if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
                 // pagetypeinfo tells nothing apart.
-                contents.set_cma(range, of.tuning.managed);
+                contents.set_cma(range, of.info.managed);
             }
             contents.cma = range;
-            Some((of, contents))
+            (of, contents)
         });
         let (zones, contents) = found.unzip();
-        let ticks = trace.state(ticks::KIND, ticks::parse).map_err(told)?.map(|(_, ticks)| ticks);
+        let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
         Ok(Some(Self { zones, contents, ticks, shown }))
     }
 
     /// Makes that share of a zone's memory CMA, whatever it had.
     fn set_cma(&mut self, zone: usize, share: f64, origin: Origin) -> Result<(), CliError> {
         let (zone, contents) = (&mut self.zones[zone], &mut self.contents[zone]);
-        let managed = zone.tuning.managed;
+        let managed = zone.info.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
         if frames > most && origin == Origin::Recorded {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
-            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.tuning.name))
+            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.info.name))
                 .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
         }
-        zone.tuning.cma = frames;
+        zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
         Ok(())
     }
 
     /// The state of one zone's memory.
     pub(super) fn layout(&self, zone: usize) -> Layout {
-        Layout::new(&self.contents[zone], self.zones[zone].tuning.managed)
+        Layout::new(&self.contents[zone], self.zones[zone].info.managed)
     }
 
     /// What was free and in use of one zone, in a machine of that zone alone.
@@ -83,7 +82,7 @@ impl Recorded {
 }
 
 /// Where the CMA of a zone is in a replay.
-fn cma_of(zone: &Zone) -> Option<FrameRange> {
+fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
     against_kernel::machine(zone, 1).cma().pop()
 }
 
@@ -130,13 +129,10 @@ impl Choice {
         let cpus = passes::cpus(args, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
-                let zone = against_kernel::busiest_zone(trace, &recorded.zones)
-                    .map_err(|error| CliError::from_reader(&error.to_string()))?
-                    .ok_or_else(|| {
-                        CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
-                            .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
-                    })?;
-                let cpus = cpus.unwrap_or_else(|| sizing::default_cpus(survey));
+                let zone = against_kernel::busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
+                    CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
+                        .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
+                })?;
                 args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
@@ -145,7 +141,7 @@ impl Choice {
             Self::Sized(memory) => {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
-                let machine = sizing::machine(survey, args.put_in(false), frames, cpus);
+                let machine = sizing::machine(survey, args.warm, frames, cpus);
                 let cma_frames = args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
                 Ok((machine.clone(), Beginning { origin, cma: machine.cma(), ..Beginning::default() }))
@@ -191,31 +187,4 @@ fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&
         contents.blocks.iter_mut().zip(blocks.blocks).for_each(|(n, m)| *n = m);
     }
     contents
-}
-
-/// A zone with memory in it; `None` for an empty one.
-fn zone_of(zone: &zoneinfo::Zone) -> Option<Zone> {
-    let pagesets = zone.pagesets.iter().map(|set| PagesetTuning {
-        cpu: CpuId::get(set.cpu),
-        count: set.count,
-        high: set.high,
-        batch: set.batch,
-        high_min: set.high_min.unwrap_or(set.high),
-        high_max: set.high_max.unwrap_or(set.high),
-        lists: Vec::new(),
-    });
-    Some(Zone {
-        start: zone.start_pfn.filter(|_| zone.managed > 0)?,
-        spanned: zone.spanned,
-        tuning: ZoneTuning {
-            name: zone.name.clone(),
-            free: zone.free,
-            min: zone.min,
-            low: zone.low,
-            high: zone.high,
-            managed: zone.managed,
-            cma: zone.cma,
-            pagesets: pagesets.collect(),
-        },
-    })
 }

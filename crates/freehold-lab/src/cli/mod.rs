@@ -110,7 +110,6 @@ enum Outcome {
 }
 
 /// Runs the command line of this process.
-#[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {

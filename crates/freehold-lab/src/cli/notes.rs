@@ -1,17 +1,18 @@
 //! What standard error says of a trace and of its replay, where something is not as it should be.
 
 use super::output::{complain, error};
-use crate::replay::{Replay, Survey};
+use crate::replay::{Oddities, Replay, Survey};
 use crate::report::thousands;
 
 /// What is not as it should be in a trace.
 pub(super) fn of_trace(name: &str, survey: &Survey) {
-    if survey.skipped > 0 {
-        let first = survey.first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
-        complain(&format!("warning: {name}: {} malformed rows or lines skipped{first}", survey.skipped));
+    let Oddities { skipped, first_skipped, long_gaps, first_long_gap, .. } = &survey.oddities;
+    if *skipped > 0 {
+        let first = first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        complain(&format!("warning: {name}: {skipped} malformed rows or lines skipped{first}"));
     }
-    if let Some(first) = &survey.long_gaps.first {
-        let gaps = thousands(survey.long_gaps.count);
+    if let Some(first) = first_long_gap {
+        let gaps = thousands(*long_gaps);
         complain(&format!(
             "warning: {name}: {gaps} gaps are longer than an hour, the first at {first}: what depends on time (samples, the \
              periodic work) is wrong from there on"

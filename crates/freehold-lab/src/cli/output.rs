@@ -16,17 +16,23 @@ const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
 /// Writes to standard output.
 pub(super) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| CliError::of_output(&error))
 }
 
 /// Writes a JSON document to standard output.
 pub(super) fn print_json(document: &impl Serialize) -> Result<(), CliError> {
-    let mut text = serde_json::to_string_pretty(document)
-        .map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))?;
+    let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
     print(&text)
+}
+
+/// Writes a result to standard output: as JSON where that was asked for, for people otherwise.
+pub(super) fn result(
+    json: bool,
+    document: &impl Serialize,
+    text: impl FnOnce(Style) -> String,
+) -> Result<(), CliError> {
+    if json { print_json(document) } else { print(&text(style())) }
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.

@@ -1,7 +1,5 @@
 //! The two passes over a trace: what is in it, and the replay.
 
-use freehold::Order;
-
 use super::error::CliError;
 use super::input::TraceFile;
 use super::progress::Progress;
@@ -10,8 +8,7 @@ use super::{given, notes};
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
-    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, SurveyOptions, Trace, TraceFacts, sizing,
-    threads,
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing, threads,
 };
 
 /// What came of one trace.
@@ -21,12 +18,11 @@ pub(super) struct Done {
 }
 
 /// The first pass.
-pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile) -> Result<Survey, CliError> {
-    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.no_progress);
-    let survey = replay::survey(trace as &dyn Trace, put_in, Order::LINUX_MAX, |events, reader| {
+pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
+    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
+    let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
-    })
-    .map_err(|error| CliError::from_reader(&error.to_string()))?;
+    })?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
@@ -45,15 +41,14 @@ pub(super) fn survey(args: &ReplayArgs, put_in: SurveyOptions, trace: &TraceFile
 }
 
 /// CPUs of the machine, as the user wants or as the trace has them.
-pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<Option<u16>, CliError> {
-    let cpus = args.cpus;
+pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<u16, CliError> {
     let shown = sizing::default_cpus(survey);
-    if cpus.is_none() && shown > sizing::CPUS_MAX {
+    if args.cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
         return Err(CliError::new(format!("the trace has {shown} CPUs; {most} is the most that can be replayed"))
             .hint(format!("fold them onto fewer: --cpus {most}")));
     }
-    Ok(cpus)
+    Ok(args.cpus.unwrap_or(shown))
 }
 
 /// The second pass.
@@ -62,7 +57,7 @@ pub(super) fn drive(
     specs: &[EngineSpec],
     trace: &TraceFile,
     survey: &Survey,
-    put_in: SurveyOptions,
+    warm: bool,
     (machine, beginning): (MachineConfig, Beginning),
 ) -> Result<Replay, CliError> {
     if args.threads && machine.cpus > threads::CPUS_MAX {
@@ -70,28 +65,25 @@ pub(super) fn drive(
         return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))
             .hint(format!("fold them onto fewer: --cpus {most}")));
     }
-    let build = if args.threads { engines::build_for_threads } else { engines::build };
-    let engines: Vec<NamedEngine> = specs
-        .iter()
-        .map(|spec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec, &machine)? }))
-        .collect::<Result<_, engines::EngineError>>()
-        .map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let build = |spec: &EngineSpec| {
+        Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build_for(spec, &machine, args.threads)? })
+    };
+    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
+    let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
     let options = ReplayOptions {
         cpus: machine.cpus,
-        put_in,
+        warm,
         jobs: given::jobs(args.jobs),
         samples: SAMPLES,
         memory_maps: args.memory_maps(),
     };
     if args.threads {
         let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
-        return threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)
-            .map_err(|error| CliError::from_reader(&error.to_string()));
+        return Ok(threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)?);
     }
     let what = format!("replaying {}", trace.shown());
-    let progress = Progress::new(&what, Some(survey.facts.events), args.no_progress);
-    replay::replay_from(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
+    let progress = Progress::new(&what, Some(survey.facts.events), args.shown.no_progress);
+    Ok(replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
         progress.update(events, reader);
-    })
-    .map_err(|error| CliError::from_reader(&error.to_string()))
+    })?)
 }

@@ -10,17 +10,25 @@ use crate::report::number::per_second;
 /// What [`steps`] says of turns that take about as long as each other.
 pub(super) const TURNS: &str = "{pos}/{len}, {eta} left";
 
-/// A bar for work of so many steps, `counted` as this template says; hidden if `quiet` or nobody watches.
-pub(super) fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
+/// A bar of that template; hidden if `quiet` or nobody watches.
+fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
     if quiet || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template(&format!("{{prefix}} [{{bar:30}}] {counted}, {{msg}}"))
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.progress_chars("=> "));
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        // A bar that cannot be written is nobody's loss.
+        let _ = text.write_str(&per_second(state.per_sec()));
+    };
+    bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
     bar.set_prefix(what.to_owned());
     bar
+}
+
+/// A bar for work of so many steps, `counted` as this template says.
+pub(super) fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
+    bar(what, Some(length), &format!("{{prefix}} [{{bar:30}}] {counted}, {{msg}}"), quiet)
 }
 
 /// Progress of one pass over one trace.
@@ -29,25 +37,15 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A bar for the pass `what`; hidden if `quiet` or nobody watches. `events` is how many will come, if known.
+    /// A bar for the pass `what`. `events` is how many will come, if known.
     pub(super) fn new(what: &str, events: Option<u64>, quiet: bool) -> Self {
-        if quiet || !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden() };
-        }
-        // Below a second nothing is worth drawing; the bar appears with the first update after that.
-        let bar = ProgressBar::with_draw_target(events, ProgressDrawTarget::stderr_with_hz(10));
         let template = if events.is_some() {
             "{prefix} [{bar:30}] {human_pos}/{human_len} events, {rate}, {eta} left"
         } else {
             "{prefix} {spinner} {human_pos} events, {rate}, {msg}"
         };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            // A bar that cannot be written is nobody's loss.
-            let _ = text.write_str(&per_second(state.per_sec()));
-        };
-        bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
-        bar.set_prefix(what.to_owned());
+        let bar = bar(what, events, template, quiet);
+        // Below a second nothing is worth drawing; the bar appears with the first update after that.
         bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar }
     }

@@ -10,6 +10,7 @@ use freehold_trace::Source;
 use freehold_trace::record::{self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs};
 use serde_json::json;
 
+use super::given::Shown;
 use super::progress::Progress;
 use super::size::parse_bytes;
 use super::{CliError, Outcome, output, stop};
@@ -69,13 +70,8 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     tracefs: Option<PathBuf>,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     /// The command to record, and its arguments. Recording ends with it, or after --duration.
     #[arg(last = true, value_name = "COMMAND")]
@@ -136,7 +132,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         command: (!args.command.is_empty()).then(|| args.command.join(" ")),
         seconds,
     };
-    let progress = Progress::new("writing", Some(tally.entries), args.no_progress || args.json);
+    let progress = Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
     let written = record::write(&instance, tally.lost, &about, &args.output, |done| progress.update(done, (0, 0)));
     drop(progress);
     let mut recording = written.map_err(told)?;
@@ -156,14 +152,8 @@ fn drain() -> Result<(), CliError> {
 }
 
 fn told(error: RecordError) -> CliError {
-    match error {
-        RecordError::Trace(error) => CliError::from_reader(&error.to_string()),
-        error => {
-            let hint = error.hint();
-            let told = CliError::new(error.to_string());
-            hint.map_or(told, |hint| CliError::new(error.to_string()).hint(hint))
-        }
-    }
+    let hint = error.hint();
+    CliError::from(error).hint_if(hint)
 }
 
 /// Says how long it will take and how large it will be, as far as a short look at the machine can tell.
@@ -245,7 +235,7 @@ fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
 
 fn report(args: &RecordArgs, recording: &record::Recording, lost: u64, seconds: f64) -> Result<(), CliError> {
     let path = |path: &Path| path.display().to_string();
-    if args.json {
+    if args.shown.json {
         return output::print_json(&json!({
             "trace": path(&recording.path),
             "events": recording.written.rows,

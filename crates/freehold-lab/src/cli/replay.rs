@@ -13,10 +13,9 @@ use super::target::Target;
 use super::{Outcome, against_kernel, machine, notes, output, picture, report};
 use crate::engine::Paths;
 use crate::engines::{self, EngineSpec};
-use crate::html;
 use crate::replay::Replay;
 use crate::replay::against_kernel::AgainstKernel;
-use crate::report::{json, paths, picture as draw, table, timeline};
+use crate::report::{paths, picture as draw, table, timeline};
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     // Fail before the work, not after it.
@@ -41,7 +40,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 if !replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
-                if !args.json && !args.power {
+                if !args.shown.json && !args.power {
                     print_table(args, replay, comparison.as_ref(), !printed)?;
                     printed = true;
                 }
@@ -64,7 +63,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
 
 /// What is said of all traces together.
 fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
-    if args.power && !args.json {
+    if args.power && !args.shown.json {
         let comparisons = results
             .iter()
             .flatten()
@@ -76,12 +75,15 @@ fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) ->
         timeline::write(file, results.iter().flatten().map(|done| &done.replay))
             .map_err(|error| Target::TIMELINE.failed(path, &error))?;
     }
-    if let Some(path) = args.html.as_ref().filter(|_| results.iter().any(Result::is_ok)) {
-        write_html(path, results)?;
-    }
     // Nothing at all is no document; the errors have been said.
-    if args.json && results.iter().any(Result::is_ok) {
-        let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+    if !results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
+    if let Some(path) = &args.html {
+        report::write(&documents, path)?;
+    }
+    if args.shown.json {
         match &documents[..] {
             [document] => output::print_json(document)?,
             traces => output::print_json(&Documents { traces })?,
@@ -90,22 +92,13 @@ fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) ->
     Ok(())
 }
 
-/// The report of all traces, made of the same JSON that `--json` prints.
-fn write_html(path: &Path, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
-    let documents: Result<Vec<_>, _> =
-        results.iter().map(|result| serde_json::to_value(Document::from(result))).collect();
-    let documents = documents.map_err(|error| CliError::new(format!("cannot put the result into JSON: {error}")))?;
-    html::write(&documents, path).map_err(report::failed)
-}
-
 /// What `--json` prints of a trace.
 #[derive(Serialize)]
 #[serde(untagged)]
-#[allow(clippy::large_enum_variant)] // one for each trace of a command line
 enum Document<'a> {
     Replayed {
         #[serde(flatten)]
-        replay: json::ReplayReport<'a>,
+        replay: &'a Replay,
         #[serde(skip_serializing_if = "Option::is_none")]
         against_kernel: Option<&'a AgainstKernel>,
     },
@@ -129,7 +122,7 @@ struct Documents<'a> {
 impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
         match result {
-            Ok(done) => Self::Replayed { replay: (&done.replay).into(), against_kernel: done.comparison.as_ref() },
+            Ok(done) => Self::Replayed { replay: &done.replay, against_kernel: done.comparison.as_ref() },
             Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
         }
     }
@@ -154,10 +147,11 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
 
 fn replay_one(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Replay, CliError> {
     let choice = machine::choose(args, trace)?;
-    let put_in = args.put_in(choice.is_filled());
-    let survey = survey(args, put_in, trace)?;
+    // Where memory begins with what was in use, what the recording kernel was asked to free of it is freed.
+    let warm = args.warm || choice.is_filled();
+    let survey = survey(args, warm, trace)?;
     let machine = choice.machine(args, trace, &survey)?;
-    drive(args, specs, trace, &survey, put_in, machine)
+    drive(args, specs, trace, &survey, warm, machine)
 }
 
 fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
@@ -169,7 +163,7 @@ fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
         return Ok(recording().chain(engines::wrong_kernels()).collect());
     }
     let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
-    names.iter().map(|name| name.parse().map_err(|error| CliError::new(format!("{error}")))).collect()
+    names.iter().map(|name| Ok(name.parse()?)).collect()
 }
 
 /// The ways of the engines that say them.

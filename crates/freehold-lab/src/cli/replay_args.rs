@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::given::Shown;
 use super::size::{Memory, parse_memory, parse_percent, parse_share};
 use crate::engines::EngineSpec;
+use crate::replay::SAMPLES;
 use crate::replay::sizing::CPUS_MAX;
-use crate::replay::{SAMPLES, SurveyOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +37,6 @@ counts by zone, \"engines\": [{\"engine\", \"starting_lists\", \"within\": the v
 /// Moments of the picture of memory in a report, unless asked for otherwise.
 const REPORT_MAPS: u32 = 48;
 
-/// Arguments of `freehold replay`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReplayArgs {
@@ -75,18 +75,9 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     pub(super) warm: bool,
 
-    /// Put in an allocation for frames that were taken from the zone and later freed but whose allocation was not
-    /// traced, at the moment they were taken.
-    #[arg(long)]
-    pub(super) untraced: bool,
-
     /// Leave malformed lines and rows out, and count them, instead of stopping.
     #[arg(long)]
     pub(super) skip_bad: bool,
-
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    pub(super) json: bool,
 
     /// After the table, print how often each of an engine's ways was taken: from the CPU's hand, from its group, from the
     /// zone. Of engines that count it, which freehold does; `-e freehold,owned` owns every CPU, as a kernel does.
@@ -117,9 +108,8 @@ pub(super) struct ReplayArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
 
-    /// No progress bar.
-    #[arg(long)]
-    pub(super) no_progress: bool,
+    #[command(flatten)]
+    pub(super) shown: Shown,
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording kernel itself counted in
     /// the trace, on the recorded machine.
@@ -161,11 +151,6 @@ impl ReplayArgs {
     /// What `freehold` alone does.
     pub(super) fn sample() -> Self {
         Self::default()
-    }
-
-    /// `filled`: memory begins with what was in use, and what the recording kernel was asked to free of it is freed.
-    pub(super) fn put_in(&self, filled: bool) -> SurveyOptions {
-        SurveyOptions { warm: self.warm || filled, untraced: self.untraced }
     }
 
     /// Moments at which to look at every pageblock.

@@ -35,7 +35,6 @@ Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these
 /// The file that is written unless told otherwise.
 const DEFAULT_OUTPUT: &str = "freehold-report.html";
 
-/// Arguments of `freehold report`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
@@ -95,22 +94,22 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
 /// What has changed since the baseline, as one more document.
 fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<Source, CliError> {
     let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
-    let value = serde_json::to_value(Document::from(&comparison)).map_err(|error| CliError::new(error.to_string()))?;
+    let value = serde_json::to_value(Document::from(&comparison))?;
     Ok(Source { name: format!("beside {}", comparison.before), value })
 }
 
-/// A page of one document.
-pub(super) fn write_one(document: &impl Serialize, path: &Path) -> Result<(), CliError> {
-    let value = serde_json::to_value(document).map_err(|error| CliError::new(error.to_string()))?;
-    html::write(&[value], path).map_err(failed)
+/// A page of what a command has found, to the file that its `--html` names.
+pub(super) fn write(documents: &[impl Serialize], path: &Path) -> Result<(), CliError> {
+    let source = |document| Ok(Source { name: "this run".to_owned(), value: serde_json::to_value(document)? });
+    let sources: Vec<Source> = documents.iter().map(source).collect::<Result<_, CliError>>()?;
+    Target::REPORT.write(path, html::render(&sources, html::TITLE).map_err(failed)?)
 }
 
 /// An error of the library as the user sees it.
-pub(super) fn failed(error: HtmlError) -> CliError {
+fn failed(error: HtmlError) -> CliError {
     let hint = match &error {
-        HtmlError::TooLarge { .. } => Some("give fewer files, or make a report of each"),
-        HtmlError::Unknown { .. } => Some("run the command with --json and give what it prints"),
-        _ => None,
+        HtmlError::TooLarge { .. } => "give fewer files, or make a report of each",
+        HtmlError::Unknown { .. } => "run the command with --json and give what it prints",
     };
-    CliError::new(error.to_string()).hint_if(hint)
+    CliError::from(error).hint(hint)
 }

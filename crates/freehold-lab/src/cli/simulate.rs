@@ -2,26 +2,24 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
-use comfy_table::Cell;
 
 use super::error::CliError;
-use super::input::TraceFile;
+use super::given::Shown;
 use super::size::{Memory, parse_cpus, parse_memory, parse_percent};
 use super::target::Target;
 use super::{Outcome, given, output, progress, report, stop};
 use crate::bench::clock::Cpus;
 use crate::engine::Paths;
 use crate::engines::EngineSpec;
-use crate::report::table::{new_table, trim_lines};
+use crate::report::table::rendered;
 use crate::report::{paths, unique};
 use crate::simulate::output::{Document, parquet, table, validation_table};
 use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
-use crate::simulate::workloads::TraceOps;
+use crate::simulate::workloads::About;
 use crate::simulate::{Kind, Model, plot};
 use crate::simulate::{Row, TICK_MS};
 
@@ -36,7 +34,6 @@ Examples:
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
   freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
-  freehold simulate -w trace --trace trace.parquet --cpus 2,64
   freehold simulate --validate                  simulated beside measured on this machine's own CPUs
   freehold simulate --sweep -w pair -w bulk --cpus 1,8,64 --memory 4G,64G --seed 1,2 --output results.parquet
   freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
@@ -58,7 +55,6 @@ const DEFAULT_MEMORY: u64 = 64 << 18;
 /// Runs of a validation.
 const RUNS: usize = 5;
 
-/// Arguments of `freehold simulate`.
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SimulateArgs {
@@ -108,10 +104,6 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "MS", value_parser = parse_tick)]
     tick: Option<f64>,
 
-    /// The trace to play, for the workload 'trace'.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
     /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine that the output names.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
@@ -153,13 +145,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, conflicts_with = "json")]
     paths: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 fn parse_think(text: &str) -> Result<f64, String> {
@@ -178,7 +165,7 @@ fn parse_tick(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
-        return list(args.json);
+        return list(args.shown.json);
     }
     only_of_simulations(args)?;
     let model = model(args.model.as_deref())?;
@@ -205,24 +192,21 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         output::complain(&format!("note: {} of {} were done by an earlier run", done.reused, scenarios.len()));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
-        let svg = plot::render(rows, &model).map_err(|error| CliError::new(error.to_string()))?;
-        Target::PICTURE.write(path, svg)?;
+        Target::PICTURE.write(path, plot::render(rows, &model)?)?;
     }
     let seed = seeds(args)[0];
+    let document = Document::new(seed, &model, rows, validation.as_deref());
     if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
-        report::write_one(&Document::new(seed, &model, rows, validation.as_deref()), path)?;
+        report::write(&[&document], path)?;
     }
-    if args.json {
-        output::print_json(&Document::new(seed, &model, rows, validation.as_deref()))?;
-    } else {
-        let style = output::style();
+    output::result(args.shown.json, &document, |style| {
         let tables = [
-            validation.map(|rows| validation_table(&rows, style)),
+            validation.as_ref().map(|rows| validation_table(rows, style)),
             (!rows.is_empty()).then(|| table(rows, &model, style)),
             (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
         ];
-        output::print(&tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))?;
-    }
+        tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    })?;
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -237,7 +221,6 @@ fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
         ("--nodes", !args.nodes.is_empty()),
         ("--cma", args.cma.is_some()),
         ("--tick", args.tick.is_some()),
-        ("--trace", args.trace.is_some()),
         ("--output", args.output.is_some()),
         ("--picture", args.picture.is_some()),
         ("--paths", args.paths),
@@ -279,7 +262,7 @@ fn simulated(
         None => None,
     };
     let jobs = given::jobs(args.jobs);
-    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
     let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
         bar.set_position(done as u64);
         bar.set_message(format!("{} on {} CPUs: {}", scenario.workload, scenario.cpus, scenario.engine));
@@ -302,9 +285,6 @@ fn simulated(
 
 fn refused(error: SweepError) -> CliError {
     let hint = match &error {
-        SweepError::Simulate(SimulateError::TooLittleMemory { needed_mib, .. }) => {
-            Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
-        }
         SweepError::Simulate(SimulateError::TooManyNodes { .. }) => {
             Some("give it fewer: --nodes 1, for example".to_owned())
         }
@@ -318,17 +298,11 @@ fn refused(error: SweepError) -> CliError {
 
 fn list(json: bool) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
-    if json {
-        output::print_json(&all)?;
-        return Ok(Outcome::Fine);
-    }
-    let mut table = new_table(output::style());
-    table.set_header(["workload", "what the CPUs do", "from", "think ns"]);
-    for about in all {
-        let think = format!("{:.0}", about.think_ns);
-        table.add_row([Cell::new(about.name), Cell::new(about.what), Cell::new(about.source), Cell::new(think)]);
-    }
-    output::print(&format!("{}\n", trim_lines(&table.to_string())))?;
+    let row =
+        |about: &About| [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned);
+    output::result(json, &all, |style| {
+        format!("{}\n", rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row)))
+    })?;
     Ok(Outcome::Fine)
 }
 
@@ -347,21 +321,6 @@ fn seeds(args: &SimulateArgs) -> Vec<u64> {
 /// All combinations: workload, memory, CPUs, seed, engine; of these the shard's.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
-    let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
-        (Some(path), true) => {
-            let file = TraceFile::named(path, false)?;
-            let ops = TraceOps::read(&file).map_err(|error| CliError::from_reader(&error.to_string()))?;
-            Some(Arc::new(ops))
-        }
-        (None, true) => {
-            return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
-                .hint("name one: --trace trace.parquet"));
-        }
-        (Some(_), false) => {
-            return Err(CliError::new("a trace was named, and no workload plays it").hint("add -w trace"));
-        }
-        (None, false) => None,
-    };
     let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
     // Those that were asked for by name must do; of the default ones as many as the workload can have.
     let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
@@ -389,7 +348,6 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             think_ns: args.think,
                             measured: args.frames,
                             tick_ms: args.tick.unwrap_or(TICK_MS),
-                            trace: trace.clone(),
                         });
                     }
                 }
@@ -407,7 +365,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
 fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Result<Vec<ValidationRow>, CliError> {
     let cpus = Cpus::allowed();
     let steps = cases(&cpus).len() * engines.len() * RUNS;
-    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.no_progress);
+    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.shown.no_progress);
     let rows = validate(engines, model, &cpus, RUNS, |kind, n, engine| {
         bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
         bar.inc(1);
@@ -416,5 +374,5 @@ fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Res
     if cpus.count() < 16 {
         output::complain(&format!("note: this process may use {} CPUs; compared on no more", cpus.count()));
     }
-    rows.map_err(|error| CliError::new(error.to_string()))
+    Ok(rows?)
 }

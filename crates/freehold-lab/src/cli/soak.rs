@@ -6,6 +6,7 @@ use clap::Args;
 use freehold::FRAME_SIZE;
 
 use super::error::CliError;
+use super::given::Shown;
 use super::progress;
 use super::size::{Memory, parse_bytes, parse_memory};
 use super::{Outcome, output, stop};
@@ -32,7 +33,6 @@ Exit codes: 0 nothing was wrong; 1 something was; 2 wrong usage; 130 stopped by 
 /// Turns of the progress bar are seconds.
 const MINUTE: u64 = 60;
 
-/// Arguments of `freehold soak`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SoakArgs {
@@ -60,13 +60,8 @@ pub(super) struct SoakArgs {
     #[arg(long)]
     no_stops: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Show no progress bar.
-    #[arg(long)]
-    no_progress: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     /// How many seconds a call may take.
     #[arg(long, hide = true, value_name = "N", default_value_t = 20)]
@@ -102,18 +97,14 @@ pub(super) fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
         plant: args.plant,
     };
     let stop = stop::on_signals(true);
-    let bar = progress::steps("soaking", seconds, progress::TURNS, args.no_progress);
+    let bar = progress::steps("soaking", seconds, progress::TURNS, args.shown.no_progress);
     let report = soak(plan, &stop, |time, calls| {
         bar.set_position(time.as_secs());
         bar.set_message(format!("{calls} calls"));
     });
     bar.finish_and_clear();
     let report = report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&table(&report, output::style()))?;
-    }
+    output::result(args.shown.json, &report, |style| table(&report, style))?;
     report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
     // Relaxed: a flag that carries nothing.
     Ok(match report.ok {

@@ -3,10 +3,8 @@
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets};
 
-use super::{Catalogue, Entry, MachineConfig, ZonePlace, ZoneTuning};
-use crate::engine::{
-    Block, Contention, Counters, Engine, Family, HoldBucket, ListFlow, Marks, Memory, Request, Simulated,
-};
+use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
+use crate::engine::{Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -39,26 +37,12 @@ fn origin(switches: freehold_classic::Switches) -> String {
     switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()
 }
 
-/// Builds the design `text` for `machine`.
-pub(super) fn build(text: &str, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    Ok(Box::new(ClassicEngine::new(text, machine)?))
-}
-
-/// The same, for a simulation.
-pub(super) fn with_simulated<R>(
-    text: &str,
-    machine: &MachineConfig,
-    run: impl FnOnce(&dyn Simulated) -> R,
-) -> Result<R, String> {
-    Ok(run(&ClassicEngine::new(text, machine)?))
-}
-
 /// The design `text` as `machine` has it.
 pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
-    let name = machine.zone.as_ref().map_or("Normal", |zone| zone.name.as_str());
-    let marks = machine.zone.as_ref();
-    let marks = marks.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
+    let recorded = machine.zone.as_ref().map(|zone| &zone.info);
+    let name = recorded.map_or("Normal", |zone| zone.name.as_str());
+    let marks = recorded.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
     let zone = |(node, place): (usize, ZonePlace)| ZoneConfig {
         node: node as u8,
         range: place.range,
@@ -76,7 +60,7 @@ pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, Stri
 pub(crate) struct ClassicEngine {
     classic: Classic,
     zones: usize,
-    recorded: Option<ZoneTuning>,
+    recorded: Option<RecordedZone>,
 }
 
 impl ClassicEngine {
@@ -97,26 +81,27 @@ impl Engine for ClassicEngine {
     fn start(&self) {
         // What was allocated for the set-up went through the PCPs; those begin empty, or as recorded.
         self.classic.drain_all();
-        for set in self.recorded.iter().flat_map(|zone| &zone.pagesets) {
-            let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
-            let cpu = CpuId::new(set.cpu);
-            for list in &set.lists {
-                self.classic.prefill(ZONE, cpu, list.migratetype, list.order, narrow(list.chunks));
+        let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
+        let sets =
+            self.recorded.iter().flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
+        for (zone, (n, set)) in sets {
+            for list in zone.lists.get(n).into_iter().flatten() {
+                self.classic.prefill(ZONE, set.cpu, list.migratetype, list.order, narrow(list.chunks));
             }
             // Whether high-order chunks may wait for a whole batch depends on the CPU's cache, which no recording
             // names; server CPUs are large enough.
-            let tuning = Tuning::new(narrow(set.batch), narrow(set.high_min), narrow(set.high_max), true);
+            let [least, most] = [set.high_min, set.high_max].map(|high| narrow(high.unwrap_or(set.high)));
+            let tuning = Tuning::new(narrow(set.batch), least, most, true);
             // A kernel that does not tune `high` has it where the others begin.
             let tuned = self.classic.switches().has(Switch::AutoHigh);
             let high = if tuned { narrow(set.high) } else { tuning.high };
-            self.classic.set_tuning(ZONE, cpu, Tuning { high, ..tuning });
+            self.classic.set_tuning(ZONE, set.cpu, Tuning { high, ..tuning });
         }
         self.classic.reset_stats();
     }
 
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        let Request { order, migratetype, flags } = request;
-        self.classic.alloc(cpu, freehold_classic::Request { order, migratetype, flags })
+        self.classic.alloc(cpu, request)
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
@@ -200,9 +185,8 @@ impl Engine for ClassicEngine {
             .collect()
     }
 
-    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
-        let stats = self.classic.stats();
-        stats.zone_lock.buckets().map(|(from, to, holds)| HoldBucket { from, to, holds }).collect()
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
+        self.classic.stats().zone_lock.buckets().map(<[u64; 3]>::from).collect()
     }
 
     fn list_flow(&self) -> Option<ListFlow> {
@@ -256,7 +240,6 @@ impl Simulated for ClassicEngine {
     }
 
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        let Request { order, migratetype, flags } = request;
-        self.classic.alloc_finding_busy(cpu, freehold_classic::Request { order, migratetype, flags })
+        self.classic.alloc_finding_busy(cpu, request)
     }
 }

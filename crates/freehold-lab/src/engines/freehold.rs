@@ -4,7 +4,6 @@
 //! and as simulations and counts always do. One thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
 //! each owns its CPU, and the barrier is the system's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
@@ -13,10 +12,10 @@ use freehold::{
 };
 
 use super::sums::{added, free_chunks};
-use super::threads::{CountingThreads, Waits};
+use super::threads::{Counting, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{
-    Block, Contention, Count, Counters, Engine, Family, HoldBucket, Marks, Memory, Paths, Request, Simulated, count,
+    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated, count,
 };
 
 /// The engine's name.
@@ -71,17 +70,13 @@ impl Options {
     }
 }
 
-/// Builds it for `machine`.
-pub(super) fn build(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    if options.owned {
-        return build_owned(options, machine, OneThread::default());
+/// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
+pub(super) fn build(options: Options, machine: &MachineConfig, for_threads: bool) -> Result<Box<dyn Engine>, String> {
+    match (for_threads, options.owned) {
+        (true, _) => build_owned(options, machine, Counting::threads()),
+        (false, true) => build_owned(options, machine, Counting::default()),
+        (false, false) => Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new()))),
     }
-    Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
-}
-
-/// The same, for threads that each own a CPU.
-pub(super) fn build_for_threads(options: Options, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    build_owned(options, machine, CountingThreads::new())
 }
 
 /// On that platform, with every CPU owned.
@@ -118,37 +113,12 @@ pub(super) fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
     with_config(options, machine, |config| {
-        let bytes = Freehold::<OneThread>::metadata_size(config).map_err(|error| error.to_string())?;
+        let bytes = Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
-        let allocator =
-            Freehold::new(config, &mut metadata, OneThread::default()).map_err(|error| error.to_string())?;
+        let allocator = Freehold::new(config, &mut metadata, Counting::default()).map_err(|error| error.to_string())?;
         let owned = own_all(&allocator, machine.cpus)?;
         Ok(run(&FreeholdEngine::new(&allocator, owned)))
     })
-}
-
-/// All CPUs are played by one thread, which has seen whatever any of them did: nothing to wait for, but to be counted.
-#[derive(Default)]
-struct OneThread {
-    barriers: AtomicU64,
-}
-
-impl Waits for OneThread {
-    fn barriers(&self) -> u64 {
-        // Relaxed: one thread counts and reads.
-        self.barriers.load(Ordering::Relaxed)
-    }
-}
-
-impl Platform for OneThread {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-
-    fn heavy_barrier(&self) {
-        // Relaxed: a count that carries nothing.
-        self.barriers.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 fn with_config<R>(
@@ -159,9 +129,9 @@ fn with_config<R>(
     FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let places: Vec<_> = machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
-        min: zone.min,
-        low: zone.low,
-        high: zone.high,
+        min: zone.info.min,
+        low: zone.info.low,
+        high: zone.info.high,
     });
     let zones: Vec<_> = places
         .iter()
@@ -384,7 +354,7 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
             .collect()
     }
 
-    fn zone_lock_holds(&self) -> Vec<HoldBucket> {
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
         let Counted { counters, work, .. } = self.counted_since_start();
         work.into_iter()
             .enumerate()
@@ -394,7 +364,7 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
                 // The last one is open; no hold did more than the longest.
                 let last = bucket == WORK_BUCKETS - 1;
                 let to = if last { u64::MAX } else { (1 << bucket) - 1 };
-                HoldBucket { from, to: to.min(counters.zone_lock_work_max), holds }
+                [from, to.min(counters.zone_lock_work_max), holds]
             })
             .collect()
     }

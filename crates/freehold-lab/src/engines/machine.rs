@@ -1,6 +1,7 @@
 //! The machine that an engine is built for.
 
 use freehold::{FrameRange, Migratetype, NodeId, Order, Pfn};
+use freehold_trace::zoneinfo;
 
 /// Memory, CPUs and, where known, the tuning of the kernel that recorded a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +18,7 @@ pub struct MachineConfig {
     pub cma_frames: u64,
     /// What the recording kernel's zoneinfo says of the zone, for engines that are to reproduce that kernel. `None`:
     /// the engine computes watermarks, batch and high from the size of memory, as a kernel does at boot.
-    pub zone: Option<ZoneTuning>,
+    pub zone: Option<RecordedZone>,
 }
 
 /// Where one node's memory lies.
@@ -31,44 +32,28 @@ pub struct ZonePlace {
     pub cma: Option<FrameRange>,
 }
 
-/// A zone as its kernel had it tuned when a recording began. Frames, all of them.
+/// A zone as its kernel had it when a recording began.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ZoneTuning {
-    /// The zone's name.
-    pub name: String,
-    /// Frames free.
-    pub free: u64,
-    /// Watermark min.
-    pub min: u64,
-    /// Watermark low.
-    pub low: u64,
-    /// Watermark high.
-    pub high: u64,
-    /// Frames managed.
-    pub managed: u64,
-    /// Frames of CMA.
-    pub cma: u64,
-    /// The per-CPU lists, one a CPU.
-    pub pagesets: Vec<PagesetTuning>,
+pub struct RecordedZone {
+    /// What zoneinfo said of it. It has memory.
+    pub info: zoneinfo::Zone,
+    /// What the lists of each of its pagesets held, together at most as many frames as zoneinfo says; the chunks of an entry go
+    /// behind those of entries before. Nothing where that is not known.
+    pub lists: Vec<Vec<ListFill>>,
 }
 
-/// A CPU's lists as they were when a recording began. Frames, all of them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PagesetTuning {
-    /// The CPU.
-    pub cpu: u16,
-    /// Frames in the lists.
-    pub count: u64,
-    /// Frames at which the lists are drained, as tuned at that moment.
-    pub high: u64,
-    /// Frames moved at once.
-    pub batch: u64,
-    /// The least that `high` is tuned to; equal to `high_max` where tuning is off.
-    pub high_min: u64,
-    /// The most.
-    pub high_max: u64,
-    /// What the lists hold, together at most `count` frames; the chunks of an entry go behind those of entries before.
-    pub lists: Vec<ListFill>,
+impl RecordedZone {
+    /// Its first frame.
+    #[must_use]
+    pub fn start(&self) -> Pfn {
+        self.info.start_pfn.unwrap_or_default()
+    }
+
+    /// Whether a frame lies in it, or in one of its holes.
+    #[must_use]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        pfn >= self.start() && pfn.get() - self.start().get() < self.info.spanned
+    }
 }
 
 /// Free chunks on one of a CPU's lists.

@@ -13,7 +13,7 @@ pub(crate) use self::classic::{ClassicEngine, config as classic_config};
 pub(crate) use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
 pub(crate) use self::sums::free_chunks;
 pub use self::threads::{HostThreads, Waits};
-pub use machine::{ListFill, MachineConfig, PagesetTuning, ZonePlace, ZoneTuning};
+pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,6 +68,10 @@ impl EngineSpec {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.text
+    }
+
+    pub(crate) fn unbuildable(&self, reason: String) -> EngineError {
+        EngineError::Unbuildable { name: self.text.clone(), reason }
     }
 }
 
@@ -162,30 +166,26 @@ pub fn wrong_kernels() -> Vec<EngineSpec> {
     classic::wrong_kernels(RECORDING_KERNEL).into_iter().map(|text| EngineSpec { text }).collect()
 }
 
-/// Builds an engine.
+/// Builds an engine that one thread calls.
 ///
 /// # Errors
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    let built = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::build(options, machine),
-        None => classic::build(spec.name(), machine),
-    };
-    built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+    build_for(spec, machine, false)
 }
 
-/// Builds an engine that real threads will drive, each the only one of its CPU.
-///
-/// # Errors
-///
-/// [`EngineError::Unbuildable`] as [`build`].
-pub fn build_for_threads(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
+/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+pub fn build_for(
+    spec: &EngineSpec,
+    machine: &MachineConfig,
+    for_threads: bool,
+) -> Result<Box<dyn Engine>, EngineError> {
     let built = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::build_for_threads(options, machine),
-        None => classic::build(spec.name(), machine),
+        Some(options) => freehold::build(options, machine, for_threads),
+        None => ClassicEngine::new(spec.name(), machine).map(|engine| Box::new(engine) as Box<dyn Engine>),
     };
-    built.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+    built.map_err(|reason| spec.unbuildable(reason))
 }
 
 /// Builds an engine, lends it to `run`, and gives its memory back.
@@ -200,9 +200,9 @@ pub fn with_simulated<R>(
 ) -> Result<R, EngineError> {
     let ran = match freehold::Options::of(spec.name()) {
         Some(options) => freehold::with_simulated(options, machine, run),
-        None => classic::with_simulated(spec.name(), machine, run),
+        None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
-    ran.map_err(|reason| EngineError::Unbuildable { name: spec.name().to_owned(), reason })
+    ran.map_err(|reason| spec.unbuildable(reason))
 }
 
 /// The name of an entry that is most like `name`, unless none is much like it.

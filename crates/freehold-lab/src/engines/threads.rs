@@ -63,27 +63,31 @@ impl Platform for HostThreads {
     }
 }
 
-/// Threads that own their CPUs, with the system's barrier.
+/// CPUs that are owned, with what they wait for counted: by threads, with the system's barrier; or all by one thread, which has
+/// seen whatever any of them did, so that a barrier has nothing to wait for.
 #[derive(Default)]
-pub(super) struct CountingThreads {
-    host: HostThreads,
+pub(super) struct Counting {
+    threads: Option<HostThreads>,
+    barriers: AtomicU64,
     waits: AtomicU64,
     wait_ns: AtomicU64,
 }
 
-impl CountingThreads {
-    pub(super) fn new() -> Self {
-        Self { host: HostThreads::new(), ..Self::default() }
+impl Counting {
+    pub(super) fn threads() -> Self {
+        Self { threads: Some(HostThreads::new()), ..Self::default() }
     }
 }
 
-impl Platform for CountingThreads {
+impl Platform for Counting {
     fn has_heavy_barrier(&self) -> bool {
-        self.host.has_heavy_barrier()
+        self.threads.is_none_or(HostThreads::has_barrier)
     }
 
     fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
+        // Relaxed: a count that carries nothing.
+        self.barriers.fetch_add(1, Relaxed);
+        self.threads.iter().for_each(HostThreads::heavy_barrier);
     }
 
     fn relax(&self) {
@@ -113,7 +117,7 @@ pub trait Waits: Platform + Send + 'static {
     }
 }
 
-impl Waits for CountingThreads {
+impl Waits for Counting {
     fn call_ended(&self) {
         if let Some((_, begun, last)) = WAIT.take() {
             let ns = u64::try_from(last.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
@@ -127,6 +131,11 @@ impl Waits for CountingThreads {
         // Relaxed: exact while nobody waits.
         [self.waits.load(Relaxed), self.wait_ns.load(Relaxed)]
     }
+
+    fn barriers(&self) -> u64 {
+        // Relaxed: as above.
+        self.barriers.load(Relaxed)
+    }
 }
 
 impl Waits for freehold::SingleCpu {}
@@ -138,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_turns_of_one_call_are_one_wait() {
-        let platform = CountingThreads::new();
+        let platform = Counting::threads();
         platform.call_ended();
         assert_eq!(platform.waited()[0], 0);
         for _ in 0..2 {

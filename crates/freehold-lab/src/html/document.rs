@@ -3,7 +3,7 @@
 //! Only the names that make a command's output what it is are asked for; fields may be added to any of them.
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Source;
 
@@ -13,19 +13,13 @@ use super::Source;
 pub enum Kind {
     /// `freehold replay --json`, one trace.
     Replay,
-    /// `freehold bench --json`.
     Bench,
-    /// `freehold bench fragmentation --json`.
     Fragmentation,
-    /// `freehold simulate --json`, or the model alone, as `freehold calibrate --json` gives it.
     Simulate,
-    /// `freehold compare --json`.
     Comparison,
 }
 
 impl Kind {
-    /// The command that writes it.
-    #[must_use]
     pub const fn command(self) -> &'static str {
         match self {
             Self::Replay => "replay",
@@ -37,14 +31,11 @@ impl Kind {
     }
 }
 
-/// A document of a known kind.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Document {
     /// Where it came from.
     pub(super) source: String,
-    /// What it is.
     pub(super) kind: Kind,
-    /// What it says.
     pub(super) data: Value,
 }
 
@@ -56,7 +47,6 @@ pub(super) struct Document {
      \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)"
 )]
 pub struct UnknownDocument {
-    /// What it is instead.
     found: String,
 }
 
@@ -72,15 +62,8 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
                 Kind::Bench | Kind::Fragmentation | Kind::Simulate | Kind::Comparison => Err(unknown(trace)),
             })
             .collect(),
-        _ if is_model(&source.value) => Ok(vec![document(Kind::Simulate, &json!({ "model": source.value }))]),
         _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
     }
-}
-
-/// The constants of the simulation alone, as `freehold calibrate` prints them.
-fn is_model(value: &Value) -> bool {
-    let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
-    is("machine", Value::is_string) && is("rmw_ns", Value::is_number) && is("engines", Value::is_object)
 }
 
 fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
@@ -109,9 +92,6 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
         if all("workload") && all("engine") || rows.is_empty() && is("model", Value::is_object) {
             return Ok(Kind::Simulate);
         }
-    }
-    if !value.get("rows").is_some_and(Value::is_array) && is("model", Value::is_object) {
-        return Ok(Kind::Simulate);
     }
     Err(unknown(value))
 }
@@ -151,6 +131,8 @@ fn unknown(value: &Value) -> UnknownDocument {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn kinds(value: Value) -> Result<Vec<Kind>, String> {
@@ -172,9 +154,6 @@ mod tests {
         assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Fragmentation]), "interrupted at once");
         let figure = json!({"command": "replay", "what": "a", "engine": "x", "metric": "drains", "verdict": "same"});
         assert_eq!(kinds(json!({"figures": [figure]})), Ok(vec![Kind::Comparison]));
-        assert_eq!(kinds(json!({"command": "calibrate", "model": {}})), Ok(vec![Kind::Simulate]));
-        let model = json!({"machine": "a laptop", "rmw_ns": 2.5, "engines": {"classic": {"alloc_ns": 20.0}}});
-        assert_eq!(kinds(model), Ok(vec![Kind::Simulate]), "calibrate");
     }
 
     #[test]

@@ -18,10 +18,6 @@ mod embed;
 mod limit;
 mod page;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
 
 pub use document::{Kind, UnknownDocument};
@@ -32,21 +28,15 @@ pub use limit::DATA_MAX;
 pub struct Source {
     /// What to call it: a file's name.
     pub name: String,
-    /// What it says.
     pub value: Value,
 }
 
 /// What is in a source: each document and its kind; a replay of several traces is several.
-///
-/// # Errors
-///
-/// [`UnknownDocument`].
 pub fn documents(source: &Source) -> Result<Vec<(Kind, Value)>, UnknownDocument> {
     Ok(document::split(source)?.into_iter().map(|document| (document.kind, document.data)).collect())
 }
 
 /// What an older report was made from: the documents in its data. `None` where `html` is no report of this command.
-#[must_use]
 pub fn sources_of(html: &str) -> Option<Vec<Source>> {
     let (_, rest) = html.split_once(page::DATA_BEGINS)?;
     let (data, _) = rest.split_once(page::DATA_ENDS)?;
@@ -58,39 +48,19 @@ pub fn sources_of(html: &str) -> Option<Vec<Source>> {
     data.get("documents")?.as_array()?.iter().map(of).collect()
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HtmlError {
     /// A document that no command writes.
     #[error("{name}: {problem}")]
-    Unknown {
-        /// The document.
-        name: String,
-        /// What is wrong with it.
-        problem: UnknownDocument,
-    },
-    /// Not a single document.
-    #[error("there is nothing to report: no document was given")]
-    Nothing,
+    Unknown { name: String, problem: UnknownDocument },
     /// More than a browser opens in good time.
     #[error(
         "the report would hold {} MiB of data; {} MiB is the most, after thinning the pictures of memory",
         size >> 20,
         DATA_MAX >> 20
     )]
-    TooLarge {
-        /// Bytes.
-        size: usize,
-    },
-    /// The file cannot be written.
-    #[error("cannot write the report to {}: {error}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    TooLarge { size: usize },
 }
 
 /// The title unless told otherwise.
@@ -100,31 +70,12 @@ pub const TITLE: &str = "Freehold report";
 ///
 /// Takes time and memory proportional to the documents; what comes out is at most [`DATA_MAX`] and the page itself,
 /// which is about 100 KiB.
-///
-/// # Errors
-///
-/// [`HtmlError::Unknown`], [`HtmlError::Nothing`] and [`HtmlError::TooLarge`].
 pub fn render(sources: &[Source], title: &str) -> Result<String, HtmlError> {
     let mut documents = Vec::new();
     for source in sources {
         let found = document::split(source);
         documents.extend(found.map_err(|problem| HtmlError::Unknown { name: source.name.clone(), problem })?);
     }
-    if documents.is_empty() {
-        return Err(HtmlError::Nothing);
-    }
     let data = limit::within(documents, title, DATA_MAX)?;
     Ok(page::assemble(title, &data))
-}
-
-/// Writes a report of `documents`, the JSON of any commands, to the file `path`: what `--html` of a command does.
-///
-/// # Errors
-///
-/// Those of [`render`], and [`HtmlError::Write`].
-pub fn write(documents: &[Value], path: &Path) -> Result<(), HtmlError> {
-    let sources: Vec<Source> =
-        documents.iter().map(|value| Source { name: "this run".to_owned(), value: value.clone() }).collect();
-    let html = render(&sources, TITLE)?;
-    fs::write(path, html).map_err(|error| HtmlError::Write { path: path.to_owned(), error })
 }

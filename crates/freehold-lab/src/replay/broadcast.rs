@@ -14,7 +14,7 @@ use std::thread;
 
 use super::Beginning;
 use super::driver::Driver;
-use super::mapper::{Mapper, MapperOptions, NoObserver};
+use super::mapper::{Mapper, MapperOptions};
 use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
 use super::outcome::EngineOutcome;
@@ -26,7 +26,6 @@ const CHANNEL: usize = 4;
 /// Operations after which a batch is handed on.
 const BATCH_OPS: usize = 32 * 1024;
 
-/// What the second pass gives.
 pub(super) struct Broadcast {
     pub(super) facts: TraceFacts,
     pub(super) replayed: u64,
@@ -124,7 +123,7 @@ fn decode(
     let mut replayed = 0;
     while reader.next_batch(&mut events)? {
         for event in &events {
-            mapper.event(event, &mut batch.ops, &mut batch.samples, &mut NoObserver);
+            mapper.event(event, &mut batch.ops, &mut batch.samples);
             if batch.ops.len() >= BATCH_OPS {
                 batch.events = mapper.replayed() - replayed;
                 replayed = mapper.replayed();

@@ -21,7 +21,6 @@ use crate::engine::{CmaBook, Engine, Request};
 /// An empty slot: no frame has this number in any engine.
 const EMPTY: u64 = u64::MAX;
 
-/// Drives one engine.
 pub struct Driver<'a> {
     applier: Applier<'a>,
     /// Where each slot's chunk is in this engine.
@@ -30,7 +29,6 @@ pub struct Driver<'a> {
     split: (u64, Order),
     /// What is in use besides the slots, where the engine was filled.
     in_use: Option<InUse>,
-    /// Whether the trace has begun.
     started: bool,
     /// Allocations that failed until then.
     set_up_failed: u64,
@@ -43,7 +41,6 @@ pub struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// A driver for an engine that is as it was made.
-    #[must_use]
     pub fn new(engine: &'a dyn Engine) -> Self {
         Self {
             applier: Applier::new(engine, None),
@@ -76,7 +73,6 @@ impl<'a> Driver<'a> {
         self.in_use = layout.apply(*engine, cpus).map_err(|error| errors.add(error)).ok();
     }
 
-    /// Carries out a batch.
     pub fn apply(&mut self, batch: &Batch) {
         let mut started = thread_cpu_time_ns();
         let mut ops = batch.ops.iter();
@@ -132,7 +128,6 @@ impl<'a> Driver<'a> {
     }
 
     /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
-    #[must_use]
     pub fn finish(mut self, name: &str) -> EngineOutcome {
         let Applier { engine, made, .. } = self.applier;
         let counted = engine.counters();

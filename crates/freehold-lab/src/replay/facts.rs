@@ -11,7 +11,6 @@ pub struct TraceFacts {
     pub allocs: u64,
     /// Allocations that failed when the trace was recorded; never replayed.
     pub failed_allocs: u64,
-    /// Frees.
     pub frees: u64,
     /// Of these, frees on another CPU than the one that allocated: affinity violations.
     pub remote_frees: u64,
@@ -20,7 +19,6 @@ pub struct TraceFacts {
     pub known_frees: u64,
     /// Of these, frees of frames that were not allocated as far as the trace shows.
     pub unknown_frees: u64,
-    /// Frames of the unknown frees.
     pub unknown_free_frames: u64,
     /// Frees inside a larger live allocation, which was therefore split.
     pub split_frees: u64,
@@ -43,17 +41,13 @@ pub struct TraceFacts {
     /// Allocations put in for frames whose own allocation was not traced.
     #[serde(skip)]
     pub injected: u64,
-    /// Frames live now.
     #[serde(rename = "live_frames_end")]
     pub live_frames: u64,
-    /// The most frames that were live at once.
     pub peak_live_frames: u64,
-    /// Chunks live now.
     #[serde(skip)]
     pub live_chunks: u64,
     /// The largest order allocated or freed.
     pub max_order: u8,
-    /// The time of the first event.
     #[serde(skip)]
     pub first_ts_ns: u64,
     /// The latest time of an event.
@@ -69,13 +63,11 @@ pub struct TraceFacts {
 
 impl TraceFacts {
     /// The share of frees, of those whose allocation is known, that ran on another CPU than the allocation.
-    #[must_use]
     pub fn remote_free_share(&self) -> f64 {
         if self.known_frees == 0 { 0.0 } else { self.remote_frees as f64 / self.known_frees as f64 }
     }
 
     /// From the first event to the last.
-    #[must_use]
     pub fn span_ns(&self) -> u64 {
         self.last_ts_ns.saturating_sub(self.first_ts_ns)
     }

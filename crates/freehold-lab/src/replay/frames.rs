@@ -36,9 +36,7 @@ const SPARE_MAX: usize = 256;
 pub struct Found {
     /// Its first frame.
     pub head: Pfn,
-    /// How much it is.
     pub order: Order,
-    /// Its slot.
     pub slot: u32,
 }
 
@@ -60,7 +58,6 @@ impl Chunk {
     }
 }
 
-/// The index. See the module's description.
 #[derive(Default)]
 pub struct FrameIndex {
     directory: Vec<Option<Box<Chunk>>>,
@@ -74,8 +71,6 @@ pub struct FrameIndex {
 }
 
 impl FrameIndex {
-    /// An empty index.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -151,7 +146,6 @@ impl FrameIndex {
     }
 
     /// The allocation that starts at `pfn`, if one does.
-    #[must_use]
     pub fn at(&self, pfn: Pfn) -> Option<Found> {
         let chunk = self.chunk(pfn.get() / CHUNK as u64)?;
         let at = pfn.get() as usize % CHUNK;
@@ -162,7 +156,6 @@ impl FrameIndex {
     }
 
     /// The allocation of more than `order` that the chunk of `order` at `pfn` is a part of, if there is one.
-    #[must_use]
     pub fn covering(&self, pfn: Pfn, order: Order) -> Option<Found> {
         if let Some(chunk) = self.chunk(pfn.get() / CHUNK as u64) {
             let at = pfn.get() as usize % CHUNK;
@@ -186,13 +179,11 @@ impl FrameIndex {
 
     /// Whether nothing lives in the chunk of `order` at `pfn`, nor the chunk in anything larger: the common case at
     /// an allocation, answered with one look at the chunk.
-    #[must_use]
     pub fn is_clear(&self, pfn: Pfn, order: Order) -> bool {
         self.first_within(pfn, order).is_none() && self.covering(pfn, order).is_none()
     }
 
     /// The first allocation that starts within the chunk of `order` at `pfn`.
-    #[must_use]
     pub fn first_within(&self, pfn: Pfn, order: Order) -> Option<Found> {
         if order.index() <= 9 {
             let chunk = self.chunk(pfn.get() / CHUNK as u64)?;

@@ -64,7 +64,6 @@ pub struct MapRecorder {
 
 impl MapRecorder {
     /// A recorder of `moments` moments, spread over `samples` samples. All of them, if there are fewer.
-    #[must_use]
     pub fn new(moments: u32, samples: u32) -> Self {
         Self { moments, samples: samples.max(1), seen: 0, map: MemoryMap::default(), last: Default::default() }
     }
@@ -107,7 +106,6 @@ impl MapRecorder {
     }
 
     /// What was recorded; nothing, if no moment was or the engine does not tell of its blocks.
-    #[must_use]
     pub fn finish(self) -> Option<MemoryMap> {
         Some(self.map).filter(|map| !map.ts_ns.is_empty())
     }
@@ -138,7 +136,6 @@ fn most(cell: &[Block], of: impl Fn(&Block) -> u64) -> u64 {
 }
 
 /// What turns `before` into `now`, as the module's documentation says.
-#[must_use]
 pub fn encode(before: &[u64], now: &[u64]) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -160,10 +157,6 @@ pub fn encode(before: &[u64], now: &[u64]) -> String {
 }
 
 /// Applies a plane to the cells of the moment before.
-///
-/// # Errors
-///
-/// What is wrong with the text.
 pub fn decode(text: &str, cells: &mut [u64]) -> Result<(), String> {
     let number = |word: &str| word.parse::<u64>().map_err(|_| format!("'{word}' is no number"));
     let words: Vec<u64> = text.split_ascii_whitespace().map(number).collect::<Result<_, _>>()?;

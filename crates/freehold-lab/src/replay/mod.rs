@@ -15,12 +15,12 @@ mod driver;
 mod errors;
 mod facts;
 pub mod fill;
+mod frame_set;
 mod frames;
 mod mapper;
 pub mod memory_map;
 mod op;
 pub(crate) mod outcome;
-mod request;
 pub mod sizing;
 mod source;
 pub mod starting_lists;
@@ -32,75 +32,93 @@ pub use by_order::ByOrder;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
-pub use mapper::{Injection, Mapper, MapperOptions, NoObserver, Observer, Schedule, TICK_PHASE_NS};
+pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
-pub use source::{Description, Events, LongGaps, Recorded, SourceError, Trace};
-pub use survey::{Survey, SurveyOptions, survey};
+pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace};
+pub use survey::{Survey, survey};
 
-use freehold::{FrameRange, Order};
+use freehold::FrameRange;
 use freehold_trace::ticks::Tick;
+use serde::Serialize;
 
 use crate::engine::Engine;
 
 /// Samples of memory taken over the time of a trace, unless asked for otherwise.
 pub const SAMPLES: u32 = 200;
 
-/// An engine and what to call it.
 pub struct NamedEngine {
     /// As on the command line.
     pub name: String,
-    /// The engine, as it was made.
     pub engine: Box<dyn Engine>,
 }
 
-/// How to replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplayOptions {
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
     pub cpus: u16,
-    /// Which untraced allocations to put in; the survey was made with the same.
-    pub put_in: SurveyOptions,
+    /// Whether to put in what must have been allocated before the trace; the survey was made with the same.
+    pub warm: bool,
     /// Engines at work at the same time.
     pub jobs: usize,
-    /// Samples of memory to take over the time of the trace.
     pub samples: u32,
     /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of memory.
     pub memory_maps: u32,
 }
 
-/// The result of replaying one trace.
-#[derive(Clone, Debug)]
+/// The result of replaying one trace. As in `--json`: fields may be added, none renamed or removed.
+#[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// What the trace holds.
+    #[serde(rename = "trace")]
     pub survey: Survey,
-    /// Allocations and frees that each engine was asked for while the trace ran.
+    pub machine: Machine,
+    /// Allocations and frees that each engine was asked for while the trace ran: the events of "per event".
+    #[serde(rename = "replayed_events")]
     pub replayed: u64,
     /// Allocations put in that the trace does not show.
     pub injected: u64,
-    /// Frames of memory of the machine.
-    pub memory_frames: u64,
-    /// CPUs of the machine.
-    pub cpus: u16,
     /// How it was shared out, where each CPU had a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<threads::ThreadsReport>,
-    /// The state that it began in.
+    #[serde(skip)]
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
     pub engines: Vec<EngineOutcome>,
 }
 
+/// What a replay was on.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Machine {
+    pub memory_frames: u64,
+    pub cpus: u16,
+    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by the trace's needs) or
+    /// "given".
+    pub origin: Origin,
+    pub free_frames_begin: u64,
+    pub cma_frames: u64,
+}
+
+impl Machine {
+    fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
+        Self {
+            memory_frames,
+            cpus,
+            origin: beginning.origin,
+            free_frames_begin: beginning.layout.as_ref().map_or(memory_frames, fill::Layout::free_frames),
+            cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
+        }
+    }
+}
+
 impl Replay {
-    /// Whether every engine was whole at the end.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.engines.iter().all(|engine| engine.whole)
     }
 }
 
 /// Where the machine and the contents of its memory come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
@@ -117,7 +135,6 @@ pub enum Origin {
 /// The state that every engine begins in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beginning {
-    /// Where it comes from.
     pub origin: Origin,
     /// The zone's contents; `None`: all of it is free.
     pub layout: Option<fill::Layout>,
@@ -135,30 +152,11 @@ impl Default for Beginning {
     }
 }
 
-/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free.
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free; each
+/// is put into the state it begins in first.
 ///
 /// `progress` is called now and then with the events so far and the reader's own progress (done, total).
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace. What goes wrong in an engine is part of its [`EngineOutcome`].
 pub fn replay(
-    trace: &dyn Trace,
-    survey: &Survey,
-    engines: &[NamedEngine],
-    memory_frames: u64,
-    options: ReplayOptions,
-    progress: impl FnMut(u64, (u64, u64)),
-) -> Result<Replay, SourceError> {
-    replay_from(Beginning::default(), trace, survey, engines, memory_frames, options, progress)
-}
-
-/// The same, from a state that every engine is put into first.
-///
-/// # Errors
-///
-/// As [`replay`].
-pub fn replay_from(
     beginning: Beginning,
     trace: &dyn Trace,
     survey: &Survey,
@@ -173,8 +171,7 @@ pub fn replay_from(
         survey: survey.clone(),
         replayed: done.replayed,
         injected: done.facts.injected,
-        memory_frames,
-        cpus: options.cpus,
+        machine: Machine::new(&beginning, memory_frames, options.cpus),
         threads: None,
         beginning,
         engines: done.outcomes,
@@ -187,7 +184,6 @@ fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
 }
 
 /// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
-#[must_use]
 pub fn middle_ns(survey: &Survey) -> u64 {
     survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
 }
@@ -195,8 +191,6 @@ pub fn middle_ns(survey: &Survey) -> u64 {
 /// How a surveyed trace becomes operations, with so many samples over its time.
 fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions, samples: u32) -> MapperOptions {
     MapperOptions {
-        max_order: Order::LINUX_MAX,
-        fold_cpus: Some(options.cpus),
         schedule: Some(Schedule {
             cpus: options.cpus,
             first_ts_ns: survey.facts.first_ts_ns,
@@ -204,19 +198,7 @@ fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions
             samples,
             tick_phase_ns: beginning.tick_phase_ns,
         }),
-        injections: injections(survey, options.put_in),
+        warm: if options.warm { survey.warm.clone() } else { Vec::new() },
         ticks: beginning.ticks.clone(),
     }
-}
-
-/// Allocations that the trace does not show and that are to be put in.
-fn injections(survey: &Survey, put_in: SurveyOptions) -> Vec<Injection> {
-    let mut injections = Vec::new();
-    if put_in.warm {
-        injections.extend_from_slice(&survey.warm);
-    }
-    if put_in.untraced {
-        injections.extend_from_slice(&survey.untraced);
-    }
-    injections
 }

@@ -22,52 +22,36 @@ pub const FREE_BATCH_MAX: usize = 31;
 pub enum Op {
     /// Allocate, and keep the result in `slot`, which is empty.
     Alloc {
-        /// Where to keep it.
         slot: u32,
-        /// The CPU that asks.
         cpu: u16,
-        /// How much.
         order: Order,
-        /// What kind.
         migratetype: Migratetype,
-        /// How far the engine may go.
         flags: AllocFlags,
     },
     /// Free what is in `slot`.
     Free {
-        /// What to free.
         slot: u32,
-        /// The CPU that frees.
         cpu: u16,
-        /// How much it is.
         order: Order,
     },
     /// The next `members` operations are [`Op::Member`]s of one batch of frees.
     FreeBatch {
-        /// The CPU that frees.
         cpu: u16,
         /// How many follow, at most [`FREE_BATCH_MAX`].
         members: u8,
     },
-    /// One chunk of a batch.
     Member {
-        /// What to free.
         slot: u32,
-        /// How much it is.
         order: Order,
     },
     /// Split what is in `slot` into chunks of `to`; the first keeps the slot, the others follow as [`Op::Piece`]s.
     Split {
-        /// What to split.
         slot: u32,
-        /// How much it was.
         from: Order,
-        /// How much each piece is.
         to: Order,
     },
     /// Keep piece number `index` of the chunk just split in `slot`, which is empty.
     Piece {
-        /// Where to keep it.
         slot: u32,
         /// Which piece: 1 is the second.
         index: u32,
@@ -76,12 +60,10 @@ pub enum Op {
     Start,
     /// The periodic work of one CPU is due.
     Tick {
-        /// That CPU.
         cpu: u16,
     },
     /// Look at the state of memory: sample number `index` of the batch's [`Batch::samples`].
     Sample {
-        /// Which.
         index: u32,
     },
     /// The trace is over: note the state. What follows only gives back what is still live.
@@ -100,7 +82,6 @@ pub struct SamplePoint {
 /// A stretch of the replay, shared by all engines.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// What to do.
     pub ops: Vec<Op>,
     /// The moments that [`Op::Sample`] refers to.
     pub samples: Vec<SamplePoint>,

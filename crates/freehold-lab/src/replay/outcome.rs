@@ -17,9 +17,7 @@ use crate::one_line::{OneLine, one_line};
 pub struct Sample {
     /// When, and how much is live in the trace.
     pub point: SamplePoint,
-    /// Free memory.
     pub memory: Memory,
-    /// Totals so far.
     pub counters: Counters,
 }
 
@@ -32,7 +30,6 @@ pub struct Met {
     pub order_waits: u64,
     /// Times a thread waited because it was too far ahead of another.
     pub lead_waits: u64,
-    /// Locks found held.
     #[serde(flatten)]
     pub contention: Contention,
 }
@@ -73,7 +70,6 @@ fn timeline<S: Serializer>(samples: &[Sample], serializer: S) -> Result<S::Ok, S
     map.end()
 }
 
-/// The result of one engine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct EngineOutcome {
     /// The engine as named on the command line.
@@ -89,7 +85,6 @@ pub struct EngineOutcome {
     pub pcp_hit_rate: f64,
     /// Frames in all zones.
     pub managed_frames: u64,
-    /// Free frames at the end of the trace.
     pub free_frames_end: u64,
     /// Of these, held by CPUs.
     pub pcp_frames_end: u64,
@@ -122,7 +117,6 @@ pub struct EngineOutcome {
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
     /// Allocations, refills, drains and fallbacks by order and migratetype.
     pub by_order: ByOrder,
-    /// The state over time.
     #[serde(rename = "timeline", serialize_with = "timeline")]
     pub samples: Vec<Sample>,
     /// Every pageblock over time, where that was asked for.
@@ -148,7 +142,6 @@ impl EngineOutcome {
         let Applier { engine, made, cma, .. } = applier;
         let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let holds = engine.zone_lock_holds().into_iter();
         Self {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
@@ -159,7 +152,7 @@ impl EngineOutcome {
             mixed_blocks: end.mixed_blocks,
             free_blocks_end: end.free_blocks,
             largest_free_order_end: end.largest_free_order,
-            zone_lock_work_histogram: holds.map(|bucket| [bucket.from, bucket.to, bucket.holds]).collect(),
+            zone_lock_work_histogram: engine.zone_lock_holds(),
             by_order: ByOrder::new(made.allocs_by_order, flow.as_ref(), &end),
             cma: cma.as_ref().map(CmaBook::counts),
             paths: engine.paths(),

@@ -9,7 +9,7 @@
 
 use freehold::Order;
 
-use super::survey::{Survey, SurveyOptions};
+use super::survey::Survey;
 use crate::engines::MachineConfig;
 
 /// The least memory a replay gets by default: 64 MiB.
@@ -18,7 +18,6 @@ const LEAST_FRAMES: u64 = 64 << 20 >> 12;
 pub const CPUS_MAX: u16 = 4096;
 
 /// Frames of memory for a trace with that peak and that many CPUs; a whole number of 4 MiB.
-#[must_use]
 pub fn default_frames(peak_live_frames: u64, cpus: u16) -> u64 {
     let live = peak_live_frames + peak_live_frames / 4 + 2048 * u64::from(cpus);
     // Dividing by 27/32 adds the shares of `managed` itself.
@@ -27,29 +26,20 @@ pub fn default_frames(peak_live_frames: u64, cpus: u16) -> u64 {
 }
 
 /// That share of a zone's memory as CMA: whole chunks of the largest order, at least one.
-#[must_use]
 pub fn cma_frames(managed: u64, share: f64) -> u64 {
     let largest = Order::LINUX_MAX.frames();
     ((managed as f64 * share / largest as f64).round() as u64).max(1) * largest
 }
 
-/// CPUs of the machine: as many as asked for, else as many as the trace says it had or shows.
-#[must_use]
+/// CPUs of the machine: as many as the trace says it had or shows.
 pub fn default_cpus(survey: &Survey) -> u16 {
     let shown = survey.facts.max_cpu.saturating_add(1);
     survey.description.cpus.map_or(shown, |cpus| cpus.max(shown))
 }
 
-/// The machine for a trace. `memory_frames` and `cpus` are the user's wishes.
-#[must_use]
-pub fn machine(
-    survey: &Survey,
-    options: SurveyOptions,
-    memory_frames: Option<u64>,
-    cpus: Option<u16>,
-) -> MachineConfig {
-    let cpus = cpus.unwrap_or_else(|| default_cpus(survey));
-    let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(options), cpus));
+/// The machine for a trace, of that memory or of as much as it needs.
+pub fn machine(survey: &Survey, warm: bool, memory_frames: Option<u64>, cpus: u16) -> MachineConfig {
+    let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(warm), cpus));
     MachineConfig::new(frames, cpus)
 }
 

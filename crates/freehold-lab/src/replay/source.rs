@@ -1,22 +1,18 @@
 //! Where events come from. A replay reads a trace twice (first to size the machine, then to drive it), so it takes
 //! something that can be opened again, not a stream.
 
-use std::error::Error;
-
-use freehold_trace::{Checksums, Event};
+use freehold_trace::{Checksums, Event, TraceError};
 use serde::Serialize;
 
 /// Any error of a reader, already worded for the user.
-pub type SourceError = Box<dyn Error + Send + Sync>;
+pub type SourceError = TraceError;
 
 /// What a trace says of itself. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Description {
     /// What to call it: the file's name without folders and ending.
     pub name: String,
-    /// The format it is in.
     pub format: String,
-    /// The kernel that recorded it.
     pub kernel: Option<String>,
     /// CPUs of the machine that recorded it.
     #[serde(skip)]
@@ -28,13 +24,21 @@ pub struct Description {
     pub checksums: Option<Checksums>,
 }
 
-/// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LongGaps {
-    /// Events that come that long after the one before them.
-    pub count: u64,
+/// What a reader passed over, and what cannot be as it says.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Oddities {
+    /// Malformed lines or rows left out.
+    pub skipped: u64,
+    /// Where the first of them was, and what was wrong with it.
+    #[serde(skip)]
+    pub first_skipped: Option<String>,
+    /// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
+    pub long_gaps: u64,
     /// Where the first of them is, with its line or row.
-    pub first: Option<String>,
+    #[serde(skip)]
+    pub first_long_gap: Option<String>,
+    /// Lines of other kinds of events passed over.
+    pub ignored: u64,
 }
 
 /// An opened trace.
@@ -43,30 +47,11 @@ pub trait Events {
     fn description(&self) -> Description;
 
     /// Replaces the contents of `events` with the next few; false at the end, when `events` is left empty.
-    ///
-    /// # Errors
-    ///
-    /// Whatever is wrong with the file, with line or row.
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
 
-    /// Malformed lines or rows left out so far.
-    fn skipped(&self) -> u64 {
-        0
-    }
-
-    /// Where the first of them was, and what was wrong with it.
-    fn first_skipped(&self) -> Option<String> {
-        None
-    }
-
-    /// Gaps of more than an hour so far.
-    fn long_gaps(&self) -> LongGaps {
-        LongGaps::default()
-    }
-
-    /// Lines of other kinds of events passed over so far.
-    fn ignored(&self) -> u64 {
-        0
+    /// What was odd so far.
+    fn oddities(&self) -> Oddities {
+        Oddities::default()
     }
 
     /// How far the reader is: done and total, in a unit of its own; a total of 0 means unknown.
@@ -77,18 +62,22 @@ pub trait Events {
 
 /// A trace that can be read from its start as often as needed.
 pub trait Trace {
-    /// Opens it.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read or is no trace.
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError>;
+}
+
+/// Calls `f` with every event of a trace.
+pub(super) fn each_event(trace: &dyn Trace, mut f: impl FnMut(&Event)) -> Result<(), SourceError> {
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while reader.next_batch(&mut events)? {
+        events.iter().for_each(&mut f);
+    }
+    Ok(())
 }
 
 /// Events in memory: for tests and for programs that make their own.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// What to call it.
     pub name: String,
     /// The events, in the order of time.
     pub events: Vec<Event>,

@@ -20,12 +20,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_trace::zoneinfo::Pageset;
 use freehold_trace::{Event, EventKind};
 
-use super::against_kernel::Zone;
-use super::source::{SourceError, Trace};
-use crate::engines::{ListFill, PagesetTuning};
+use super::frame_set::FrameSet;
+use super::source::{SourceError, Trace, each_event};
+use crate::engines::{ListFill, RecordedZone};
 
 /// A list: order and index of the type.
 type List = (u8, u8);
@@ -34,53 +35,45 @@ type List = (u8, u8);
 const SELDOM_USED: [List; 13] =
     [(3, 0), (3, 1), (3, 2), (2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (1, 2), (9, 0), (0, 0), (0, 2), (0, 1)];
 
-/// Fills in [`PagesetTuning::lists`] of every CPU of `zone` from the rows of `trace`.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
-pub fn reconstruct(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
+/// Fills in [`RecordedZone::lists`] of every CPU of `zone` from the rows of `trace`.
+pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
     let mut rows = Rows::default();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in events.iter().filter(|event| frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn))) {
+    each_event(trace, |event| {
+        if frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn)) {
             rows.add(event);
         }
-    }
-    let late = zone.tuning.pagesets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
-    for pageset in &mut zone.tuning.pagesets {
-        let by = (7.0f64 / 8.0).powi(late as i32);
-        pageset.high = ((pageset.high as f64 * by) as u64).max(pageset.high_min);
-        pageset.lists = rows.cpus.remove(&pageset.cpu).unwrap_or_default().lists(pageset);
-    }
+    })?;
+    let sets = &mut zone.info.pagesets;
+    let late = sets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
+    let by = (7.0f64 / 8.0).powi(late as i32);
+    let lists = sets.iter_mut().map(|set| {
+        // What is not known is what it was before it sinks.
+        let [least, most] = [set.high_min, set.high_max].map(|high| high.unwrap_or(set.high));
+        (set.high_min, set.high_max) = (Some(least), Some(most));
+        set.high = ((set.high as f64 * by) as u64).max(least);
+        rows.cpus.remove(&set.cpu).unwrap_or_default().lists(set, most)
+    });
+    zone.lists = lists.collect();
     Ok(())
 }
 
-/// Fills in [`PagesetTuning::lists`] from zoneinfo and what is asked for: each CPU's count on the list that its own
+/// Fills in [`RecordedZone::lists`] from zoneinfo and what is asked for: each CPU's count on the list that its own
 /// allocations use least. The kernel's rows are not looked at.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
-pub fn assume_unused(trace: &dyn Trace, zone: &mut Zone) -> Result<(), SourceError> {
-    let mut asked: BTreeMap<u16, BTreeMap<List, u64>> = BTreeMap::new();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            if let EventKind::Alloc { order, migratetype, .. } = event.kind
-                && let Some(list) = list_of(order, migratetype)
-            {
-                *asked.entry(event.cpu.get()).or_default().entry(list).or_default() += order.frames();
-            }
+pub fn assume_unused(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
+    let mut asked: BTreeMap<CpuId, BTreeMap<List, u64>> = BTreeMap::new();
+    each_event(trace, |event| {
+        if let EventKind::Alloc { order, migratetype, .. } = event.kind
+            && let Some(list) = list_of(order, migratetype)
+        {
+            *asked.entry(event.cpu).or_default().entry(list).or_default() += order.frames();
         }
-    }
-    for pageset in &mut zone.tuning.pagesets {
-        let asked = asked.remove(&pageset.cpu).unwrap_or_default();
+    })?;
+    let lists = zone.info.pagesets.iter().map(|set| {
+        let asked = asked.remove(&set.cpu).unwrap_or_default();
         let least = SELDOM_USED.into_iter().min_by_key(|list| asked.get(list).copied().unwrap_or(0)).unwrap_or((0, 1));
-        pageset.lists = vec![fill(least, pageset.count >> least.0)];
-    }
+        vec![fill(least, set.count >> least.0)]
+    });
+    zone.lists = lists.collect();
     Ok(())
 }
 
@@ -95,24 +88,16 @@ fn fill((order, kind): List, chunks: u64) -> ListFill {
 
 /// When within a second the kernel's periodic work gave frames back, by the drains that follow no free of the same
 /// task: the middle one. `None` if there are none.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
 pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     const SECOND: u64 = 1_000_000_000;
     let mut last: HashMap<u16, Event> = HashMap::new();
     let mut phases = Vec::new();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            let alone = by_timer(last.insert(event.cpu.get(), *event), event);
-            if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
-                phases.push(event.ts_ns % SECOND);
-            }
+    each_event(trace, |event| {
+        let alone = by_timer(last.insert(event.cpu.get(), *event), event);
+        if alone && matches!(event.kind, EventKind::PcpuDrain { .. }) {
+            phases.push(event.ts_ns % SECOND);
         }
-    }
+    })?;
     // Around a circle: the phase that the others are nearest to.
     let distance = |a: u64, b: u64| a.abs_diff(b).min(SECOND - a.abs_diff(b));
     // Enough of them; each is held against each.
@@ -121,11 +106,9 @@ pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     Ok(phases.iter().copied().min_by_key(far))
 }
 
-/// Fills in [`PagesetTuning::lists`] from zoneinfo alone: everything on the list of movable single frames.
-pub fn assume_single_frames(zone: &mut Zone) {
-    for pageset in &mut zone.tuning.pagesets {
-        pageset.lists = vec![ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks: pageset.count }];
-    }
+/// Fills in [`RecordedZone::lists`] from zoneinfo alone: everything on the list of movable single frames.
+pub fn assume_single_frames(zone: &mut RecordedZone) {
+    zone.lists = zone.info.pagesets.iter().map(|set| vec![fill((0, 1), set.count)]).collect();
 }
 
 fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
@@ -149,9 +132,9 @@ fn list_of(order: Order, migratetype: u8) -> Option<List> {
 
 #[derive(Default)]
 struct Rows {
-    /// Frames that some row has named so far, a bit each, by pageblock.
-    seen: HashMap<u64, [u64; 8]>,
-    cpus: BTreeMap<u16, CpuRows>,
+    /// Frames that some row has named so far.
+    seen: FrameSet,
+    cpus: BTreeMap<CpuId, CpuRows>,
     /// When the first row was.
     begun: Option<u64>,
 }
@@ -191,10 +174,11 @@ enum FirstDrain {
 impl Rows {
     fn add(&mut self, event: &Event) {
         let Some((pfn, order)) = frame_of(event) else { return };
-        let first = !self.is_seen(pfn);
-        self.see(pfn, order);
+        let first = !self.seen.contains(pfn);
+        // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
+        self.seen.insert(pfn, order.min(Order::LINUX_MAX));
         let begun = *self.begun.get_or_insert(event.ts_ns);
-        let cpu = self.cpus.entry(event.cpu.get()).or_default();
+        let cpu = self.cpus.entry(event.cpu).or_default();
         cpu.note_drain(event, order, event.ts_ns - begun < 1_100_000_000);
         let frames = order.frames() as i64;
         match event.kind {
@@ -224,19 +208,6 @@ impl Rows {
             }
             EventKind::Free { .. } if list_of(order, 1).is_some() => cpu.gained += frames,
             _ => {}
-        }
-    }
-
-    fn is_seen(&self, pfn: Pfn) -> bool {
-        let (block, bit) = (pfn.get() / PAGEBLOCK_FRAMES, pfn.get() % PAGEBLOCK_FRAMES);
-        self.seen.get(&block).is_some_and(|bits| bits[(bit / 64) as usize] >> (bit % 64) & 1 == 1)
-    }
-
-    fn see(&mut self, pfn: Pfn, order: Order) {
-        // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
-        for frame in pfn.get()..pfn.get().saturating_add(order.frames().min(1024)) {
-            let (block, bit) = (frame / PAGEBLOCK_FRAMES, frame % PAGEBLOCK_FRAMES);
-            self.seen.entry(block).or_default()[(bit / 64) as usize] |= 1 << (bit % 64);
         }
     }
 }
@@ -275,20 +246,21 @@ impl CpuRows {
 
     /// Ticks that went by between zoneinfo and the recording, by the first drain of the timer; `None` where it says
     /// nothing.
-    fn ticks_since(&self, pageset: &PagesetTuning) -> Option<u32> {
+    fn ticks_since(&self, pageset: &Pageset) -> Option<u32> {
         let FirstDrain::Over { drained, gained, refilled } = self.first_drain else { return None };
         // A tick gives back so many frames at most, and then the mark stays above what is left.
         let most = pageset.batch << 5;
         let left = u64::try_from(pageset.count as i64 + gained).ok().filter(|_| drained < most)?;
-        let before = (left as f64 * 8.0 / 7.0 - refilled as f64).max(pageset.high_min as f64);
+        let before = (left as f64 * 8.0 / 7.0 - refilled as f64).max(pageset.high_min.unwrap_or(pageset.high) as f64);
         let ticks = (pageset.high as f64 / before).ln() / (8.0f64 / 7.0).ln();
         Some(ticks.round().clamp(0.0, 60.0) as u32)
     }
 
-    fn lists(self, pageset: &PagesetTuning) -> Vec<ListFill> {
+    /// `high_max`: the highest mark that the CPU can have.
+    fn lists(self, pageset: &Pageset, high_max: u64) -> Vec<ListFill> {
         let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
         let over = |gained: i64, mark: u64| (pageset.count as i64 + gained - mark as i64).max(0) as u64;
-        let out_of_date = over(self.most, pageset.high_max).max(over(self.most_unrefilled, pageset.high));
+        let out_of_date = over(self.most, high_max).max(over(self.most_unrefilled, pageset.high));
         let rest = pageset.count.saturating_sub(known).saturating_sub(out_of_date);
         let mut lists = self.known;
         let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
@@ -300,9 +272,7 @@ impl CpuRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engines::ZoneTuning;
     use crate::replay::Recorded;
-    use freehold::CpuId;
 
     fn event(cpu: u16, kind: EventKind) -> Event {
         Event { ts_ns: 0, cpu: CpuId::new(cpu), pid: 1, kind }
@@ -326,15 +296,24 @@ mod tests {
         event(cpu, EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: Order::new(order).unwrap(), migratetype })
     }
 
+    fn set(count: u64, high: u64, high_min: u64, high_max: u64) -> Pageset {
+        Pageset { count, high, high_min: Some(high_min), high_max: Some(high_max), ..Pageset::default() }
+    }
+
+    fn reconstructed(pagesets: Vec<Pageset>, events: Vec<Event>) -> RecordedZone {
+        let mut zone = RecordedZone::default();
+        (zone.info.start_pfn, zone.info.spanned, zone.info.pagesets) = (Some(Pfn::new(0)), 1 << 20, pagesets);
+        reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
+        zone
+    }
+
     /// The lists of CPUs 0 and 1, which zoneinfo says held 100 frames each of at most 1000.
     fn lists(events: Vec<Event>) -> [Vec<(u8, usize, u64)>; 2] {
-        let pageset = |cpu| PagesetTuning { cpu, count: 100, high: 1000, high_max: 1000, ..Default::default() };
-        let tuning = ZoneTuning { pagesets: vec![pageset(0), pageset(1)], ..ZoneTuning::default() };
-        let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
-        reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
+        let pageset = |cpu| Pageset { cpu: CpuId::new(cpu), ..set(100, 1000, 0, 1000) };
+        let zone = reconstructed(vec![pageset(0), pageset(1)], events);
         let lists = |cpu: usize| {
             let fill = |fill: &ListFill| (fill.order.get(), fill.migratetype.index(), fill.chunks);
-            zone.tuning.pagesets[cpu].lists.iter().map(fill).collect()
+            zone.lists[cpu].iter().map(fill).collect()
         };
         [lists(0), lists(1)]
     }
@@ -358,16 +337,12 @@ mod tests {
 
     #[test]
     fn a_mark_that_has_sunk_since_shows_in_the_first_drain_of_the_timer() {
-        let pageset = PagesetTuning { cpu: 0, count: 1000, high: 1600, high_min: 100, batch: 63, ..Default::default() };
-        let tuning = ZoneTuning { pagesets: vec![pageset], ..ZoneTuning::default() };
         let high = |pids: [u32; 2]| {
-            let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning: tuning.clone() };
             let mut events = vec![Event { pid: pids[0], ..free(0, 5000, 0) }];
             // 1,001 frames, and the mark of 821 once the timer has lowered it by an eighth.
             events.extend((0..180).map(|pfn| Event { pid: pids[1], ..drained(0, pfn, 0, 1) }));
             events.push(alloc(0, 5000, 0, 1));
-            reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
-            zone.tuning.pagesets[0].high
+            reconstructed(vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }], events).info.pagesets[0].high
         };
         // 821 * 8 / 7 = 938, four ticks of an eighth below 1,600.
         assert_eq!(high([1, 2]), 937);
@@ -376,15 +351,12 @@ mod tests {
 
     #[test]
     fn before_the_first_refill_the_mark_itself_is_the_most_there_can_be() {
-        let pageset = PagesetTuning { cpu: 0, count: 1000, high: 1600, high_max: 9000, ..Default::default() };
         let held = |refilled_first: bool| {
-            let tuning = ZoneTuning { pagesets: vec![pageset.clone()], ..ZoneTuning::default() };
-            let mut zone = Zone { start: Pfn::new(0), spanned: 1 << 20, tuning };
             let mut events: Vec<Event> = (0..720).map(|pfn| free(0, pfn, 0)).collect();
             let refill = [taken(0, 8000, 0, 0), alloc(0, 8000, 0, 0)];
             events.splice(if refilled_first { 0..0 } else { 720..720 }, refill);
-            reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
-            zone.tuning.pagesets[0].lists.iter().map(|list| list.chunks << list.order.get()).sum::<u64>()
+            let zone = reconstructed(vec![set(1000, 1600, 0, 9000)], events);
+            zone.lists[0].iter().map(|list| list.chunks << list.order.get()).sum::<u64>()
         };
         // 1,720 frames without a drain: at most 1,600 of them can have been there.
         assert_eq!(held(false), 1000 - 120);

@@ -11,7 +11,6 @@ use crate::replay::Replay;
 use crate::replay::against_kernel::{AgainstKernel, Comparison};
 
 /// The header and the comparison of one trace.
-#[must_use]
 pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String {
     let mut text = header_lines(replay);
     let _ = write!(text, "\n  compared: zone {}", against.zone);

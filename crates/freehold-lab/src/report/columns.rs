@@ -13,7 +13,6 @@ use parquet::schema::types::Type;
 
 /// The values of a column, a row each.
 pub(crate) enum Values {
-    /// Text.
     Texts(Vec<ByteArray>),
     /// Counts: Parquet stores unsigned numbers as the signed ones of the same bits.
     Counts(Vec<i64>),
@@ -61,10 +60,6 @@ impl Values {
 }
 
 /// Writes the columns of the table `name`, with something said of it beside them or not.
-///
-/// # Errors
-///
-/// Whatever writing ran into.
 pub(crate) fn write(
     output: impl Write + Send,
     name: &str,

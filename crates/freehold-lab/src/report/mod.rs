@@ -2,7 +2,6 @@
 
 pub mod against_kernel;
 pub(crate) mod columns;
-pub mod json;
 pub(crate) mod number;
 pub mod paths;
 pub mod picture;

@@ -1,7 +1,6 @@
 //! Numbers the way the tables print them.
 
 /// A count with separators: `1,234,567`.
-#[must_use]
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +14,6 @@ pub fn thousands(n: u64) -> String {
 }
 
 /// How much more `value` is than `base`: `+12.3%`; `None` where there is nothing to compare with (a base of 0).
-#[must_use]
 pub fn percent(base: f64, value: f64) -> Option<String> {
     if base == value {
         return Some("0.0%".to_owned());
@@ -29,7 +27,6 @@ pub fn percent(base: f64, value: f64) -> Option<String> {
 }
 
 /// A number with as many decimals as help: three below 10, one below 1000, none above.
-#[must_use]
 pub fn decimal(value: f64) -> String {
     match value.abs() {
         v if v < 10.0 => format!("{value:.3}"),

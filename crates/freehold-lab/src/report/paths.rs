@@ -2,27 +2,22 @@
 
 use comfy_table::Cell;
 
-use super::table::{Style, new_table, right, trim_lines};
+use super::table::{Style, rendered, right};
 use super::thousands;
 use crate::engine::Paths;
 
 /// A table with a column for each of them; empty where none says its ways. Shares are of the calls of a row's kind.
-#[must_use]
 pub fn render(columns: &[(String, Paths)], style: Style) -> String {
     if columns.is_empty() {
         return "None of these engines says which ways its calls took; freehold does.\n".to_owned();
     }
-    let mut table = new_table(style);
-    let mut header = vec![Cell::new("times")];
-    header.extend(columns.iter().map(|(name, _)| right(name.clone())));
-    table.set_header(header);
+    let header = [Cell::new("times")].into_iter().chain(columns.iter().map(|(name, _)| right(name)));
     let ways: Vec<_> = columns.iter().map(|(_, paths)| paths.named()).collect();
-    for (row, (name, ..)) in Paths::default().named().into_iter().enumerate() {
-        let mut cells = vec![Cell::new(name)];
-        cells.extend(ways.iter().map(|ways| right(with_share(ways[row].1, ways[row].2))));
-        table.add_row(cells);
-    }
-    format!("{}\n", trim_lines(&table.to_string()))
+    let rows = Paths::default().named().into_iter().enumerate().map(|(row, (name, ..))| {
+        let counts = ways.iter().map(|ways| right(with_share(ways[row].1, ways[row].2)));
+        [Cell::new(name)].into_iter().chain(counts).collect::<Vec<_>>()
+    });
+    format!("{}\n", rendered(style, header.collect::<Vec<_>>(), rows))
 }
 
 fn with_share(count: u64, of: Option<u64>) -> String {

@@ -1,43 +1,30 @@
 //! Which kernels a comparison with the recording one can tell from it, on which recordings.
 
-use std::collections::BTreeMap;
-
 use comfy_table::Cell;
 
-use super::table::{Style, new_table, right, trim_lines};
+use super::table::{Style, rendered, right};
+use super::unique;
 use crate::replay::against_kernel::{AgainstKernel, EngineComparison};
 
 /// One line a kernel, one column a recording: the farthest difference, and whether that tells it from the recording
 /// kernel. The last column counts the recordings that do.
-#[must_use]
 pub fn render<'a>(comparisons: impl Iterator<Item = (&'a str, &'a AgainstKernel)>, style: Style) -> String {
     let comparisons: Vec<_> = comparisons.collect();
-    let mut table = new_table(style);
     let names = comparisons.iter().map(|(name, _)| (*name).to_owned());
-    table.set_header(["kernel".to_owned()].into_iter().chain(names).chain(["told apart on".to_owned()]));
-    let mut engines: Vec<(&str, &str)> = Vec::new();
-    let mut cells: BTreeMap<(&str, &str, usize), &EngineComparison> = BTreeMap::new();
-    for (column, (_, comparison)) in comparisons.iter().enumerate() {
-        for engine in &comparison.engines {
-            let key = (engine.engine.as_str(), engine.starting_lists);
-            if !engines.contains(&key) {
-                engines.push(key);
-            }
-            cells.insert((key.0, key.1, column), engine);
-        }
-    }
-    for (engine, lists) in engines {
-        let of = |column: usize| cells.get(&(engine, lists, column)).copied();
-        let mut row = vec![Cell::new(engine)];
-        row.extend((0..comparisons.len()).map(|column| cell(of(column))));
-        let told = (0..comparisons.len()).filter_map(of).filter(|comparison| !comparison.within).count();
-        row.push(right(format!("{told} of {}", comparisons.len())));
-        table.add_row(row);
-    }
+    let header = ["kernel".to_owned()].into_iter().chain(names).chain(["told apart on".to_owned()]);
+    let key = |engine: &EngineComparison| (engine.engine.clone(), engine.starting_lists);
+    let rows = unique(comparisons.iter().flat_map(|(_, all)| &all.engines).map(key)).into_iter().map(|kernel| {
+        let of = |all: &AgainstKernel| all.engines.iter().find(|engine| key(engine) == kernel).cloned();
+        let of: Vec<_> = comparisons.iter().map(|(_, all)| of(all)).collect();
+        let told = of.iter().flatten().filter(|comparison| !comparison.within).count();
+        let cells = of.iter().map(|comparison| cell(comparison.as_ref()));
+        let last = right(format!("{told} of {}", of.len()));
+        [Cell::new(&kernel.0)].into_iter().chain(cells).chain([last]).collect::<Vec<_>>()
+    });
     format!(
         "{}\n\nA number is the farthest difference from the recording kernel's own counts; 'as it' means within 15% in both\n\
          totals and 25% in every order that carries over 5% of the frames: not told apart.\n",
-        trim_lines(&table.to_string())
+        rendered(style, header.collect::<Vec<_>>(), rows)
     )
 }
 

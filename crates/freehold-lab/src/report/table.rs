@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
 use freehold_trace::Checksums;
 
 use super::number::{decimal, duration, memory, percent, thousands};
@@ -10,7 +10,6 @@ use crate::better::Better;
 use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
 
-/// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
     /// Columns of the terminal.
@@ -136,28 +135,19 @@ pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
 }
 
 /// The header and the table of one trace.
-#[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header(engine_names(replay, style));
     let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
-    let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
-    for (group, metrics) in groups {
-        table.add_row([Cell::new(group.to_uppercase())]);
-        for metric in metrics {
-            let base = (metric.value)(replay, baseline);
-            let mut row = vec![Cell::new(format!("  {}", metric.name))];
-            for (i, engine) in replay.engines.iter().enumerate() {
-                row.push(cell(metric, &base, (metric.value)(replay, engine), i > 0, style));
-            }
-            table.add_row(row);
+    let row = |metric: &Metric| {
+        let base = (metric.value)(replay, baseline);
+        let mut row = vec![Cell::new(format!("  {}", metric.name))];
+        for (i, engine) in replay.engines.iter().enumerate() {
+            row.push(cell(metric, &base, (metric.value)(replay, engine), i > 0, style));
         }
-    }
-    // On a narrow terminal percentages move below their values; the names of metrics stay in one line.
-    if let Some(names) = table.column_mut(0) {
-        names.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    format!("{}\n{}\n", header_lines(replay), trim_lines(&table.to_string()))
+        row
+    };
+    let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
+    let groups = groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
+    format!("{}\n{}\n", header_lines(replay), grouped(engine_names(replay, style), groups, style))
 }
 
 /// The header: a column for each engine behind that of the rows' names.
@@ -189,6 +179,31 @@ pub(crate) fn new_table(style: Style) -> Table {
         table.force_no_tty();
     }
     table
+}
+
+/// A table of these rows as text.
+pub(crate) fn rendered(style: Style, header: impl Into<Row>, rows: impl IntoIterator<Item = impl Into<Row>>) -> String {
+    let mut table = new_table(style);
+    table.set_header(header).add_rows(rows);
+    trim_lines(&table.to_string())
+}
+
+/// The same with engines as columns, and rows in groups, each below its name.
+pub(super) fn grouped(
+    header: Vec<Cell>,
+    groups: impl Iterator<Item = (String, Vec<Vec<Cell>>)>,
+    style: Style,
+) -> String {
+    let mut table = new_table(style);
+    table.set_header(header);
+    for (name, rows) in groups {
+        table.add_row([name]).add_rows(rows);
+    }
+    // On a narrow terminal percentages move below their values; the names of metrics stay in one line.
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    trim_lines(&table.to_string())
 }
 
 /// Lines that fit, each but the first indented.
@@ -233,7 +248,6 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     }
 }
 
-/// What the machine was, in a line.
 fn machine_line(replay: &Replay) -> String {
     match (replay.beginning.origin, &replay.beginning.layout) {
         (_, Some(layout)) => {
@@ -283,18 +297,17 @@ pub(crate) fn header_lines(replay: &Replay) -> String {
         "\n  peak {} live; {} frees of frames not allocated in the trace; replayed on {} CPUs with {}",
         memory(facts.peak_live_frames),
         thousands(facts.unknown_frees),
-        replay.cpus,
-        memory(replay.memory_frames),
+        replay.machine.cpus,
+        memory(replay.machine.memory_frames),
     );
     text.push_str(&machine_line(replay));
-    let cma: u64 = replay.beginning.cma.iter().map(freehold::FrameRange::len).sum();
-    if cma > 0 {
-        let _ = write!(text, "; {} is CMA", memory(cma));
+    if replay.machine.cma_frames > 0 {
+        let _ = write!(text, "; {} is CMA", memory(replay.machine.cma_frames));
     }
     let mut notes = Vec::new();
     for (count, what) in [
-        (survey.skipped, "malformed rows skipped"),
-        (survey.long_gaps.count, "gaps of more than an hour"),
+        (survey.oddities.skipped, "malformed rows skipped"),
+        (survey.oddities.long_gaps, "gaps of more than an hour"),
         (facts.failed_allocs, "failed allocations not replayed"),
         (replay.injected, "allocations put in"),
         (facts.split_frees, "frees inside larger allocations"),

@@ -1,15 +1,14 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use comfy_table::{Cell, ColumnConstraint};
+use comfy_table::Cell;
 
 use super::number::{decimal, thousands};
-use super::table::{Style, cma, engine_names, header_lines, new_table, rate, right, trim_lines};
+use super::table::{Style, cma, engine_names, grouped, header_lines, rate, right};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
 type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);
 
-/// The rows, in groups.
 const GROUPS: [(&str, &[Row]); 3] = [
     (
         "THE SAME IN EVERY RUN",
@@ -63,27 +62,19 @@ const CMA: (&str, &[Row]) = (
 );
 
 /// The header and the table of one trace.
-#[must_use]
 pub fn render(replay: &Replay, style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header(engine_names(replay, style));
+    let row = |(name, value): &Row| {
+        let mut row = vec![Cell::new(format!("  {name}"))];
+        // Of an engine that panicked nothing is known.
+        let text = |engine: &EngineOutcome| engine.met.map_or("-".to_owned(), |met| value(replay, engine, &met));
+        row.extend(replay.engines.iter().map(|engine| right(text(engine))));
+        row
+    };
     let has_cma = replay.engines.iter().any(|engine| engine.cma.is_some());
-    for (group, rows) in GROUPS.into_iter().chain(has_cma.then_some(CMA)) {
-        table.add_row([Cell::new(group)]);
-        for (name, value) in rows {
-            let mut row = vec![Cell::new(format!("  {name}"))];
-            row.extend(replay.engines.iter().map(|engine| {
-                // Of an engine that panicked nothing is known.
-                let text = engine.met.map_or_else(|| "-".to_owned(), |met| value(replay, engine, &met));
-                right(text)
-            }));
-            table.add_row(row);
-        }
-    }
-    if let Some(names) = table.column_mut(0) {
-        names.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    format!("{}{}\n{}\n", header_lines(replay), threads_line(replay), trim_lines(&table.to_string()))
+    let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
+    let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
+    let table = grouped(engine_names(replay, style), groups, style);
+    format!("{}{}\n{table}\n", header_lines(replay), threads_line(replay))
 }
 
 /// How the trace was shared out.

@@ -9,7 +9,6 @@ use super::columns::{self, Values};
 use crate::replay::outcome::{COLUMNS, INDEX};
 use crate::replay::{Replay, Sample};
 
-/// One row.
 struct Row<'a> {
     trace: &'a str,
     engine: &'a str,
@@ -21,10 +20,6 @@ fn blocks_name(migratetype: Migratetype) -> String {
 }
 
 /// Writes the samples of all `replays` to `file`.
-///
-/// # Errors
-///
-/// Whatever writing the file ran into.
 pub fn write<'a>(file: impl Write + Send, replays: impl IntoIterator<Item = &'a Replay>) -> Result<(), ParquetError> {
     let rows: Vec<Row<'a>> = replays
         .into_iter()

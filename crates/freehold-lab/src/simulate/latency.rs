@@ -40,6 +40,12 @@ pub struct AllocationLatency {
     pub max_ns: Vec<u64>,
 }
 
+impl Default for Windows {
+    fn default() -> Self {
+        Self::new(Time::ZERO)
+    }
+}
+
 impl Windows {
     pub fn new(begun: Time) -> Self {
         Self { begun, width_ns: 1000, windows: Vec::new() }

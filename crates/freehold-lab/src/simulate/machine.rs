@@ -10,7 +10,7 @@ use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use super::lines::Lines;
 use super::lock::Lock;
 use super::model::Model;
-pub use super::tally::Tally;
+use super::tally::Tally;
 use super::time::Time;
 use crate::engine::{CmaBook, Count, Family, Marks, Request, Simulated};
 use crate::engines::MachineConfig;
@@ -255,7 +255,6 @@ impl<'a> Machine<'a> {
             rest = more;
         }
         self.cma.iter_mut().for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
-        self.tally.freed += chunks.iter().map(|(_, order)| order.frames()).sum::<u64>();
         self.over(cpu, now, at);
         at
     }
@@ -312,9 +311,9 @@ impl<'a> Machine<'a> {
         let ns = (ended - began).whole_ns().max(1);
         self.tally.in_calls += ended - began;
         self.tally.calls += 1;
-        self.tally.latency.saturating_record(ns);
+        self.tally.latency.0.saturating_record(ns);
         if self.watched[usize::from(cpu)] {
-            self.tally.watched.saturating_record(ns);
+            self.tally.watched.0.saturating_record(ns);
         }
         ns
     }

@@ -83,6 +83,33 @@ pub struct Model {
     pub validated: Vec<Validated>,
 }
 
+/// The measured constants of a record: by name, and as the medians of several measurements.
+macro_rules! measured {
+    ($Record:ident, $count:literal: $($name:ident)+) => {
+        impl $Record {
+            fn named(&self) -> [(&'static str, f64); $count] {
+                [$((stringify!($name), self.$name)),+]
+            }
+
+            fn set_medians(&mut self, all: &[Self]) {
+                let middle = |of: fn(&Self) -> f64| {
+                    let mut values: Vec<f64> = all.iter().map(of).collect();
+                    values.sort_by(f64::total_cmp);
+                    values[values.len() / 2]
+                };
+                $(self.$name = middle(|one| one.$name);)+
+            }
+        }
+    };
+}
+
+measured! { EngineCosts, 8:
+    alloc_ns free_ns batch_free_ns remote_free_ns refill_step_ns drain_step_ns pcp_step_ns merge_step_ns
+}
+measured! { Model, 10:
+    rmw_ns transfer_ns line_ns chain_ns hold_ns bounce_ns barrier_ns message_ns zero_frame_ns caller_ns
+}
+
 /// A workload that was run on real threads as well.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,82 +165,23 @@ impl Model {
     ///
     /// If there are none.
     pub fn median(models: &[Self]) -> Self {
-        let middle = |of: &dyn Fn(&Self) -> f64| {
-            let mut all: Vec<f64> = models.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
-        let engine = |family: &Family| {
-            let costs = |of: fn(&EngineCosts) -> f64| middle(&|model| of(&model.engines[family]));
-            EngineCosts {
-                alloc_ns: costs(|c| c.alloc_ns),
-                free_ns: costs(|c| c.free_ns),
-                batch_free_ns: costs(|c| c.batch_free_ns),
-                remote_free_ns: costs(|c| c.remote_free_ns),
-                refill_step_ns: costs(|c| c.refill_step_ns),
-                drain_step_ns: costs(|c| c.drain_step_ns),
-                pcp_step_ns: costs(|c| c.pcp_step_ns),
-                merge_step_ns: costs(|c| c.merge_step_ns),
-            }
-        };
-        Self {
-            rmw_ns: middle(&|m| m.rmw_ns),
-            transfer_ns: middle(&|m| m.transfer_ns),
-            line_ns: middle(&|m| m.line_ns),
-            chain_ns: middle(&|m| m.chain_ns),
-            hold_ns: middle(&|m| m.hold_ns),
-            bounce_ns: middle(&|m| m.bounce_ns),
-            barrier_ns: middle(&|m| m.barrier_ns),
-            message_ns: middle(&|m| m.message_ns),
-            zero_frame_ns: middle(&|m| m.zero_frame_ns),
-            caller_ns: middle(&|m| m.caller_ns),
-            engines: models[0].engines.keys().map(|family| (*family, engine(family))).collect(),
-            ..models[0].clone()
+        let mut median = models[0].clone();
+        median.set_medians(models);
+        for (family, costs) in &mut median.engines {
+            costs.set_medians(&models.iter().map(|model| model.engines[family]).collect::<Vec<_>>());
         }
+        median
     }
 
     /// Every number by name, and the least it may be.
     pub fn constants(&self) -> Vec<(String, f64, f64)> {
-        let mut all: Vec<(String, f64, f64)> = [
-            ("rmw_ns", self.rmw_ns),
-            ("transfer_ns", self.transfer_ns),
-            ("line_ns", self.line_ns),
-            ("chain_ns", self.chain_ns),
-            ("hold_ns", self.hold_ns),
-            ("bounce_ns", self.bounce_ns),
-            ("barrier_ns", self.barrier_ns),
-            ("message_ns", self.message_ns),
-            ("zero_frame_ns", self.zero_frame_ns),
-            ("caller_ns", self.caller_ns),
-        ]
-        .map(|(name, value)| (name.to_owned(), value, 0.0))
-        .to_vec();
-        all.push(("socket_factor".into(), self.socket_factor, 1.0));
-        all.push(("cores_per_socket".into(), f64::from(self.cores_per_socket), 1.0));
-        for (family, costs) in &self.engines {
-            let EngineCosts {
-                alloc_ns,
-                free_ns,
-                batch_free_ns,
-                remote_free_ns,
-                refill_step_ns,
-                drain_step_ns,
-                pcp_step_ns,
-                merge_step_ns,
-            } = *costs;
-            let costs = [
-                ("alloc_ns", alloc_ns),
-                ("free_ns", free_ns),
-                ("batch_free_ns", batch_free_ns),
-                ("remote_free_ns", remote_free_ns),
-                ("refill_step_ns", refill_step_ns),
-                ("drain_step_ns", drain_step_ns),
-                ("pcp_step_ns", pcp_step_ns),
-                ("merge_step_ns", merge_step_ns),
-            ];
-            all.extend(costs.map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0)));
-        }
-        all
+        let own = self.named().into_iter().map(|(name, value)| (name.to_owned(), value, 0.0));
+        let sockets = [("socket_factor", self.socket_factor), ("cores_per_socket", f64::from(self.cores_per_socket))];
+        let sockets = sockets.map(|(name, value)| (name.to_owned(), value, 1.0));
+        let engines = self.engines.iter().flat_map(|(family, costs)| {
+            costs.named().map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0))
+        });
+        own.chain(sockets).chain(engines).collect()
     }
 
     /// How far off this workload was with this engine, in per cent, on the most CPUs that it was compared on.

@@ -13,7 +13,7 @@ use super::row::{Bound, Row};
 use super::validate::ValidationRow;
 use crate::better::Better;
 use crate::report::columns::{self, Values};
-use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::table::{Style, new_table, rendered, right, trim_lines};
 use crate::report::verdict::{Question, sentence_but};
 use crate::report::{thousands, unique};
 
@@ -118,7 +118,7 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         let _ = writeln!(text, "{}, {memory} of memory{nodes}{cma}, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
         if first.cma.is_some() {
-            let _ = writeln!(text, "{}\n", trim_lines(&cma_table(part, style)));
+            let _ = writeln!(text, "{}\n", cma_table(part, style));
         }
     }
     let bystanders =
@@ -184,17 +184,8 @@ fn group_table(rows: &[Row], style: Style) -> String {
 
 /// What CMA served, from the start on.
 fn cma_table(rows: &[Row], style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header([
-        "CPUs",
-        "engine",
-        "movable by CMA",
-        "CMA free, lowest",
-        "at the end",
-        "failed while free",
-        "movable",
-    ]);
-    for row in rows {
+    let header = ["CPUs", "engine", "movable by CMA", "CMA free, lowest", "at the end", "failed while free", "movable"];
+    let cells = |row: &Row| {
         let cma = row.cma.unwrap_or_default();
         let numbers = [
             percent(cma.share()),
@@ -203,11 +194,9 @@ fn cma_table(rows: &[Row], style: Style) -> String {
             thousands(cma.failed_while_free),
             thousands(cma.failed_movable),
         ];
-        let mut cells = vec![right(row.cpus), Cell::new(&row.engine)];
-        cells.extend(numbers.into_iter().map(right));
-        table.add_row(cells);
-    }
-    table.to_string()
+        [right(row.cpus), Cell::new(&row.engine)].into_iter().chain(numbers.map(right)).collect::<Vec<_>>()
+    };
+    rendered(style, header, rows.iter().map(cells))
 }
 
 /// How far the rows with a star were off where they were compared with real threads; empty where there are none.
@@ -224,19 +213,10 @@ pub(super) fn validation_note(rows: &[Row]) -> String {
 }
 
 pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header([
-        "workload",
-        "engine",
-        "CPUs",
-        "measured frames/s",
-        "simulated frames/s",
-        "difference",
-        "within 20 %",
-    ]);
-    for row in rows {
+    let header = ["workload", "engine", "CPUs", "measured frames/s", "simulated frames/s", "difference", "within 20 %"];
+    let cells = |row: &ValidationRow| {
         let off = row.simulated / row.measured - 1.0;
-        table.add_row([
+        [
             Cell::new(&row.workload),
             Cell::new(&row.engine),
             right(row.cpus),
@@ -244,10 +224,11 @@ pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
             right(rate(row.simulated)),
             right(format!("{:+.1} %", off * 100.0)),
             Cell::new(if row.agrees() { "yes" } else { "no" }),
-        ]);
-    }
+        ]
+    };
+    let table = rendered(style, header, rows.iter().map(cells));
     let good = rows.iter().filter(|row| row.agrees()).count();
-    format!("{}\n\n{good} of {} agree within 20 %.\n", trim_lines(&table.to_string()), rows.len())
+    format!("{table}\n\n{good} of {} agree within 20 %.\n", rows.len())
 }
 
 /// Writes the rows, and the model as the file's metadata `model`.

@@ -15,17 +15,15 @@ pub struct Row {
     pub workload: String,
     pub cpus: u16,
     /// Memory nodes, each with a zone.
-    #[serde(default = "one")]
     pub nodes: u16,
     pub memory_bytes: u64,
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
     /// Frames that were to be allocated in the measured stretch, where that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_frames: Option<u64>,
     /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
-    #[serde(default = "usual_tick")]
     pub tick_ms: f64,
     /// Simulated nanoseconds of the measured stretch.
     pub simulated_ns: u64,
@@ -37,29 +35,21 @@ pub struct Row {
     /// Share of all CPUs' time that went into waiting for CPUs' locks.
     pub pcp_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for groups' locks (freehold).
-    #[serde(default)]
     pub group_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for lines on their way to another CPU.
-    #[serde(default)]
     pub line_wait_share: f64,
     /// Share of all CPUs' time that went into other work than calls: the think time, and what the workload does itself.
-    #[serde(default)]
     pub think_share: f64,
     /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held practically all the time.
-    #[serde(default)]
     pub bound: Bound,
     /// How far the simulation of this workload and engine was off beside real threads where both were run, in per cent of
     /// what was measured: with the most CPUs that there were. `None`: not compared.
-    #[serde(default)]
     pub validation_difference_percent: Option<f64>,
     /// Share of the time that the busiest group's lock was held (freehold).
-    #[serde(default)]
     pub group_lock_busy_share: f64,
     /// Times that groups' locks were taken, as the engine counts them.
-    #[serde(default)]
     pub group_lock_acquisitions: u64,
     /// Of these, those that were charged: a look for the next block each.
-    #[serde(default)]
     pub group_lock_charged: u64,
     /// Share of the time that the busiest zone's lock was held.
     pub zone_lock_busy_share: f64,
@@ -83,10 +73,9 @@ pub struct Row {
     pub fallbacks: u64,
     pub failed: u64,
     /// Chunks that came from another node than their CPU's.
-    #[serde(default)]
     pub off_node: u64,
     /// What CMA served from the start on, where there is any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cma: Option<CmaCounts>,
     /// Frames freed to another CPU's lists or blocks, from the start on.
     pub remote_frees: u64,
@@ -109,18 +98,8 @@ pub struct Row {
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
     /// How often each of the engine's ways was taken from the start on, where it says that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,
-}
-
-/// The tick of rows that were kept before they said it.
-fn usual_tick() -> f64 {
-    TICK_MS
-}
-
-/// The nodes of rows that were kept before there were several.
-fn one() -> u16 {
-    1
 }
 
 impl Row {
@@ -142,9 +121,7 @@ pub enum Bound {
     Calls,
     /// The zone's lock.
     ZoneLock,
-    /// CPUs' locks.
     CpuLocks,
-    /// Groups' locks.
     GroupLocks,
     /// Cache lines that go from CPU to CPU.
     Lines,

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::row::Row;
 use super::run::{Scenario, SimulateError, simulate};
-use super::workloads::Kind;
 use crate::pool;
 
 /// One of `of` shares of the work: share `index`, from 0 on.
@@ -108,7 +107,6 @@ impl Kept {
         Ok(Self { path, file, rows })
     }
 
-    /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
@@ -152,13 +150,9 @@ pub enum SweepError {
 
 /// What tells one scenario from another.
 fn key(scenario: &Scenario) -> String {
-    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, trace, .. } = scenario;
-    let trace = match (workload, trace) {
-        (Kind::Trace, Some(trace)) => format!("{} {} {} {}", trace.name, trace.ops.len(), trace.ids, trace.frames),
-        _ => String::new(),
-    };
+    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, .. } = scenario;
     let think = scenario.think();
-    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms} {trace}", engine.name())
+    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms}", engine.name())
 }
 
 /// Runs `scenarios` on `jobs` threads. `progress` is told after each with how many are done.

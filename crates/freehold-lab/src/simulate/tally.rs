@@ -5,11 +5,21 @@ use hdrhistogram::Histogram;
 use super::latency::Windows;
 use super::time::Time;
 
-/// What the calls of a measured stretch came to.
+/// How long calls took, in nanoseconds.
 #[derive(Clone, Debug)]
+pub struct Latency(pub Histogram<u64>);
+
+impl Default for Latency {
+    fn default() -> Self {
+        // 1 ns to 100 s with 3 digits: what the widest simulation can need.
+        Self(Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order"))
+    }
+}
+
+/// What the calls of a measured stretch came to.
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub frames: u64,
-    pub freed: u64,
     pub failed: u64,
     pub calls: u64,
     pub ticks: u64,
@@ -39,10 +49,9 @@ pub struct Tally {
     pub longest_hold: Time,
     /// Lines that had to be brought over from another CPU.
     pub transfers: u64,
-    /// How long calls took, in nanoseconds.
-    pub latency: Histogram<u64>,
+    pub latency: Latency,
     /// The same of the CPUs that are watched (bystanders).
-    pub watched: Histogram<u64>,
+    pub watched: Latency,
     /// How long allocations took, over time.
     pub allocations: Windows,
 }
@@ -50,31 +59,11 @@ pub struct Tally {
 impl Tally {
     /// Of a stretch that begins at `begun`.
     pub(super) fn new(zones: usize, groups: usize, begun: Time) -> Self {
-        // 1 ns to 100 s with 3 digits: what the widest simulation can need.
-        let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order");
         Self {
-            frames: 0,
-            freed: 0,
-            failed: 0,
-            calls: 0,
-            ticks: 0,
-            zone_wait: Time::ZERO,
-            pcp_wait: Time::ZERO,
-            group_wait: Time::ZERO,
-            group_holds: 0,
             groups_held: vec![Time::ZERO; groups],
-            line_wait: Time::ZERO,
-            in_calls: Time::ZERO,
-            between: Time::ZERO,
-            pcp_busy: 0,
-            off_node: 0,
             zones_held: vec![Time::ZERO; zones],
-            zone_holds: 0,
-            longest_hold: Time::ZERO,
-            transfers: 0,
-            latency: histogram(),
-            watched: histogram(),
             allocations: Windows::new(begun),
+            ..Self::default()
         }
     }
 }

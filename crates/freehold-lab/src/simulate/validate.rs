@@ -42,14 +42,6 @@ impl ValidationRow {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ValidateError {
-    #[error(transparent)]
-    Simulate(#[from] SimulateError),
-    #[error("engine '{0}' cannot be built: {1}")]
-    Build(String, String),
-}
-
 /// The comparisons that this process's CPUs allow: workload and CPUs.
 pub fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
     let cases = WORKLOADS.into_iter().flat_map(|kind| CPUS.map(|cpus| (kind, cpus)));
@@ -63,16 +55,16 @@ pub fn validate(
     cpus: &Cpus,
     runs: usize,
     mut progress: impl FnMut(Kind, u16, &EngineSpec),
-) -> Result<Vec<ValidationRow>, ValidateError> {
+) -> Result<Vec<ValidationRow>, SimulateError> {
     let mut rows = Vec::new();
     for (kind, n) in cases(cpus) {
         let mut measured: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
         for _ in 0..runs {
             for (engine, measured) in engines.iter().zip(&mut measured) {
                 progress(kind, n, engine);
-                let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
+                let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0 };
                 let run = with_real(engine, n, FRAMES, |machine| throughput(machine, cpus, programs(&setting)));
-                measured.push(run.map_err(|reason| ValidateError::Build(engine.name().to_owned(), reason))?);
+                measured.push(run.map_err(|reason| engine.unbuildable(reason))?);
             }
         }
         for (engine, mut measured) in engines.iter().zip(measured) {

@@ -1,12 +1,10 @@
 //! Who has each frame, kept beside the allocator and never asked of it.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use freehold::{FrameRange, Order, Pfn};
 
-/// Nobody.
 const NOBODY: u32 = 0;
 /// What is wrong is told this often; the rest is counted.
 const TOLD: usize = 20;
@@ -27,7 +25,6 @@ impl Chunk {
         FrameRange { start: Pfn::new(self.start), end: Pfn::new(self.start + self.frames) }
     }
 
-    /// Its order, where it has one.
     pub(super) fn order(self) -> Option<Order> {
         let start = Pfn::new(self.start);
         Order::fitting(self.frames).filter(|order| order.frames() == self.frames && start.is_aligned(*order))
@@ -86,7 +83,7 @@ impl Books {
             // AcqRel: who has the frame next sees the entry that was made before it was freed.
             let was = owner.swap(to, Ordering::AcqRel);
             if was != from {
-                let (was, from, to) = (Name(was), Name(from), Name(to));
+                let [was, from, to] = [was, from, to].map(name);
                 self.tell(format!(
                     "pfn {pfn:#x}, of {} from {:#x} on, passes from {from} to {to}, but {was} has it",
                     chunk.frames, chunk.start
@@ -113,23 +110,17 @@ impl Books {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let untold = self.untold.load(Ordering::Relaxed);
         if untold > 0 {
-            let mut more = String::new();
-            let _ = write!(more, "and {untold} more");
-            troubles.push(more);
+            troubles.push(format!("and {untold} more"));
         }
         troubles
     }
 }
 
 /// An owner as a reader knows it.
-struct Name(u32);
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            NOBODY => f.write_str("nobody"),
-            n => write!(f, "thread {}", n - 1),
-        }
+fn name(owner: u32) -> String {
+    match owner {
+        NOBODY => "nobody".to_owned(),
+        n => format!("thread {}", n - 1),
     }
 }
 

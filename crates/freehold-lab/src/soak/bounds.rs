@@ -45,51 +45,32 @@ pub(crate) struct Shape {
     pub(crate) blocks: u64,
 }
 
-/// The most of each thing that a call may take; `None` where there is no bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limit {
-    /// Turns of waits.
-    pub(crate) waits: Option<u64>,
-    pub(crate) barriers: Option<u64>,
-    /// Holds of groups' and zones' locks.
-    pub(crate) locks: Option<u64>,
-    /// Steps under zones' locks.
-    pub(crate) steps: Option<u64>,
+/// Of a call: turns of waits, heavy barriers, holds of groups' and zones' locks, steps under zones' locks. What it has taken, or
+/// may take at most; `None` where it was not counted, or there is no bound.
+pub(crate) type Counts = [Option<u64>; 4];
+
+/// What of `cost` is beyond the limit, if something is, and the limit.
+pub(crate) fn broken(limit: Counts, cost: Counts) -> Option<(&'static str, u64, u64)> {
+    const WHAT: [&str; 4] = ["turns of waits", "heavy barriers", "holds of locks", "steps under zones' locks"];
+    WHAT.into_iter().zip(limit.into_iter().zip(cost)).find_map(|(what, (limit, cost))| {
+        let (limit, cost) = limit.zip(cost)?;
+        (cost > limit).then_some((what, cost, limit))
+    })
 }
 
-impl Limit {
-    /// What `cost` is beyond, if it is.
-    pub(crate) fn broken_by(&self, cost: &Limit) -> Option<(&'static str, u64, u64)> {
-        let of = |what, limit: Option<u64>, cost: Option<u64>| {
-            let (limit, cost) = limit.zip(cost)?;
-            (cost > limit).then_some((what, cost, limit))
-        };
-        of("turns of waits", self.waits, cost.waits)
-            .or_else(|| of("heavy barriers", self.barriers, cost.barriers))
-            .or_else(|| of("holds of locks", self.locks, cost.locks))
-            .or_else(|| of("steps under zones' locks", self.steps, cost.steps))
-    }
-
-    /// Half of each: too small for what is reached.
-    pub(crate) fn halved(self) -> Self {
-        let half = |limit: Option<u64>| limit.map(|limit| limit / 2);
-        Self {
-            waits: half(self.waits),
-            barriers: half(self.barriers),
-            locks: half(self.locks),
-            steps: half(self.steps),
-        }
-    }
+/// Half of each: too small for what is reached.
+pub(crate) fn halved(limit: Counts) -> Counts {
+    limit.map(|limit| Some(limit? / 2))
 }
 
 impl Shape {
     /// What a call may cost while others run.
-    pub(crate) fn limit(&self, call: Call) -> Limit {
-        Limit { waits: waits(call.kind), barriers: barriers(call), locks: None, steps: None }
+    pub(crate) fn limit(&self, call: Call) -> Counts {
+        [waits(call.kind), barriers(call), None, None]
     }
 
     /// The same for a thread that runs alone.
-    pub(crate) fn limit_alone(&self, call: Call) -> Limit {
+    pub(crate) fn limit_alone(&self, call: Call) -> Counts {
         let range = RANGE.div_ceil(512) + 1;
         let (waits, barriers) = match call.kind {
             // A wait for each block in a CPU's hand, and for each in an inbox. A barrier for all that is in hands; one for the
@@ -101,12 +82,7 @@ impl Shape {
             _ => (0, barriers(call).unwrap_or(0)),
         };
         let locks = self.locks(call.kind);
-        Limit {
-            waits: Some(waits),
-            barriers: Some(barriers),
-            locks: Some(locks),
-            steps: Some(self.steps(call.kind, locks)),
-        }
+        [waits, barriers, locks, self.steps(call.kind, locks)].map(Some)
     }
 
     /// The most steps of one hold of a zone's lock while nobody else calls: what it is there for, and each block that was
@@ -272,31 +248,25 @@ mod tests {
 
     const SHAPE: Shape = Shape { cpus: 8, groups: 2, zones: 2, blocks: 128 };
 
-    fn cost(waits: u64, barriers: u64, locks: Option<u64>) -> Limit {
-        Limit { waits: Some(waits), barriers: Some(barriers), locks, steps: None }
-    }
-
     #[test]
     fn one_more_than_a_bound_is_told() {
-        let call = |kind, door| Call { kind, door };
-        let free = SHAPE.limit(call(Kind::FreeFrame, Door::Owner));
-        assert_eq!(free.broken_by(&cost(0, 0, None)), None);
-        assert_eq!(free.broken_by(&cost(1, 0, None)), Some(("turns of waits", 1, 0)));
-        assert_eq!(free.broken_by(&cost(0, 1, None)), Some(("heavy barriers", 1, 0)));
-        let alloc = SHAPE.limit(call(Kind::AllocFrame, Door::Owner));
-        assert_eq!(alloc.broken_by(&cost(99, 2, None)), None);
-        assert_eq!(alloc.broken_by(&cost(99, 3, None)), Some(("heavy barriers", 3, 2)));
-        let on = SHAPE.limit(call(Kind::AllocFrame, Door::Anybody));
-        assert_eq!(on.broken_by(&cost(99, 6, None)), Some(("heavy barriers", 6, 5)));
-        let bulk = |door| SHAPE.limit(call(Kind::AllocBulk, door)).barriers;
-        assert_eq!((bulk(Door::Owner), bulk(Door::Anybody)), (Some(600), Some(1201)));
-        let alone = SHAPE.limit_alone(call(Kind::FreeBulk, Door::Owner));
-        assert_eq!(alone.broken_by(&cost(0, 0, Some(1))), Some(("holds of locks", 1, 0)));
-        let marks = SHAPE.limit_alone(call(Kind::SetWatermarks, Door::Anybody));
-        let steps = |steps| Limit { steps: Some(steps), ..cost(0, 0, Some(1)) };
-        let most = Shape::STEPS;
-        assert_eq!((marks.steps, marks.broken_by(&steps(most))), (Some(most), None));
-        assert_eq!(marks.broken_by(&steps(most + 1)), Some(("steps under zones' locks", most + 1, most)));
-        assert_eq!(marks.halved().broken_by(&cost(0, 0, Some(1))), Some(("holds of locks", 1, 0)));
+        let limit = |kind, door| SHAPE.limit(Call { kind, door });
+        let cost = |waits, barriers| [Some(waits), Some(barriers), None, None];
+        let free = limit(Kind::FreeFrame, Door::Owner);
+        assert_eq!(broken(free, cost(0, 0)), None);
+        assert_eq!(broken(free, cost(1, 0)), Some(("turns of waits", 1, 0)));
+        assert_eq!(broken(free, cost(0, 1)), Some(("heavy barriers", 1, 0)));
+        let alloc = limit(Kind::AllocFrame, Door::Owner);
+        assert_eq!(broken(alloc, cost(99, 2)), None);
+        assert_eq!(broken(alloc, cost(99, 3)), Some(("heavy barriers", 3, 2)));
+        assert_eq!(broken(limit(Kind::AllocFrame, Door::Anybody), cost(99, 6)), Some(("heavy barriers", 6, 5)));
+        assert_eq!([Door::Owner, Door::Anybody].map(|door| limit(Kind::AllocBulk, door)[1]), [Some(600), Some(1201)]);
+        let alone = SHAPE.limit_alone(Call { kind: Kind::FreeBulk, door: Door::Owner });
+        assert_eq!(broken(alone, [Some(0), Some(0), Some(1), None]), Some(("holds of locks", 1, 0)));
+        let marks = SHAPE.limit_alone(Call { kind: Kind::SetWatermarks, door: Door::Anybody });
+        let (most, steps) = (Shape::STEPS, |steps| [0, 0, 1, steps].map(Some));
+        assert_eq!((marks[3], broken(marks, steps(most))), (Some(most), None));
+        assert_eq!(broken(marks, steps(most + 1)), Some(("steps under zones' locks", most + 1, most)));
+        assert_eq!(broken(halved(marks), steps(0)), Some(("holds of locks", 1, 0)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use freehold::Migratetype;
 
 use super::Plant;
-use super::bounds::Limit;
+use super::bounds::{broken, halved};
 use super::call::Call;
 use super::tally::Tally;
 use super::world::World;
@@ -104,10 +104,8 @@ pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
     for call in Call::all() {
         let Some(line) = tally.line(call) else { continue };
         let limit = if alone { world.shape.limit_alone(call) } else { world.shape.limit(call) };
-        let limit = if world.plan.plant == Some(Plant::SmallBound) { limit.halved() } else { limit };
-        let cost =
-            Limit { waits: Some(line.waits), barriers: Some(line.barriers), locks: line.locks, steps: line.steps };
-        if let Some((what, cost, limit)) = limit.broken_by(&cost) {
+        let limit = if world.plan.plant == Some(Plant::SmallBound) { halved(limit) } else { limit };
+        if let Some((what, cost, limit)) = broken(limit, line.most) {
             let when = if alone { "alone, " } else { "" };
             world.books.tell(format!("{call}: {when}{cost} {what}, and {limit} are the most there may be"));
         }

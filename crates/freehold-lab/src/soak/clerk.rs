@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::call::{Call, Door, Kind};
 use super::host;
-use super::tally::{Cost, Tally};
+use super::tally::Tally;
 use super::world::World;
 
 pub(super) struct Clerk {
@@ -19,7 +19,7 @@ pub(super) struct Clerk {
 
 impl Clerk {
     pub(super) fn new(world: &'static World, number: u32, alone: bool) -> Self {
-        Self { world, number, tally: Tally::new(), alone }
+        Self { world, number, tally: Tally::default(), alone }
     }
 
     /// Its name in the books.
@@ -56,20 +56,15 @@ impl Clerk {
         let result = f();
         let time = begun.elapsed();
         post.end();
-        let counts = host::counts();
-        let mut cost = Cost {
-            ns: time.as_nanos() as u64,
-            waits: counts.0 - waits,
-            barriers: counts.1 - barriers,
-            locks: None,
-            steps: None,
-            stopped: post.stops.load(Ordering::Acquire) != stops,
-        };
-        if let Some((locks, steps)) = locks {
+        let (waits, barriers) = (host::counts().0 - waits, host::counts().1 - barriers);
+        // Where its thread was stopped meanwhile, the time says nothing.
+        let time = (post.stops.load(Ordering::Acquire) == stops).then_some(time);
+        let since = |then: (u64, u64)| {
             let now = self.world.locks();
-            (cost.locks, cost.steps) = (Some(now.0 - locks), Some(now.1 - steps));
-        }
-        self.tally.note(call, cost, result.is_err());
+            [now.0 - then.0, now.1 - then.1].map(Some)
+        };
+        let [locks, steps] = locks.map_or([None; 2], since);
+        self.tally.note(call, time, [Some(waits), Some(barriers), locks, steps], result.is_err());
         result
     }
 }

@@ -39,7 +39,6 @@ pub(crate) use world::LEAST;
 
 use std::time::Duration;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How long, the end not counted.
@@ -59,7 +58,7 @@ pub struct Plan {
 }
 
 /// A fault of the soak's own, in place of one of the allocator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Plant {
     /// A chunk is freed while its thread goes on using it.
     UseAfterFree,
@@ -73,25 +72,4 @@ pub enum Plant {
     Stall,
     /// Every bound is taken for half of what it is.
     SmallBound,
-}
-
-impl Plant {
-    /// All of them, with their names.
-    pub const ALL: [(&'static str, Self); 6] = [
-        ("use-after-free", Self::UseAfterFree),
-        ("double-free", Self::DoubleFree),
-        ("wrong-owner", Self::WrongOwner),
-        ("leak", Self::Leak),
-        ("stall", Self::Stall),
-        ("small-bound", Self::SmallBound),
-    ];
-}
-
-impl std::str::FromStr for Plant {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, plant)| plant).ok_or_else(|| format!("there is no fault '{name}' to plant"))
-    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::bounds::Limit;
+use super::bounds::Counts;
 use super::call::{Call, Door};
 use super::tally::{Line, Tally};
 use super::world::World;
@@ -40,25 +40,23 @@ pub struct Row {
     /// The longest; what the system took of it for others counts.
     pub max_ns: u64,
     /// The most turns of waits in one call.
-    pub waits: u64,
-    /// The most that there may be.
+    pub waits: Option<u64>,
     pub waits_bound: Option<u64>,
     /// The most heavy barriers in one call.
-    pub barriers: u64,
-    /// The most that there may be.
+    pub barriers: Option<u64>,
     pub barriers_bound: Option<u64>,
     /// The most holds of locks in one call; counted where no other thread ran.
     pub locks: Option<u64>,
-    /// The most that there may be.
     pub locks_bound: Option<u64>,
     /// The most steps under zones' locks in one call; counted where no other thread ran.
     pub steps: Option<u64>,
-    /// The most that there may be.
     pub steps_bound: Option<u64>,
 }
 
 impl Row {
-    fn new(call: Call, line: &Line, limit: Limit, alone: bool) -> Self {
+    fn new(call: Call, line: &Line, limit: Counts, alone: bool) -> Self {
+        let ([waits, barriers, locks, steps], [waits_bound, barriers_bound, locks_bound, steps_bound]) =
+            (line.most, limit);
         let at = |quantile| line.times.value_at_quantile(quantile);
         Self {
             call: call.kind.name(),
@@ -71,14 +69,14 @@ impl Row {
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             max_ns: line.times.max(),
-            waits: line.waits,
-            waits_bound: limit.waits,
-            barriers: line.barriers,
-            barriers_bound: limit.barriers,
-            locks: line.locks,
-            locks_bound: limit.locks,
-            steps: line.steps,
-            steps_bound: limit.steps,
+            waits,
+            waits_bound,
+            barriers,
+            barriers_bound,
+            locks,
+            locks_bound,
+            steps,
+            steps_bound,
         }
     }
 }

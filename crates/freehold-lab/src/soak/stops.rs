@@ -8,6 +8,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::report::Stops;
 use super::watch::Post;
 use super::world::World;
 use crate::bench::loops::Random;
@@ -60,22 +61,22 @@ fn send(thread: u64) -> bool {
 }
 
 /// Stops random threads until the world ends; returns how often, and how often in mid-call.
-pub(super) fn stop_threads(world: &'static World) -> (u64, u64) {
+pub(super) fn stop_threads(world: &'static World) -> Stops {
     if !install() {
         world.books.tell("threads cannot be stopped: sigaction(2) failed".to_owned());
-        return (0, 0);
+        return Stops::default();
     }
     let mut random = Random::new(world.plan.seed ^ 0x5709);
-    let (mut stopped, mut in_call) = (0, 0);
+    let mut stops = Stops::default();
     while !world.is_over() {
         std::thread::sleep(Duration::from_micros(500 + random.below(8000)));
         let post = &world.posts[random.below(world.posts.len() as u64) as usize];
         if let Some(was_in_call) = stop(post, &mut random) {
-            stopped += 1;
-            in_call += u64::from(was_in_call);
+            stops.threads += 1;
+            stops.in_call += u64::from(was_in_call);
         }
     }
-    (stopped, in_call)
+    stops
 }
 
 /// Stops one thread for some ms; whether it was in a call, if it could be stopped.

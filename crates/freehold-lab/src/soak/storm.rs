@@ -31,13 +31,25 @@ const ALONE_TIDE: u64 = 16;
 const ALONE_EMPTY: u64 = 7;
 
 /// What the threads have to tell in the end.
-enum Told {
-    /// What a thread that calls has noted.
-    Calls(Box<Tally>),
-    /// How often threads were stopped, and how often in mid-call.
-    Stops(u64, u64),
+#[derive(Default)]
+struct Told {
+    calls: Tally,
+    stops: Stops,
     /// How often everybody has paused.
-    Pauses(u64),
+    pauses: u64,
+}
+
+impl Told {
+    fn of_calls(calls: Tally) -> Self {
+        Self { calls, ..Self::default() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls.add(&other.calls);
+        self.stops.threads += other.stops.threads;
+        self.stops.in_call += other.stops.in_call;
+        self.pauses += other.pauses;
+    }
 }
 
 /// Runs a soak; `progress` is told how long it has run and how many calls have been made.
@@ -68,18 +80,16 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
 
     let until = begun + world.plan.time / ALONE;
     let alone = vec![std::thread::spawn(move || alone(world, until))];
-    let mut told = Vec::new();
-    wait(world, alone, &mut told, || look(&mut stuck), || false);
-    let alone = merge(&told);
+    let alone = wait(world, alone, || look(&mut stuck), || false).calls;
     checks::bounds(world, &alone, true);
     let alone_max = checks::holds(world);
 
-    let mut told = Vec::new();
+    let mut storm = Told::default();
     if stuck.is_empty() && !world.books.is_trouble() {
         let time_is_up = || begun.elapsed() >= world.plan.time || stop.load(Ordering::Relaxed);
-        wait(world, spawn_all(world), &mut told, || look(&mut stuck), time_is_up);
+        storm = wait(world, spawn_all(world), || look(&mut stuck), time_is_up);
     }
-    let storm = merge(&told);
+    let Told { calls: storm, stops, pauses } = storm;
     if stuck.is_empty() {
         checks::bounds(world, &storm, false);
         let mut all = storm.clone();
@@ -90,15 +100,6 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
             checks::end(world, &all);
         }
     }
-    let mut stops = Stops::default();
-    let mut pauses = 0;
-    for told in told {
-        match told {
-            Told::Calls(_) => {}
-            Told::Stops(threads, in_call) => stops = Stops { threads, in_call },
-            Told::Pauses(n) => pauses = n,
-        }
-    }
     Ok(Report::new(world, (&alone, &storm), alone_max, (stops, pauses), stuck, begun.elapsed()))
 }
 
@@ -106,26 +107,27 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
 fn wait(
     world: &'static World,
     threads: Vec<JoinHandle<Told>>,
-    told: &mut Vec<Told>,
     mut look: impl FnMut() -> bool,
     time_is_up: impl Fn() -> bool,
-) {
+) -> Told {
+    let mut told = Told::default();
     while !threads.iter().all(JoinHandle::is_finished) {
         if time_is_up() || threads.iter().any(JoinHandle::is_finished) && world.books.is_trouble() {
             world.end.store(true, Ordering::Release);
         }
         if !look() {
             world.end.store(true, Ordering::Release);
-            return;
+            return told;
         }
     }
     for thread in threads {
         match thread.join() {
-            Ok(one) => told.push(one),
+            Ok(one) => told.add(&one),
             // What it says has been printed already.
             Err(_) => world.books.tell("a thread has panicked".to_owned()),
         }
     }
+    told
 }
 
 /// One thread makes every call. The time says only when it ends: the same seed makes the same calls.
@@ -148,7 +150,7 @@ fn alone(world: &'static World, until: Instant) -> Told {
     plugger.run(|| true);
     let mut tally = worker.clerk.tally;
     tally.add(&plugger.clerk.tally);
-    Told::Calls(Box::new(tally))
+    Told::of_calls(tally)
 }
 
 fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
@@ -160,21 +162,18 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
                     worker.run(|| world.is_over());
                     worker.free_all();
                 });
-                Told::Calls(Box::new(worker.clerk.tally))
+                Told::of_calls(worker.clerk.tally)
             })
         })
         .collect();
     threads.push(std::thread::spawn(move || {
         let mut plugger = Plugger::new(world, false);
         at_post(world, world.plan.threads, || plugger.run(|| world.is_over()));
-        Told::Calls(Box::new(plugger.clerk.tally))
+        Told::of_calls(plugger.clerk.tally)
     }));
     threads.push(std::thread::spawn(move || pauses(world)));
     if world.plan.stops {
-        threads.push(std::thread::spawn(move || {
-            let (threads, in_call) = stops::stop_threads(world);
-            Told::Stops(threads, in_call)
-        }));
+        threads.push(std::thread::spawn(move || Told { stops: stops::stop_threads(world), ..Told::default() }));
     }
     threads
 }
@@ -199,17 +198,7 @@ fn pauses(world: &'static World) -> Told {
             last = Instant::now();
         }
     }
-    Told::Pauses(n)
-}
-
-fn merge(told: &[Told]) -> Tally {
-    let mut all = Tally::new();
-    for one in told {
-        if let Told::Calls(tally) = one {
-            all.add(tally);
-        }
-    }
-    all
+    Told { pauses: n, ..Told::default() }
 }
 
 /// What threads have left for others to free.

@@ -6,7 +6,7 @@ use comfy_table::Cell;
 
 use super::report::{Report, Row};
 use crate::report::number::{duration, thousands};
-use crate::report::table::{Style, new_table, right, trim_lines};
+use crate::report::table::{Style, rendered, right};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();
@@ -21,7 +21,8 @@ pub(crate) fn table(report: &Report, style: Style) -> String {
 }
 
 /// The greatest seen and the bound.
-fn of(seen: u64, bound: Option<u64>) -> Cell {
+fn of(seen: Option<u64>, bound: Option<u64>) -> Cell {
+    let seen = seen.unwrap_or(0);
     right(match bound {
         Some(bound) => format!("{} of {}", thousands(seen), thousands(bound)),
         None => thousands(seen),
@@ -29,24 +30,22 @@ fn of(seen: u64, bound: Option<u64>) -> Cell {
 }
 
 fn one(rows: &[&Row], alone: bool, style: Style) -> String {
-    let mut table = new_table(style);
     let mut header = vec!["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers"];
     header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
-    table.set_header(header);
-    for row in rows {
+    let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
         let mut cells = vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
         cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
         cells.push(of(row.barriers, row.barriers_bound));
         if alone {
-            cells.push(of(row.locks.unwrap_or(0), row.locks_bound));
-            cells.push(of(row.steps.unwrap_or(0), row.steps_bound));
+            cells.push(of(row.locks, row.locks_bound));
+            cells.push(of(row.steps, row.steps_bound));
         } else {
             cells.push(of(row.waits, row.waits_bound));
         }
-        table.add_row(cells);
-    }
-    trim_lines(&table.to_string())
+        cells
+    };
+    rendered(style, header, rows.iter().map(cells))
 }
 
 fn summary(report: &Report) -> String {

@@ -1,25 +1,14 @@
 //! What one thread's calls have cost.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 
+use super::bounds::Counts;
 use super::call::Call;
 
 /// The longest call that is told apart: ten minutes, in ns.
 const LONGEST: u64 = 600_000_000_000;
-
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Cost {
-    pub(super) ns: u64,
-    /// Turns of waits.
-    pub(super) waits: u64,
-    pub(super) barriers: u64,
-    /// Holds of groups' and zones' locks; counted where one thread runs alone.
-    pub(super) locks: Option<u64>,
-    /// Steps under zones' locks; counted there, too.
-    pub(super) steps: Option<u64>,
-    /// The thread was stopped meanwhile: its time says nothing.
-    pub(super) stopped: bool,
-}
 
 /// The calls of one kind through one door.
 #[derive(Clone)]
@@ -28,17 +17,20 @@ pub(super) struct Line {
     pub(super) count: u64,
     /// Calls that were refused, as they may be: no memory, busy, offline.
     pub(super) refused: u64,
+    /// Calls in which the thread was stopped: their times say nothing.
     pub(super) stopped: u64,
-    pub(super) waits: u64,
-    pub(super) barriers: u64,
-    pub(super) locks: Option<u64>,
-    pub(super) steps: Option<u64>,
+    /// The most of each in one call. Locks and steps are counted where one thread runs alone.
+    pub(super) most: Counts,
 }
 
 impl Line {
     fn new() -> Self {
         let times = Histogram::new_with_bounds(1, LONGEST, 2).expect("bounds that suit each other");
-        Self { times, count: 0, refused: 0, stopped: 0, waits: 0, barriers: 0, locks: None, steps: None }
+        Self { times, count: 0, refused: 0, stopped: 0, most: [None; 4] }
+    }
+
+    fn raise(&mut self, counts: Counts) {
+        self.most.iter_mut().zip(counts).for_each(|(most, count)| *most = (*most).max(count));
     }
 }
 
@@ -54,24 +46,23 @@ pub(super) struct Tally {
     pub(super) trims: u64,
 }
 
-impl Tally {
-    pub(super) fn new() -> Self {
+impl Default for Tally {
+    fn default() -> Self {
         Self { lines: vec![None; Call::COUNT], allocs: 0, frees: 0, unseen: 0, trims: 0 }
     }
+}
 
-    pub(super) fn note(&mut self, call: Call, cost: Cost, refused: bool) {
+impl Tally {
+    /// A call has ended; `time` is none where its thread was stopped meanwhile.
+    pub(super) fn note(&mut self, call: Call, time: Option<Duration>, counts: Counts, refused: bool) {
         let line = self.lines[call.index()].get_or_insert_with(|| Box::new(Line::new()));
         line.count += 1;
         line.refused += u64::from(refused);
-        if cost.stopped {
-            line.stopped += 1;
-        } else {
-            line.times.saturating_record(cost.ns.max(1));
+        match time {
+            Some(time) => line.times.saturating_record((time.as_nanos() as u64).max(1)),
+            None => line.stopped += 1,
         }
-        line.waits = line.waits.max(cost.waits);
-        line.barriers = line.barriers.max(cost.barriers);
-        line.locks = line.locks.max(cost.locks);
-        line.steps = line.steps.max(cost.steps);
+        line.raise(counts);
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -83,10 +74,7 @@ impl Tally {
             mine.count += theirs.count;
             mine.refused += theirs.refused;
             mine.stopped += theirs.stopped;
-            mine.waits = mine.waits.max(theirs.waits);
-            mine.barriers = mine.barriers.max(theirs.barriers);
-            mine.locks = mine.locks.max(theirs.locks);
-            mine.steps = mine.steps.max(theirs.steps);
+            mine.raise(theirs.most);
         }
         self.allocs += other.allocs;
         self.frees += other.frees;

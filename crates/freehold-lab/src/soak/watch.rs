@@ -11,12 +11,10 @@ use std::time::Duration;
 
 use super::call::Call;
 
-/// Not in a call.
-const IDLE: u32 = u32::MAX;
-
 /// Where a thread says what it is doing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Post {
+    /// The call's number and one more; 0 where it is in none.
     call: AtomicU32,
     /// The frame or the order that the call is about, and the CPU.
     pub(super) what: AtomicU64,
@@ -34,33 +32,20 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn new() -> Self {
-        Self {
-            call: AtomicU32::new(IDLE),
-            what: AtomicU64::new(0),
-            cpu: AtomicU32::new(0),
-            calls: AtomicU64::new(0),
-            stops: AtomicU64::new(0),
-            thread: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
-            in_barrier: AtomicBool::new(false),
-        }
-    }
-
     /// A call begins. Release, as all of these: a watcher that sees the call sees what it is about.
     pub(super) fn begin(&self, call: Call, cpu: u16, what: u64) {
         self.what.store(what, Ordering::Relaxed);
         self.cpu.store(u32::from(cpu), Ordering::Relaxed);
-        self.call.store(call.index() as u32, Ordering::Release);
+        self.call.store(call.index() as u32 + 1, Ordering::Release);
     }
 
     pub(super) fn end(&self) {
-        self.call.store(IDLE, Ordering::Release);
+        self.call.store(0, Ordering::Release);
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     pub(super) fn call(&self) -> Option<Call> {
-        Call::from_index(self.call.load(Ordering::Acquire) as usize)
+        Call::from_index((self.call.load(Ordering::Acquire) as usize).checked_sub(1)?)
     }
 
     /// How many calls have ended, and turns of waits were taken.
@@ -145,7 +130,7 @@ mod tests {
     #[test]
     fn a_call_that_does_not_end_is_noticed_and_one_that_does_is_not() {
         let call = Call { kind: Kind::FreeFrame, door: Door::Anybody };
-        let posts = [Post::new(), Post::new()];
+        let posts = [Post::default(), Post::default()];
         let mut watchdog = Watchdog::new(2, Duration::from_millis(100), Duration::from_millis(500));
         posts[1].begin(call, 3, 0x44);
         for turn in 0..20 {

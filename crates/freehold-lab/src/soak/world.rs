@@ -74,7 +74,7 @@ impl World {
             freehold,
             books: Books::new(FIRST, frames),
             shape,
-            posts: (0..=plan.threads).map(|_| Post::new()).collect(),
+            posts: (0..=plan.threads).map(|_| Post::default()).collect(),
             plan,
             pool: Mutex::new(Vec::new()),
             gate: RwLock::new(()),

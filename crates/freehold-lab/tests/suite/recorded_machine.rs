@@ -8,7 +8,7 @@ use freehold::{Migratetype, Order, Pfn};
 use freehold_lab::engine::Memory;
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::fill::{Contents, Layout};
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, SurveyOptions, replay_from, survey};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay as replay_trace, survey};
 use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
@@ -126,17 +126,16 @@ fn what_cma_serves_is_counted_for_every_engine_alike() {
     // Half of 64 MiB.
     let machine = MachineConfig { cma_frames: 8 << 10, ..MachineConfig::new(16 << 10, 1) };
     let trace = Recorded { name: "cma".into(), events: cma_trace() };
-    let put_in = SurveyOptions::default();
-    let survey = survey(&trace, put_in, Order::LINUX_MAX, |_, _| {}).unwrap();
+    let survey = survey(&trace, false, |_, _| {}).unwrap();
     let named = |name: &str| NamedEngine {
         name: name.into(),
         engine: engines::build(&name.parse().unwrap(), &machine).unwrap(),
     };
     let engines: Vec<_> = ["5.17", "vanilla", "pcp-buddy-fixed", "freehold", "vanilla,-cma-half"].map(named).into();
-    let options = ReplayOptions { cpus: 1, put_in, jobs: 1, samples: 5, memory_maps: 0 };
+    let options = ReplayOptions { cpus: 1, warm: false, jobs: 1, samples: 5, memory_maps: 0 };
     let run = |cma| {
         let beginning = Beginning { cma, ..Beginning::default() };
-        replay_from(beginning, &trace, &survey, &engines, machine.memory_frames, options, |_, _| {}).unwrap()
+        replay_trace(beginning, &trace, &survey, &engines, machine.memory_frames, options, |_, _| {}).unwrap()
     };
     let replay = run(machine.cma());
     for engine in &replay.engines {

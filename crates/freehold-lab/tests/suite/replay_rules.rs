@@ -1,8 +1,7 @@
 //! Each rule of reading a trace, with its own small example, seen from the engine's side.
 
-use crate::support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run, zone_locked};
+use crate::support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run};
 use freehold::Migratetype;
-use freehold_lab::replay::SurveyOptions;
 
 fn calls(events: &[freehold_trace::Event]) -> Vec<Call> {
     run(events, Setup::default()).0
@@ -146,7 +145,6 @@ fn a_free_of_an_unknown_frame_is_counted_and_nothing_else() {
 
 #[test]
 fn warm_puts_in_what_was_allocated_before_the_recording() {
-    let put_in = SurveyOptions { warm: true, untraced: false };
     let events = [
         alloc(0, 0, 10, 0),
         free(1, 1, 99, 0), // never seen: allocated before
@@ -154,38 +152,16 @@ fn warm_puts_in_what_was_allocated_before_the_recording() {
         free(3, 0, 10, 0), // seen: not from before
         free(4, 0, 32, 2), // never seen
     ];
-    let (calls, replay) = run(&events, Setup { put_in, ..Setup::default() });
+    let (calls, replay) = run(&events, Setup { warm: true, ..Setup::default() });
     // In rising order of frames, each by the CPU that will free it.
     assert_eq!(
         calls,
         [allocated(0, 0, 2), allocated(1, 4, 0), allocated(0, 5, 0), freed(0, 5, 0), freed(0, 0, 2), freed(1, 4, 0),]
     );
-    assert_eq!(replay.survey.peak_frames(put_in), 6);
+    assert_eq!(replay.survey.peak_frames(true), 6);
     assert_eq!(replay.survey.warm.iter().map(|injection| injection.order.frames()).sum::<u64>(), 5);
     assert_eq!(replay.injected, 2);
     assert!(replay.is_whole());
-}
-
-#[test]
-fn untraced_puts_in_an_allocation_where_the_frame_left_the_zone() {
-    let put_in = SurveyOptions { warm: false, untraced: true };
-    let events = [
-        alloc(0, 0, 10, 0),
-        zone_locked(1, 1, 50, 0),
-        zone_locked(1, 1, 51, 0), // stays in the list: never freed
-        zone_locked(1, 1, 52, 0), // its allocation is traced
-        alloc(2, 1, 52, 0),
-        free(3, 0, 50, 0),
-        free(3, 0, 52, 0),
-        alloc(4, 0, 11, 0),
-    ];
-    let (calls, replay) = run(&events, Setup { put_in, ..Setup::default() });
-    let put_in = Call::Alloc { cpu: 1, order: 0, migratetype: Migratetype::Unmovable, at: Some(1) };
-    assert_eq!(
-        calls,
-        [allocated(0, 0, 0), put_in, allocated(1, 2, 0), freed(0, 1, 0), freed(0, 2, 0), allocated(0, 1, 0)]
-    );
-    assert_eq!(replay.injected, 1);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if it did not.
 
-use crate::support::{Toy, alloc, batched, free, order};
+use crate::support::{Toy, alloc, batched, free};
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::threads::replay_on_threads;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, SurveyOptions, survey};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
 use freehold_trace::Event;
 use serde_json::Value;
 
@@ -21,8 +21,8 @@ fn replayed(arguments: &[&str]) -> Value {
 
 fn through(engines: &[NamedEngine], events: &[Event], interrupts: f64) -> Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey = survey(&trace, SurveyOptions::default(), order(10), |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, put_in: SurveyOptions::default(), jobs: 1, samples: 1, memory_maps: 0 };
+    let survey = survey(&trace, false, |_, _| {}).unwrap();
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 1, memory_maps: 0 };
     replay_on_threads(Beginning::default(), &trace, &survey, engines, 16384, options, interrupts).unwrap()
 }
 
@@ -141,7 +141,7 @@ fn engines_of_the_library_carry_out_crossing_frees_batches_and_splits() {
     let machine = MachineConfig::new(16384, 2);
     let build = |name: &str| NamedEngine {
         name: name.into(),
-        engine: engines::build_for_threads(&name.parse().unwrap(), &machine).unwrap(),
+        engine: engines::build_for(&name.parse().unwrap(), &machine, true).unwrap(),
     };
     // Nearly every call waits for one of the other thread: on a busy machine each wait takes a time slice.
     let events = crossing(300);

@@ -1,8 +1,8 @@
 //! Whole replays of made-up traces: nothing may be lost, whatever the trace, and what is lost must be noticed.
 
-use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, order, run, zone_locked};
+use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, run, zone_locked};
 use freehold_lab::engine::Engine;
-use freehold_lab::replay::{NamedEngine, Recorded, ReplayOptions, SurveyOptions, replay, survey};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay, survey};
 use freehold_trace::Event;
 use proptest::prelude::*;
 
@@ -26,11 +26,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_trace_makes_an_engine_lose_frames(events in events(), warm: bool, untraced: bool, pressed: bool) {
+    fn no_trace_makes_an_engine_lose_frames(events in events(), warm: bool, pressed: bool) {
         let setup = Setup {
             memory_frames: pressed.then_some(1024),
             cpus: None,
-            put_in: SurveyOptions { warm, untraced },
+            warm,
         };
         let (_, replay) = run(&events, setup);
         prop_assert!(replay.is_whole(), "{:?}", replay.engines[0].errors);
@@ -40,8 +40,8 @@ proptest! {
         prop_assert_eq!(facts.events, events.len() as u64);
         prop_assert!(facts.remote_frees <= facts.known_frees);
         prop_assert!(facts.live_frames <= facts.peak_live_frames);
-        prop_assert!(replay.survey.peak_frames(setup.put_in) >= facts.peak_live_frames);
-        if !warm && !untraced {
+        prop_assert!(replay.survey.peak_frames(warm) >= facts.peak_live_frames);
+        if !warm {
             prop_assert_eq!(engine.counters.allocs + engine.counters.failed, facts.allocs);
         }
     }
@@ -49,9 +49,9 @@ proptest! {
 
 fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_lab::replay::Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey = survey(&trace, SurveyOptions::default(), order(10), |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, put_in: SurveyOptions::default(), jobs: 1, samples: 10, memory_maps: 0 };
-    replay(&trace, &survey, engines, 16384, options, |_, _| {}).unwrap()
+    let survey = survey(&trace, false, |_, _| {}).unwrap();
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
+    replay(Beginning::default(), &trace, &survey, engines, 16384, options, |_, _| {}).unwrap()
 }
 
 fn named(name: &str, engine: impl Engine + 'static) -> NamedEngine {

@@ -100,7 +100,7 @@ fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
 #[test]
 fn mistakes_are_named() {
     soak(&["--seconds", "1", "--minutes", "1"]).assert().code(2);
-    soak(&["--plant", "nothing"]).assert().code(2).stderr(contains("no fault 'nothing'"));
+    soak(&["--plant", "nothing"]).assert().code(2).stderr(contains("'nothing'").and(contains("small-bound")));
     for little in ["1M", "63M"] {
         soak(&["--memory", little]).assert().code(2).stderr(contains("64M is the least"));
     }

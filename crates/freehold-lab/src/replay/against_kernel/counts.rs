@@ -1,30 +1,12 @@
 //! What the kernel counted in its own trace, by zone.
 
-use freehold::Pfn;
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
 use crate::engine::FallbackTable;
-use crate::engines::ZoneTuning;
+use crate::engines::RecordedZone;
 use crate::one_line::one_line;
-use crate::replay::source::{SourceError, Trace};
-
-/// Where a zone lies and how it was tuned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Zone {
-    /// Its first frame.
-    pub start: Pfn,
-    /// Frames from the first to the last, holes included.
-    pub spanned: u64,
-    /// Its tuning.
-    pub tuning: ZoneTuning,
-}
-
-impl Zone {
-    pub(in crate::replay) fn contains(&self, pfn: Pfn) -> bool {
-        pfn >= self.start && pfn.get() - self.start.get() < self.spanned
-    }
-}
+use crate::replay::source::{SourceError, Trace, each_event};
 
 /// What the kernel counted in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -33,15 +15,12 @@ pub struct KernelCounts {
     pub zone: String,
     /// Chunks taken under the zone lock whose order CPUs keep lists for: refills.
     pub refilled_chunks: u64,
-    /// Frames of these.
     pub refilled_frames: u64,
     /// Chunks taken under the zone lock of other orders: straight to the caller.
     pub direct_chunks: u64,
-    /// Frames of these.
     pub direct_frames: u64,
     /// Chunks that CPUs gave back.
     pub drained_chunks: u64,
-    /// Frames of these.
     pub drained_frames: u64,
     /// Of the frames refilled, those in the second half of the trace's time.
     pub late_refilled_frames: u64,
@@ -60,28 +39,22 @@ pub struct KernelCounts {
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`. `middle_ns`: where
 /// the second half begins ([`super::middle_ns`]).
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
-pub fn count_kernel(trace: &dyn Trace, zones: &[Zone], middle_ns: u64) -> Result<Vec<KernelCounts>, SourceError> {
+pub fn count_kernel(
+    trace: &dyn Trace,
+    zones: &[RecordedZone],
+    middle_ns: u64,
+) -> Result<Vec<KernelCounts>, SourceError> {
     let mut counts: Vec<KernelCounts> = zones
         .iter()
-        .map(|zone| zone.tuning.name.clone())
+        .map(|zone| zone.info.name.clone())
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while reader.next_batch(&mut events)? {
-        for event in &events {
-            count_event(event, zones, event.ts_ns >= middle_ns, &mut counts);
-        }
-    }
+    each_event(trace, |event| count_event(event, zones, event.ts_ns >= middle_ns, &mut counts))?;
     Ok(counts)
 }
 
-fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCounts]) {
+fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [KernelCounts]) {
     if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
         let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
         let of_order = counts[zone].fallbacks.get_mut(order.index());
@@ -125,19 +98,14 @@ fn count_event(event: &Event, zones: &[Zone], late: bool, counts: &mut [KernelCo
 }
 
 /// The zone that most frames were taken from, as a position in `zones`; `None` if none were.
-#[must_use]
-pub fn main_zone(counts: &[KernelCounts], zones: &[Zone]) -> Option<usize> {
+pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usize> {
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
 }
 
 /// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none does.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
-pub fn busiest_zone(trace: &dyn Trace, zones: &[Zone]) -> Result<Option<usize>, SourceError> {
+pub fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
     let mut frames = vec![0u64; zones.len()];
     let mut reader = trace.open()?;
     let mut events = Vec::new();

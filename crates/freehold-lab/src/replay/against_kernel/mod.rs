@@ -12,11 +12,11 @@ mod counts;
 use freehold::Order;
 use serde::Serialize;
 
-pub use counts::{KernelCounts, Zone, busiest_zone, count_kernel, main_zone};
+pub use counts::{KernelCounts, busiest_zone, count_kernel, main_zone};
 
 use super::{EngineOutcome, Replay, Survey, middle_ns};
 use crate::engine::{Counters, FallbackTable, ListFlow};
-use crate::engines::MachineConfig;
+use crate::engines::{MachineConfig, RecordedZone};
 
 /// How far a faithful model may be off in all: 15 %.
 pub const TOLERANCE: f64 = 0.15;
@@ -26,24 +26,21 @@ pub const ORDER_TOLERANCE: f64 = 0.25;
 pub const CARRIES: f64 = 0.05;
 
 /// The machine that a model of the recording kernel is to be built for: the zone as it was.
-#[must_use]
-pub fn machine(zone: &Zone, cpus: u16) -> MachineConfig {
+pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
     // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its alignment to the
     // largest chunk, which is all that placement depends on.
     MachineConfig {
-        start_pfn: zone.start.align_down(Order::LINUX_MAX),
-        cma_frames: zone.tuning.cma.next_multiple_of(Order::LINUX_MAX.frames()),
-        zone: Some(zone.tuning.clone()),
-        ..MachineConfig::new(zone.tuning.managed, cpus)
+        start_pfn: zone.start().align_down(Order::LINUX_MAX),
+        cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
+        zone: Some(zone.clone()),
+        ..MachineConfig::new(zone.info.managed, cpus)
     }
 }
 
 /// One number, the kernel's and an engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What the kernel counted.
     pub kernel: u64,
-    /// What the engine counted.
     pub engine: u64,
     /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted nothing and the
     /// engine something.
@@ -81,10 +78,8 @@ impl Comparison {
     }
 }
 
-/// How one engine compares with the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineComparison {
-    /// The engine.
     pub engine: String,
     /// What was assumed of the CPUs' lists at the start: "zoneinfo", "unused" or "trace".
     pub starting_lists: &'static str,
@@ -92,7 +87,6 @@ pub struct EngineComparison {
     pub within: bool,
     /// Frames refilled under the zone lock.
     pub refilled_frames: Comparison,
-    /// Frames drained.
     pub drained_frames: Comparison,
     /// Of the frames refilled, those in the second half of the trace's time: what is left of the state at the start.
     /// Held to nothing, as the next.
@@ -118,9 +112,7 @@ pub struct FallbackComparison {
     pub migratetype: u8,
     /// The type of what was taken.
     pub from: u8,
-    /// What the kernel counted.
     pub kernel: u64,
-    /// What the engine counted.
     pub engine: u64,
 }
 
@@ -140,7 +132,6 @@ fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<Fall
 /// One order, or one order and type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListComparison {
-    /// The order.
     pub order: u8,
     /// The type; null for all of them together.
     pub migratetype: Option<u8>,
@@ -183,7 +174,6 @@ impl EngineComparison {
 
     /// The difference farthest from none among totals and orders that carry much, in per cent; infinite where the
     /// kernel counted nothing.
-    #[must_use]
     pub fn largest_difference(&self) -> f64 {
         let orders = self.lists.iter().flat_map(|list| [&list.refilled, &list.drained]).filter(|order| order.is_off());
         [&self.refilled_frames, &self.drained_frames]
@@ -227,13 +217,11 @@ pub struct AgainstKernel {
     pub zone: String,
     /// What the kernel counted, by zone.
     pub kernel: Vec<KernelCounts>,
-    /// Each engine beside it.
     pub engines: Vec<EngineComparison>,
 }
 
 /// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone compared, `lists` what
 /// was assumed of the CPUs' lists.
-#[must_use]
 pub fn compare(
     replay: &Replay,
     counts: Vec<KernelCounts>,
@@ -253,12 +241,12 @@ mod tests {
 
     use super::*;
     use crate::engine::Memory;
-    use crate::engines::ZoneTuning;
     use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
 
-    fn zone(name: &str, start: u64, spanned: u64) -> Zone {
-        let tuning = ZoneTuning { name: name.into(), managed: spanned, ..ZoneTuning::default() };
-        Zone { start: Pfn::new(start), spanned, tuning }
+    fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
+        let mut zone = RecordedZone::default();
+        (zone.info.name, zone.info.start_pfn, zone.info.spanned) = (name.into(), Some(Pfn::new(start)), spanned);
+        zone
     }
 
     fn event(kind: EventKind) -> Event {

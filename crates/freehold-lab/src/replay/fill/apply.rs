@@ -20,10 +20,6 @@ use crate::engine::{Engine, Request};
 
 impl Layout {
     /// Puts an engine that has all its memory free into this state, the CPUs' lists apart.
-    ///
-    /// # Errors
-    ///
-    /// What the engine refused, in words.
     pub fn apply(&self, engine: &dyn Engine, cpus: u16) -> Result<InUse, String> {
         let heads = self.heads(engine)?;
         let mut in_use = InUse::default();

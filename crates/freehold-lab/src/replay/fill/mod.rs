@@ -25,7 +25,6 @@ use holes::{Hole, spread};
 
 /// The largest order: that of a region.
 const LARGEST: usize = Order::LINUX_MAX.index();
-/// Frames of a region.
 const REGION: u64 = Order::LINUX_MAX.frames();
 
 /// Free chunks of a zone by type ([`Migratetype::PCP`]) and order.
@@ -34,7 +33,6 @@ pub type FreeChunks = [[u64; LARGEST + 1]; 3];
 /// What is known of a zone's contents when a recording begins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
-    /// Free chunks.
     pub free: FreeChunks,
     /// Pageblocks by type.
     pub blocks: [u64; 3],
@@ -48,7 +46,6 @@ pub struct Contents {
 
 impl Contents {
     /// The most that can be CMA of a zone of `managed` frames: what is not of another type.
-    #[must_use]
     pub fn most_cma(&self, managed: u64) -> u64 {
         shares(self.blocks, 0, managed / REGION)[0].1 * REGION
     }
@@ -90,7 +87,6 @@ struct Piece {
 
 impl Layout {
     /// Finds a place for all of `contents` in a zone of `managed` frames. Frames behind the last whole region stay free.
-    #[must_use]
     pub fn new(contents: &Contents, managed: u64) -> Self {
         let regions = managed / REGION;
         let (mut free, mut free_cma) = (contents.free, contents.free_cma);
@@ -136,28 +132,21 @@ impl Layout {
         }
     }
 
-    /// Frames of CMA that are in use.
-    #[must_use]
     pub fn cma_used(&self) -> u64 {
         let cma = self.regions.iter().filter(|region| region.migratetype == Migratetype::Cma);
         cma.flat_map(|region| &region.pieces).filter(|piece| !piece.free).map(|piece| 1 << piece.order).sum()
     }
 
-    /// Free frames.
-    #[must_use]
     pub fn free_frames(&self) -> u64 {
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);
         pieces.filter(|piece| piece.free).map(|piece| 1 << piece.order).sum()
     }
 
     /// Frames recorded as free for which there was no place: their pageblocks were fewer than they need.
-    #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Free chunks by order.
-    #[must_use]
     pub fn free_chunks(&self) -> [u64; LARGEST + 1] {
         let mut chunks = [0; LARGEST + 1];
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);

@@ -1,7 +1,7 @@
 //! The clock of a trace: when the periodic work is due, and when to look at memory.
 
 use super::super::op::{Op, SamplePoint};
-use super::{Mapper, fold};
+use super::Mapper;
 
 /// The kernel's vmstat worker runs about once a second on every CPU.
 const TICK_NS: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ impl Mapper {
         };
         let left = &ticks[self.next_recorded_tick..];
         let due = left.partition_point(|tick| tick.ts_ns <= now);
-        ops.extend(left[..due].iter().map(|tick| Op::Tick { cpu: fold(tick.cpu.get(), Some(cpus)) }));
+        ops.extend(left[..due].iter().map(|tick| Op::Tick { cpu: tick.cpu.get() % cpus.max(1) }));
         self.next_recorded_tick += due;
         self.next_tick_ns = left.get(due).map_or(u64::MAX, |tick| tick.ts_ns);
     }
@@ -65,7 +65,7 @@ pub(super) fn first_tick_after(ts_ns: u64, phase_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{MapperOptions, NoObserver, Schedule};
+    use crate::replay::{MapperOptions, Schedule};
     use freehold::CpuId;
     use freehold_trace::ticks::Tick;
     use freehold_trace::{Event, EventKind};
@@ -83,13 +83,13 @@ mod tests {
         // Before the first row; between rows, twice on one CPU; at a row; on a CPU that is folded; after the last row.
         let ticks = vec![tick(999, 0), tick(1100, 1), tick(1101, 1), tick(5000, 0), tick(5500, 3), tick(9000, 0)];
         let ticks_at = |ticks: Option<Vec<Tick>>| {
-            let options = MapperOptions { schedule: Some(schedule), fold_cpus: Some(2), ticks, ..Default::default() };
+            let options = MapperOptions { schedule: Some(schedule), ticks, ..Default::default() };
             let mut mapper = Mapper::new(options);
             [1000, 5000, 6000].map(|ms| {
                 let kind = EventKind::Alloc { pfn: None, order: freehold::Order::ZERO, migratetype: 0, gfp_flags: 0 };
                 let event = Event { ts_ns: ms * 1_000_000, cpu: CpuId::new(0), pid: 1, kind };
                 let mut ops = Vec::new();
-                mapper.event(&event, &mut ops, &mut Vec::new(), &mut NoObserver);
+                mapper.event(&event, &mut ops, &mut Vec::new());
                 let cpu = |op: &Op| if let Op::Tick { cpu } = op { Some(*cpu) } else { None };
                 ops.iter().filter_map(cpu).collect::<Vec<_>>()
             })

@@ -17,34 +17,37 @@
 //! - A free inside a larger live allocation splits that (a folio was split before), uniformly, to the freed order.
 //! - A free over several smaller live allocations frees each.
 //! - An allocation of a frame that is live means that the free was not traced: it is made up for first.
-//! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was put in
-//!   ([`Injection`]).
+//! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was put in before the first
+//!   row ([`Injection`]).
 //! - Orders that engines do not have, and frames that their order cannot start at, are left out for all engines alike.
 //!
 //! Both passes over a trace use this: the survey for its counts, the replay for its operations.
 //!
 //! | room | what |
 //! |---|---|
-//! | `options` | what a mapper is told, and who listens to it |
+//! | `options` | what a mapper is told |
 //! | `queue` | each CPU's frees that engines have not been told of |
 //! | `clock` | when the periodic work and the samples are due |
+//! | `warm` | what must have been allocated before the trace |
 
 mod clock;
 mod options;
 mod queue;
+mod warm;
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
-use freehold_trace::{Event, EventKind};
+use freehold_trace::{Event, EventKind, gfp};
 
 use super::facts::TraceFacts;
 use super::frames::{Found, FrameIndex};
 use super::op::{Op, SamplePoint};
-use super::request;
 use clock::first_tick_after;
 use queue::{CpuQueue, NO_SLOT, PendingFree};
 
 pub use clock::TICK_PHASE_NS;
-pub use options::{Injection, MapperOptions, NoObserver, Observer, Schedule};
+pub use options::{MapperOptions, Schedule};
+pub use warm::Injection;
+pub(super) use warm::Warm;
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -60,7 +63,8 @@ pub struct Mapper {
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     cpus: Vec<CpuQueue>,
-    next_injection: usize,
+    /// Where what was allocated before the trace is looked for.
+    pub(super) warm: Option<Warm>,
     next_tick_ns: u64,
     next_recorded_tick: usize,
     next_sample_ns: u64,
@@ -71,8 +75,6 @@ pub struct Mapper {
 }
 
 impl Mapper {
-    /// A mapper at the start of a trace.
-    #[must_use]
     pub fn new(options: MapperOptions) -> Self {
         let (next_tick_ns, next_sample_ns) = options.schedule.map_or((u64::MAX, u64::MAX), |schedule| {
             // Recorded ones are asked for at the first row; those before it were before the machine's description.
@@ -89,7 +91,7 @@ impl Mapper {
             slots: Vec::new(),
             free_slots: Vec::new(),
             cpus: Vec::new(),
-            next_injection: 0,
+            warm: None,
             next_tick_ns,
             next_recorded_tick,
             next_sample_ns,
@@ -99,34 +101,22 @@ impl Mapper {
         }
     }
 
-    /// What has been counted so far.
-    #[must_use]
     pub fn facts(&self) -> &TraceFacts {
         &self.facts
     }
 
     /// Allocations and frees handed out so far, chunks of batches counted singly.
-    #[must_use]
     pub fn replayed(&self) -> u64 {
         self.replayed
     }
 
     /// Reads one event, appending what it means to `ops` (and the samples that became due to `samples`).
-    pub fn event(
-        &mut self,
-        event: &Event,
-        ops: &mut Vec<Op>,
-        samples: &mut Vec<SamplePoint>,
-        observer: &mut impl Observer,
-    ) {
-        let row = self.facts.events;
-        if row == 0 {
-            self.facts.first_ts_ns = event.ts_ns;
-        }
+    pub fn event(&mut self, event: &Event, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         self.facts.events += 1;
         self.facts.last_ts_ns = self.facts.last_ts_ns.max(event.ts_ns);
-        self.inject_up_to(row, ops);
-        if row == 0 {
+        if self.facts.events == 1 {
+            self.facts.first_ts_ns = event.ts_ns;
+            self.put_in(ops);
             ops.push(Op::Start);
             self.replayed = 0;
         }
@@ -142,8 +132,8 @@ impl Mapper {
                 self.facts.allocs += 1;
                 self.flush_cpu(cpu, ops);
                 if self.usable(pfn, order) {
-                    observer.allocated(pfn, order);
-                    let (migratetype, flags) = request::decode(order, migratetype, gfp_flags);
+                    self.warm.iter_mut().for_each(|warm| warm.allocated(pfn, order));
+                    let (migratetype, flags) = asked_for(order, migratetype, gfp_flags);
                     self.alloc(cpu, pfn, order, migratetype, flags, ops);
                 }
             }
@@ -152,7 +142,7 @@ impl Mapper {
                 self.flush_batch(cpu, ops);
                 if self.usable(pfn, order) {
                     let known = self.free(cpu, pfn, order, ops);
-                    observer.freed(row, cpu, pfn, order, known);
+                    self.warm.iter_mut().for_each(|warm| warm.freed(cpu, pfn, order, known));
                 }
             }
             EventKind::FreeBatched { pfn } => {
@@ -161,10 +151,7 @@ impl Mapper {
             }
             EventKind::PcpuDrain { .. } => self.facts.pcpu_drains += 1,
             EventKind::Extfrag { .. } => self.facts.extfrags += 1,
-            EventKind::ZoneLocked { pfn, order, migratetype, .. } => {
-                self.facts.zone_locked += 1;
-                observer.zone_locked(row, cpu, pfn, order, migratetype);
-            }
+            EventKind::ZoneLocked { .. } => self.facts.zone_locked += 1,
         }
     }
 
@@ -181,7 +168,7 @@ impl Mapper {
         for Found { order, slot, .. } in self.index.iter() {
             let Slot { cpu, replayed } = self.slots[slot as usize];
             if replayed {
-                ops.push(Op::Free { slot, cpu: fold(cpu, self.options.fold_cpus), order });
+                ops.push(Op::Free { slot, cpu: self.fold(cpu), order });
             }
         }
     }
@@ -225,13 +212,13 @@ impl Mapper {
                 self.emit_free(cpu, old.slot, old.order, ops);
             }
         }
-        let replayed = order <= self.options.max_order;
+        let replayed = order <= Order::LINUX_MAX;
         let slot = self.new_slot(cpu, replayed);
         self.index.insert(pfn, order, slot);
         if replayed {
             self.add_live(order);
             self.replayed += 1;
-            let cpu = fold(cpu.get(), self.options.fold_cpus);
+            let cpu = self.fold(cpu.get());
             ops.push(Op::Alloc { slot, cpu, order, migratetype, flags });
         } else {
             self.facts.unsupported += 1;
@@ -320,21 +307,31 @@ impl Mapper {
         (self.slots.len() - 1) as u32
     }
 
-    fn inject_up_to(&mut self, row: u64, ops: &mut Vec<Op>) {
-        while let Some(&Injection { pfn, order, cpu, migratetype, .. }) =
-            self.options.injections.get(self.next_injection).filter(|injection| injection.row <= row)
-        {
-            self.next_injection += 1;
+    /// Allocates what was live before the first row.
+    fn put_in(&mut self, ops: &mut Vec<Op>) {
+        for Injection { pfn, order, cpu } in std::mem::take(&mut self.options.warm) {
             if pfn.is_aligned(order) && self.index.is_clear(pfn, order) {
                 self.facts.injected += 1;
-                let movable = migratetype == Migratetype::Movable;
-                let flags = if movable { AllocFlags::CMA } else { AllocFlags::empty() };
-                self.alloc(cpu, pfn, order, migratetype, flags, ops);
+                self.alloc(cpu, pfn, order, Migratetype::Movable, AllocFlags::CMA, ops);
             }
         }
     }
+
+    /// The CPU of the machine that stands for one of the trace.
+    fn fold(&self, cpu: u16) -> u16 {
+        self.options.schedule.map_or(cpu, |schedule| cpu % schedule.cpus.max(1))
+    }
 }
 
-fn fold(cpu: u16, cpus: Option<u16>) -> u16 {
-    cpus.map_or(cpu, |cpus| cpu % cpus.max(1))
+/// The type and flags of a request, from the type the event names and its GFP flags.
+///
+/// The event's own type wins: it is what the kernel made of the flags (mobility grouping can be off, for one). Where it
+/// names none that a request may have (255 = not recorded), the flags decide.
+#[inline]
+fn asked_for(order: Order, migratetype: u8, gfp_flags: u32) -> (Migratetype, AllocFlags) {
+    let own = Migratetype::PCP.get(usize::from(migratetype)).copied();
+    let migratetype = own.unwrap_or_else(|| gfp::migratetype(gfp_flags));
+    let mut flags = gfp::alloc_flags(gfp_flags, order);
+    flags.set(AllocFlags::CMA, migratetype == Migratetype::Movable);
+    (migratetype, flags)
 }

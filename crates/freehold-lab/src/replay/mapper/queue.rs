@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use freehold::{CpuId, Order, Pfn};
 
 use super::super::op::{FREE_BATCH_MAX, Op};
-use super::{Mapper, fold};
+use super::Mapper;
 
 /// A pending free whose allocation is not known.
 pub(super) const NO_SLOT: u32 = u32::MAX;
@@ -66,12 +66,13 @@ impl Mapper {
     }
 
     pub(super) fn flush_batch(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
+        let folded = self.fold(cpu.get());
         let queue = &mut self.cpus[cpu.index()];
         if queue.batch.is_empty() {
             return;
         }
         let members = queue.batch.len();
-        ops.push(Op::FreeBatch { cpu: fold(cpu.get(), self.options.fold_cpus), members: members as u8 });
+        ops.push(Op::FreeBatch { cpu: folded, members: members as u8 });
         self.replayed += members as u64;
         for (slot, order) in queue.batch.drain(..) {
             ops.push(Op::Member { slot, order });
@@ -85,7 +86,7 @@ impl Mapper {
         }
         if self.slots[slot as usize].replayed {
             self.replayed += 1;
-            ops.push(Op::Free { slot, cpu: fold(cpu.get(), self.options.fold_cpus), order });
+            ops.push(Op::Free { slot, cpu: self.fold(cpu.get()), order });
         }
         self.free_slots.push(slot);
     }

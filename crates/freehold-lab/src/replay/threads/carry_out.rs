@@ -9,18 +9,16 @@ use std::thread;
 use freehold::{CpuId, Order, Pfn};
 
 use super::LEAD;
-use super::plan::{Plan, Step, Stream};
+use super::plan::{Plan, Stream};
 use crate::engine::{CmaBook, Engine, Request};
 use crate::replay::applier::Applier;
 use crate::replay::fill::{InUse, Layout};
-use crate::replay::op::FREE_BATCH_MAX;
+use crate::replay::op::{FREE_BATCH_MAX, Op};
 use crate::replay::outcome::Met;
 use crate::replay::whole;
 use crate::replay::{Beginning, EngineOutcome};
 
-/// Not allocated yet.
 const NOT_YET: u64 = u64::MAX;
-/// The allocation failed.
 const FAILED: u64 = u64::MAX - 1;
 /// Steps between two looks at how far the others are.
 const LOOK: usize = 32;
@@ -30,6 +28,7 @@ const SPINS: u32 = 64;
 /// What all threads share.
 struct Field<'a> {
     engine: &'a dyn Engine,
+    plan: &'a Plan,
     /// Where each number's chunk is.
     frames: Vec<AtomicU64>,
     /// The place in the trace of the step that each thread is at.
@@ -42,12 +41,13 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn new(engine: &'a dyn Engine, plan: &Plan) -> Self {
+    fn new(engine: &'a dyn Engine, plan: &'a Plan) -> Self {
         let blocks = engine.blocks();
         let start = blocks.first().map_or(0, |block| block.start.get());
         let end = blocks.last().map_or(0, |block| block.start.get() + u64::from(block.frames));
         Self {
             engine,
+            plan,
             frames: (0..plan.ids).map(|_| AtomicU64::new(NOT_YET)).collect(),
             at: plan.streams.iter().map(|_| AtomicU32::new(0)).collect(),
             stamps: (start..end).map(|_| AtomicU8::new(0)).collect(),
@@ -100,6 +100,8 @@ struct Worker<'f, 'a> {
     field: &'f Field<'a>,
     cpu: CpuId,
     applier: Applier<'a>,
+    /// The chunk split last, for the pieces that follow.
+    split: (Option<Pfn>, Order),
     applied: u64,
     order_waits: u64,
     lead_waits: u64,
@@ -118,7 +120,7 @@ impl Drop for Leaving<'_, '_> {
 
 impl<'f, 'a> Worker<'f, 'a> {
     fn new(field: &'f Field<'a>, cpu: CpuId, applier: Applier<'a>) -> Self {
-        Self { field, cpu, applier, applied: 0, order_waits: 0, lead_waits: 0 }
+        Self { field, cpu, applier, split: (None, Order::ZERO), applied: 0, order_waits: 0, lead_waits: 0 }
     }
 
     /// Adds what another one did.
@@ -132,12 +134,12 @@ impl<'f, 'a> Worker<'f, 'a> {
     fn run(mut self, stream: &Stream) -> Self {
         let _leaving = Leaving(self.field, self.cpu);
         let mut next = 0;
-        while next < stream.steps.len() {
+        while next < stream.ops.len() {
             let place = stream.places[next];
             if next % LOOK == 0 {
                 self.keep_up(place);
             }
-            next += self.step(&stream.steps[next..], place);
+            next += self.step(&stream.ops[next..], place);
         }
         self
     }
@@ -160,22 +162,33 @@ impl<'f, 'a> Worker<'f, 'a> {
         }
     }
 
-    /// Carries out the first of `steps`, and the members behind a batch; how many that were.
-    fn step(&mut self, steps: &[Step], place: u32) -> usize {
-        match steps[0] {
-            Step::Alloc { id, order, migratetype, flags } => {
+    /// Carries out the first of `ops`, and the members behind a batch; how many that were.
+    fn step(&mut self, ops: &[Op], place: u32) -> usize {
+        match ops[0] {
+            Op::Alloc { slot, order, migratetype, flags, .. } => {
                 let pfn = self.alloc(Request { order, migratetype, flags });
-                self.field.publish(id, pfn);
+                self.field.publish(slot, pfn);
             }
-            Step::Free { id, order, interrupt } => {
-                let chunk = self.frame(id, place);
-                self.free(chunk, order, interrupt);
+            Op::Free { slot, order, .. } => {
+                let chunk = self.frame(slot, place);
+                self.free(chunk, order, self.field.plan.is_interrupt(slot));
             }
-            Step::FreeBatch { members } => return 1 + self.free_batch(&steps[1..1 + usize::from(members)], place),
-            // A member that no batch announced cannot come from the planner.
-            Step::Member { id, .. } => self.applier.errors.add(format!("chunk {id} is in no batch of frees")),
-            Step::Split { id, first, from, to } => self.split(id, first, from, to, place),
-            Step::Tick => self.field.engine.tick(self.cpu),
+            Op::FreeBatch { members, .. } => return 1 + self.free_batch(&ops[1..1 + usize::from(members)], place),
+            Op::Split { slot, from, to } => {
+                let head = self.frame(slot, place);
+                self.applier.split(head, from, to);
+                self.split = (head, to);
+            }
+            Op::Piece { slot, index } => {
+                let (head, to) = self.split;
+                self.field.publish(slot, head.map_or(FAILED, |head| head.get() + u64::from(index) * to.frames()));
+                return 1;
+            }
+            Op::Tick { .. } => self.field.engine.tick(self.cpu),
+            // No batch announced it, or it is of no stream: that cannot come from the planner.
+            Op::Member { .. } | Op::Start | Op::Sample { .. } | Op::End => {
+                self.applier.errors.add(format!("{:?} has no place in a stream", ops[0]));
+            }
         }
         self.applied += 1;
         1
@@ -214,13 +227,13 @@ impl<'f, 'a> Worker<'f, 'a> {
         self.applier.free(self.cpu, chunk, order, interrupt);
     }
 
-    fn free_batch(&mut self, members: &[Step], place: u32) -> usize {
+    fn free_batch(&mut self, members: &[Op], place: u32) -> usize {
         let mut chunks = [(Pfn::new(0), Order::ZERO); FREE_BATCH_MAX];
         let mut len = 0;
         for member in members {
-            let &Step::Member { id, order } = member else { continue };
+            let &Op::Member { slot, order } = member else { continue };
             self.applied += 1;
-            let Some(pfn) = self.frame(id, place) else {
+            let Some(pfn) = self.frame(slot, place) else {
                 self.applier.made.skipped += 1;
                 continue;
             };
@@ -230,15 +243,6 @@ impl<'f, 'a> Worker<'f, 'a> {
         }
         self.applier.free_batch(self.cpu, &chunks[..len]);
         members.len()
-    }
-
-    fn split(&mut self, id: u32, first: u32, from: Order, to: Order, place: u32) {
-        let head = self.frame(id, place);
-        self.applier.split(head, from, to);
-        for piece in 0..1u32 << (from.get() - to.get()) {
-            let pfn = head.map_or(FAILED, |head| head.get() + u64::from(piece) * to.frames());
-            self.field.publish(first + piece, pfn);
-        }
     }
 }
 
@@ -302,8 +306,8 @@ pub(super) fn carry_out(
 fn set_up(main: &Worker<'_, '_>, plan: &Plan, mut in_use: Option<&mut InUse>, findings: &mut Vec<String>) -> u64 {
     let field = main.field;
     let mut worker = Worker::new(field, main.cpu, main.applier.beside());
-    for &(cpu, step) in &plan.before {
-        let Step::Alloc { id, order, migratetype, flags } = step else { continue };
+    for &op in &plan.before {
+        let Op::Alloc { slot, cpu, order, migratetype, flags } = op else { continue };
         worker.cpu = CpuId::new(cpu);
         let taken = in_use.as_deref_mut().and_then(|in_use| in_use.take(field.engine, order));
         let pfn = match taken {
@@ -313,7 +317,7 @@ fn set_up(main: &Worker<'_, '_>, plan: &Plan, mut in_use: Option<&mut InUse>, fi
             }
             None => worker.alloc(Request { order, migratetype, flags }),
         };
-        field.publish(id, pfn);
+        field.publish(slot, pfn);
     }
     findings.extend(worker.applier.errors.into_first());
     worker.applier.made.failed

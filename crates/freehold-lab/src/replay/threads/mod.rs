@@ -35,7 +35,7 @@ use serde::Serialize;
 
 use self::plan::Plan;
 use super::source::{SourceError, Trace};
-use super::{Beginning, EngineOutcome, NamedEngine, Replay, ReplayOptions, Survey, broadcast};
+use super::{Beginning, EngineOutcome, Machine, NamedEngine, Replay, ReplayOptions, Survey, broadcast};
 
 /// Operations of the trace that one thread may be ahead of another.
 pub const LEAD: u32 = 4096;
@@ -57,11 +57,7 @@ pub struct ThreadsReport {
     pub lead: u32,
 }
 
-/// Replays a surveyed trace on threads, one engine after another. As [`super::replay_from`] otherwise.
-///
-/// # Errors
-///
-/// Whatever is wrong with the trace.
+/// Replays a surveyed trace on threads, one engine after another. As [`super::replay`] otherwise.
 pub fn replay_on_threads(
     beginning: Beginning,
     trace: &dyn Trace,
@@ -79,8 +75,7 @@ pub fn replay_on_threads(
         survey: survey.clone(),
         replayed: plan.replayed,
         injected: plan.injected,
-        memory_frames,
-        cpus: options.cpus,
+        machine: Machine::new(&beginning, memory_frames, options.cpus),
         threads: Some(ThreadsReport {
             threads: options.cpus,
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),

@@ -2,66 +2,25 @@
 //!
 //! The mapper's slots are used again as soon as they are empty, which is right for one reader. Here every allocation gets
 //! a number of its own, and so does every piece of a split: a step that needs a number waits until it has a frame, and
-//! nothing else has to be known about order.
+//! nothing else has to be known about order. So in a plan the slots of operations are numbers.
 
-use freehold::{AllocFlags, Migratetype, Order};
+use freehold::Order;
 
-use crate::replay::mapper::{Mapper, MapperOptions, NoObserver};
+use crate::replay::mapper::{Mapper, MapperOptions};
 use crate::replay::op::Op;
-use crate::replay::source::{SourceError, Trace};
+use crate::replay::source::{SourceError, Trace, each_event};
 
-/// One step of a CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    Alloc {
-        id: u32,
-        order: Order,
-        migratetype: Migratetype,
-        flags: AllocFlags,
-    },
-    /// `interrupt`: inside another call of the CPU.
-    Free {
-        id: u32,
-        order: Order,
-        interrupt: bool,
-    },
-    /// The next `members` steps are of one batch.
-    FreeBatch {
-        members: u8,
-    },
-    Member {
-        id: u32,
-        order: Order,
-    },
-    /// The pieces have the numbers from `first` on.
-    Split {
-        id: u32,
-        first: u32,
-        from: Order,
-        to: Order,
-    },
-    Tick,
-}
-
-/// The steps of one CPU, and beside each its place in the trace.
+/// What one CPU has to do, and beside each operation its place in the trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
-    pub(super) steps: Vec<Step>,
+    pub(super) ops: Vec<Op>,
     pub(super) places: Vec<u32>,
 }
 
-impl Stream {
-    fn push(&mut self, step: Step, place: u32) {
-        self.steps.push(step);
-        self.places.push(place);
-    }
-}
-
-/// Everything that is to be done.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Allocations before the trace begins.
-    pub(super) before: Vec<(u16, Step)>,
+    pub(super) before: Vec<Op>,
     pub(super) streams: Vec<Stream>,
     /// What is live when it ends.
     pub(super) left: Vec<(u16, u32, Order)>,
@@ -72,11 +31,18 @@ pub(super) struct Plan {
     pub(super) allocs: u64,
     pub(super) frees: u64,
     pub(super) interrupt_frees: u64,
+    /// Of 2^32 single frees, how many are interrupts'.
+    interrupts: u64,
     pub(super) replayed: u64,
     pub(super) injected: u64,
 }
 
 impl Plan {
+    /// Whether the free of that number arrives inside another call of its CPU.
+    pub(super) fn is_interrupt(&self, id: u32) -> bool {
+        u64::from(scatter(id)) < self.interrupts
+    }
+
     /// Reads the trace and shares it out.
     pub(super) fn of(
         trace: &dyn Trace,
@@ -86,14 +52,11 @@ impl Plan {
     ) -> Result<Self, SourceError> {
         let mut mapper = Mapper::new(options);
         let mut planner = Planner::new(cpus, interrupts);
-        let mut reader = trace.open()?;
-        let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
-        while reader.next_batch(&mut events)? {
-            for event in &events {
-                mapper.event(event, &mut ops, &mut samples, &mut NoObserver);
-                planner.take(&mut ops, event.cpu.get() % cpus.max(1));
-            }
-        }
+        let (mut ops, mut samples) = (Vec::new(), Vec::new());
+        each_event(trace, |event| {
+            mapper.event(event, &mut ops, &mut samples);
+            planner.take(&mut ops, event.cpu.get() % cpus.max(1));
+        })?;
         mapper.finish(&mut ops, &mut samples);
         planner.take(&mut ops, 0);
         let mut plan = planner.plan;
@@ -115,22 +78,23 @@ struct Planner {
     /// The number of what is in each of the mapper's slots.
     slots: Vec<u32>,
     phase: Phase,
-    /// The CPU whose batch is being read, and the members to come.
-    batch: (u16, u8),
+    /// The CPU whose batch is being read.
+    batch: u16,
     place: u32,
-    /// Of 2^32 single frees, how many are interrupts'.
-    interrupts: u64,
 }
 
 impl Planner {
     fn new(cpus: u16, interrupts: f64) -> Self {
         Self {
-            plan: Plan { streams: vec![Stream::default(); usize::from(cpus)], ..Plan::default() },
+            plan: Plan {
+                streams: vec![Stream::default(); usize::from(cpus)],
+                interrupts: (interrupts * 4_294_967_296.0) as u64,
+                ..Plan::default()
+            },
             slots: Vec::new(),
             phase: Phase::Before,
-            batch: (0, 0),
+            batch: 0,
             place: 0,
-            interrupts: (interrupts * 4_294_967_296.0) as u64,
         }
     }
 
@@ -141,59 +105,62 @@ impl Planner {
         }
     }
 
-    fn one(&mut self, op: Op, on: u16) {
-        match op {
-            Op::Alloc { slot, cpu, order, migratetype, flags } => {
-                let id = self.new_id(slot);
-                let step = Step::Alloc { id, order, migratetype, flags };
+    fn one(&mut self, mut op: Op, on: u16) {
+        match &mut op {
+            Op::Alloc { slot, cpu, .. } => {
+                *slot = self.new_id(*slot);
                 if self.phase == Phase::Before {
-                    self.plan.before.push((cpu, step));
+                    self.plan.before.push(op);
                 } else {
                     self.plan.allocs += 1;
-                    self.push(cpu, step, 1);
+                    self.push(*cpu, op, 1);
                 }
             }
             Op::Free { slot, cpu, order } => {
-                let id = self.slots[slot as usize];
+                *slot = self.slots[*slot as usize];
                 if self.phase == Phase::Over {
-                    self.plan.left.push((cpu, id, order));
+                    self.plan.left.push((*cpu, *slot, *order));
                     return;
                 }
-                let interrupt = u64::from(scatter(id)) < self.interrupts;
-                self.plan.interrupt_frees += u64::from(interrupt);
+                self.plan.interrupt_frees += u64::from(self.plan.is_interrupt(*slot));
                 self.plan.frees += 1;
-                self.push(cpu, Step::Free { id, order, interrupt }, 1);
+                self.push(*cpu, op, 1);
             }
-            Op::FreeBatch { cpu, members } => {
-                self.batch = (cpu, members);
-                self.push(cpu, Step::FreeBatch { members }, 0);
+            Op::FreeBatch { cpu, .. } => {
+                self.batch = *cpu;
+                self.push(*cpu, op, 0);
             }
-            Op::Member { slot, order } => {
-                let id = self.slots[slot as usize];
+            Op::Member { slot, .. } => {
+                *slot = self.slots[*slot as usize];
                 self.plan.frees += 1;
-                self.push(self.batch.0, Step::Member { id, order }, 1);
+                self.push(self.batch, op, 1);
             }
-            Op::Split { slot, from, to } => {
-                let id = self.slots[slot as usize];
-                let first = self.new_id(slot);
-                self.push(on, Step::Split { id, first, from, to }, 1);
+            Op::Split { slot, .. } => {
+                let of = *slot;
+                *slot = self.slots[of as usize];
+                self.push(on, op, 1);
+                // The first piece has a number of its own as well: who frees it waits for the split.
+                let first = Op::Piece { slot: self.new_id(of), index: 0 };
+                self.push(on, first, 0);
             }
-            // Its number follows that of the piece before: the mapper names them all at once, in order.
             Op::Piece { slot, .. } => {
-                self.new_id(slot);
+                *slot = self.new_id(*slot);
+                self.push(on, op, 0);
             }
-            Op::Tick { cpu } => self.push(cpu, Step::Tick, 1),
+            Op::Tick { cpu } => self.push(*cpu, op, 1),
             Op::Start => self.phase = Phase::Running,
             Op::End => self.phase = Phase::Over,
             Op::Sample { .. } => {}
         }
     }
 
-    fn push(&mut self, cpu: u16, step: Step, applied: u64) {
-        // Members keep the place of their batch: they are carried out with it.
-        self.place += u32::from(!matches!(step, Step::Member { .. }));
+    fn push(&mut self, cpu: u16, op: Op, applied: u64) {
+        // Members keep the place of their batch, and pieces that of their split: they are carried out with it.
+        self.place += u32::from(!matches!(op, Op::Member { .. } | Op::Piece { .. }));
         self.plan.applied += applied;
-        self.plan.streams[usize::from(cpu)].push(step, self.place);
+        let stream = &mut self.plan.streams[usize::from(cpu)];
+        stream.ops.push(op);
+        stream.places.push(self.place);
     }
 
     fn new_id(&mut self, slot: u32) -> u32 {
@@ -216,6 +183,8 @@ fn scatter(id: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use freehold::{AllocFlags, Migratetype};
+
     use super::*;
 
     fn order(order: u8) -> Order {
@@ -242,10 +211,11 @@ mod tests {
         ];
         planner.take(&mut ops, 0);
         let plan = planner.plan;
-        assert_eq!(plan.streams[0].steps.len(), 3);
-        assert_eq!(plan.streams[0].steps[1], Step::Split { id: 1, first: 2, from: order(1), to: order(0) });
-        assert_eq!(plan.streams[0].steps[2], Step::Free { id: 3, order: order(0), interrupt: false });
-        assert_eq!(plan.streams[1].steps[0], Step::Free { id: 0, order: order(0), interrupt: false });
+        let split = Op::Split { slot: 1, from: order(1), to: order(0) };
+        let pieces = [Op::Piece { slot: 2, index: 0 }, Op::Piece { slot: 3, index: 1 }];
+        assert_eq!(plan.streams[0].ops[1..4], [split, pieces[0], pieces[1]]);
+        assert_eq!(plan.streams[0].ops[4..], [Op::Free { slot: 3, cpu: 0, order: order(0) }]);
+        assert_eq!(plan.streams[1].ops[0], Op::Free { slot: 0, cpu: 1, order: order(0) });
         assert_eq!(plan.left, [(1, 2, order(0))]);
         assert_eq!((plan.allocs, plan.frees, plan.applied, plan.ids), (2, 2, 5, 4));
         assert!(plan.streams.iter().all(|stream| stream.places.is_sorted()));

@@ -37,7 +37,6 @@ use canvas::{Canvas, units};
 use plot::Plot;
 use text::{broken, chars_in, escaped, width};
 
-/// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the picture: {0}")]
 pub struct PictureError(String);
@@ -118,10 +117,6 @@ const PANELS: [Panel; 3] = [
 ];
 
 /// Draws `replay`: the text of an SVG file.
-///
-/// # Errors
-///
-/// Whatever the drawing library runs into.
 pub fn render(replay: &Replay) -> Result<String, PictureError> {
     let layout = Layout::new(replay);
     let mut body = String::new();
@@ -223,8 +218,8 @@ impl Layout {
         let about = format!(
             "{} of a recording, replayed on {} with {}; live at most {}",
             duration(survey.facts.span_ns()),
-            counted(u64::from(replay.cpus), "CPU"),
-            memory(replay.memory_frames),
+            counted(u64::from(replay.machine.cpus), "CPU"),
+            memory(replay.machine.memory_frames),
             memory(survey.facts.peak_live_frames),
         );
         let mut subtitle = broken(&about, chars_in(full, PLAIN, false));

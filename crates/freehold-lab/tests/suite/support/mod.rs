@@ -8,9 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
 use freehold_lab::engines::MachineConfig;
-use freehold_lab::replay::{
-    NamedEngine, Recorded, Replay, ReplayOptions, Survey, SurveyOptions, replay, sizing, survey,
-};
+use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey};
 use freehold_trace::{Event, EventKind};
 
 /// A call that an engine got; frames are counted from the start of its memory.
@@ -228,18 +226,20 @@ impl Engine for Shared {
 pub struct Setup {
     pub memory_frames: Option<u64>,
     pub cpus: Option<u16>,
-    pub put_in: SurveyOptions,
+    pub warm: bool,
 }
 
 /// Replays `events` through one toy; its calls, without the giving back at the end, and the result.
 pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey: Survey = survey(&trace, setup.put_in, Order::LINUX_MAX, |_, _| {}).expect("memory can be read");
-    let machine = sizing::machine(&survey, setup.put_in, setup.memory_frames, setup.cpus);
+    let survey: Survey = survey(&trace, setup.warm, |_, _| {}).expect("memory can be read");
+    let cpus = setup.cpus.unwrap_or_else(|| sizing::default_cpus(&survey));
+    let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
     let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
-    let options = ReplayOptions { cpus: machine.cpus, put_in: setup.put_in, jobs: 2, samples: 10, memory_maps: 0 };
-    let replay = replay(&trace, &survey, &engines, machine.memory_frames, options, |_, _| {}).expect("memory");
+    let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10, memory_maps: 0 };
+    let (beginning, frames) = (Beginning::default(), machine.memory_frames);
+    let replay = replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {}).expect("memory");
     let mut log = toy.state().log.clone();
     // Behind the last event, everything still live in the engine is freed one by one, then all is drained.
     assert_eq!(log.pop(), Some(Call::DrainAll));
