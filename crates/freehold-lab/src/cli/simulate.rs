@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::error::CliError;
 use super::given::Shown;
+use super::input::TraceFile;
 use super::size::{Memory, parse_cpus, parse_memory, parse_percent};
 use super::target::Target;
 use super::{Outcome, given, output, progress, report, stop};
@@ -19,7 +21,7 @@ use crate::simulate::output::{Document, parquet, table, validation_table};
 use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
 use crate::simulate::validate::{ValidationRow, cases, validate};
-use crate::simulate::workloads::About;
+use crate::simulate::workloads::{About, TraceOps};
 use crate::simulate::{Kind, Model, plot};
 use crate::simulate::{Row, TICK_MS};
 
@@ -34,6 +36,7 @@ Examples:
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
   freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
+  freehold simulate -w trace --trace trace.parquet --cpus 2,64
   freehold simulate --validate                  simulated beside measured on this machine's own CPUs
   freehold simulate --sweep -w pair -w bulk --cpus 1,8,64 --memory 4G,64G --seed 1,2 --output results.parquet
   freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
@@ -103,6 +106,10 @@ pub(super) struct SimulateArgs {
     /// kernel's vmstat worker.
     #[arg(long, value_name = "MS", value_parser = parse_tick)]
     tick: Option<f64>,
+
+    /// The trace to play, for the workload 'trace'.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine that the output names.
     #[arg(long, value_name = "FILE")]
@@ -221,6 +228,7 @@ fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
         ("--nodes", !args.nodes.is_empty()),
         ("--cma", args.cma.is_some()),
         ("--tick", args.tick.is_some()),
+        ("--trace", args.trace.is_some()),
         ("--output", args.output.is_some()),
         ("--picture", args.picture.is_some()),
         ("--paths", args.paths),
@@ -285,6 +293,9 @@ fn simulated(
 
 fn refused(error: SweepError) -> CliError {
     let hint = match &error {
+        SweepError::Simulate(SimulateError::TooLittleMemory { needed_mib, .. }) => {
+            Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
+        }
         SweepError::Simulate(SimulateError::TooManyNodes { .. }) => {
             Some("give it fewer: --nodes 1, for example".to_owned())
         }
@@ -321,6 +332,20 @@ fn seeds(args: &SimulateArgs) -> Vec<u64> {
 /// All combinations: workload, memory, CPUs, seed, engine; of these the shard's.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
+    let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
+        (Some(path), true) => {
+            let file = TraceFile::named(path, false)?;
+            Some(Arc::new(TraceOps::read(&file)?))
+        }
+        (None, true) => {
+            return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
+                .hint("name one: --trace trace.parquet"));
+        }
+        (Some(_), false) => {
+            return Err(CliError::new("a trace was named, and no workload plays it").hint("add -w trace"));
+        }
+        (None, false) => None,
+    };
     let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
     // Those that were asked for by name must do; of the default ones as many as the workload can have.
     let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
@@ -348,6 +373,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             think_ns: args.think,
                             measured: args.frames,
                             tick_ms: args.tick.unwrap_or(TICK_MS),
+                            trace: trace.clone(),
                         });
                     }
                 }

@@ -67,7 +67,7 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
     let cpus = scenario.cpus;
     let kind = Kind::KernelBuildLike;
     let frames = books.managed();
-    let setting = Setting { kind, cpus, frames, seed: scenario.seed, think_ns: 0.0 };
+    let setting = Setting { kind, cpus, frames, seed: scenario.seed, think_ns: 0.0, trace: None };
     let mut programs = programs(&setting);
     let mut boxes: Vec<VecDeque<(u16, Message)>> = vec![VecDeque::new(); usize::from(cpus)];
     // As many as the simulation allocates; of smaller processes, fewer in proportion.

@@ -142,7 +142,7 @@ fn zero_ns() -> f64 {
 
 /// Nanoseconds a frame of a workload on an engine that does nothing.
 fn nothing(cpus: &Cpus, kind: Kind, n: u16) -> f64 {
-    let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0 };
+    let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
     1e9 / with_nothing(|machine| throughput(machine, cpus, programs(&setting))).max(1.0)
 }
 

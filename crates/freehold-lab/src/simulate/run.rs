@@ -10,6 +10,7 @@
 //! no CPU runs on alone at the end. What is reported of memory is how it is at that moment.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -19,7 +20,7 @@ use super::queue::Queue;
 use super::row::{Bound, Row, TICK_MS};
 use super::ticks::Ticks;
 use super::time::Time;
-use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, programs};
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
 use crate::engine::{CmaBook, Request, Simulated};
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
 use crate::replay::sizing;
@@ -49,6 +50,8 @@ pub struct Scenario {
     pub measured: Option<u64>,
     /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
     pub tick_ms: f64,
+    /// The trace, for [`Kind::Trace`].
+    pub trace: Option<Arc<TraceOps>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,11 @@ pub enum SimulateError {
     /// More nodes than CPUs, or nodes without memory.
     #[error("{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB")]
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
+    /// Too little memory for a trace, whose amounts are what was recorded.
+    #[error(
+        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
+    )]
+    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error("engine {engine} is not whole after {workload} on {cpus} CPUs: {reason}")]
     NotWhole { engine: String, workload: Kind, cpus: u16, reason: String },
@@ -69,6 +77,7 @@ pub enum SimulateError {
 impl Scenario {
     /// Of one node without CMA, with the seed 1 and what the workload has of its own.
     pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
+        let (think_ns, measured, trace) = (None, None, None);
         Self {
             engine,
             workload,
@@ -77,9 +86,10 @@ impl Scenario {
             nodes: 1,
             cma: 0.0,
             seed: 1,
-            think_ns: None,
-            measured: None,
+            think_ns,
+            measured,
             tick_ms: TICK_MS,
+            trace,
         }
     }
 
@@ -98,7 +108,19 @@ impl Scenario {
         if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
             return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
         }
-        // With little memory workloads do with what there is: see `Setting::scaled`.
+        // All other workloads do with what there is: see `Setting::scaled`.
+        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else { return Ok(()) };
+        let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
+        // An eighth more: watermarks, and blocks that are begun.
+        let needed = live + live / 8 + Order::LINUX_MAX.frames();
+        if needed > self.frames {
+            return Err(SimulateError::TooLittleMemory {
+                workload: self.workload,
+                cpus: self.cpus,
+                needed_mib: mib(needed),
+                memory_mib: mib(self.frames),
+            });
+        }
         Ok(())
     }
 
@@ -129,11 +151,17 @@ fn with_engine(
 ) -> Result<Row, SimulateError> {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let think_ns = scenario.think();
-    let setting = Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns };
+    let setting =
+        Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns, trace: scenario.trace.clone() };
     engine.start();
     let machine = Machine::new(engine, model, config);
-    let own = || workload.stretch(cpus, config.memory_frames);
-    let (warm, measured) = scenario.measured.map_or_else(own, |frames| (frames / 2, frames));
+    let (warm, measured) = match &scenario.trace {
+        // A trace is played once, all of it.
+        Some(_) if workload == Kind::Trace => (0, u64::MAX),
+        _ => scenario
+            .measured
+            .map_or_else(|| workload.stretch(cpus, config.memory_frames), |frames| (frames / 2, frames)),
+    };
     let ticks = Ticks::new(cpus, scenario.tick_ms);
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
@@ -164,7 +192,11 @@ fn row(
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
-        workload: workload.name().to_owned(),
+        workload: if workload == Kind::Trace {
+            format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
+        } else {
+            workload.name().to_owned()
+        },
         cpus,
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::row::Row;
 use super::run::{Scenario, SimulateError, simulate};
+use super::workloads::Kind;
 use crate::pool;
 
 /// One of `of` shares of the work: share `index`, from 0 on.
@@ -150,9 +151,13 @@ pub enum SweepError {
 
 /// What tells one scenario from another.
 fn key(scenario: &Scenario) -> String {
-    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, .. } = scenario;
+    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, trace, .. } = scenario;
+    let trace = match (workload, trace) {
+        (Kind::Trace, Some(trace)) => format!("{} {} {} {}", trace.name, trace.ops.len(), trace.ids, trace.frames),
+        _ => String::new(),
+    };
     let think = scenario.think();
-    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms}", engine.name())
+    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms} {trace}", engine.name())
 }
 
 /// Runs `scenarios` on `jobs` threads. `progress` is told after each with how many are done.

@@ -62,7 +62,7 @@ pub fn validate(
         for _ in 0..runs {
             for (engine, measured) in engines.iter().zip(&mut measured) {
                 progress(kind, n, engine);
-                let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0 };
+                let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
                 let run = with_real(engine, n, FRAMES, |machine| throughput(machine, cpus, programs(&setting)));
                 measured.push(run.map_err(|reason| engine.unbuildable(reason))?);
             }

@@ -1,5 +1,6 @@
 //! The simulator as a library: the same every time, no frame lost, locks as queues, exact counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
@@ -8,7 +9,7 @@ use freehold_lab::engines::{self, EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
 use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
 use freehold_lab::simulate::time::Time;
-use freehold_lab::simulate::workloads::Setting;
+use freehold_lab::simulate::workloads::{Setting, TraceOps};
 use freehold_lab::simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, TICK_MS, simulate};
 
 /// 1 GiB.
@@ -31,6 +32,7 @@ fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
         // Quick also without optimisation.
         measured: Some(30_000),
         tick_ms: TICK_MS,
+        trace: None,
     }
 }
 
@@ -70,7 +72,7 @@ fn the_same_scenario_gives_the_same_row_and_another_seed_another_one() {
 /// `simulate` itself fails where a frame is lost or handed out twice: every workload on every kind of engine.
 #[test]
 fn no_frame_is_lost_whatever_the_workload() {
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
         for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
             let row = run(&Scenario { frames: 2 * FRAMES, ..scenario(engine, kind, 3) });
             assert!(row.frames > 0 && row.failed == 0, "{engine} {kind}: {row:?}");
@@ -368,12 +370,15 @@ fn a_machine_of_a_thousand_cpus_is_simulated() {
 fn what_cannot_be_is_refused() {
     let check = |scenario: Scenario| simulate(&scenario, &Model::standard()).unwrap_err();
     assert!(matches!(check(scenario("vanilla", Kind::ProducerConsumer, 1)), SimulateError::TooFewCpus { .. }));
+    let trace = Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
+    let many = Scenario { trace, ..scenario("vanilla", Kind::Trace, 64) };
+    assert!(matches!(check(many), SimulateError::TooLittleMemory { .. }));
 }
 
 /// Workloads are smaller where memory is: 1,024 CPUs with 2 MiB each, and two with hardly any.
 #[test]
 fn any_number_of_cpus_is_simulated_on_any_memory() {
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
         for engine in ["vanilla", "freehold"] {
             let small = Scenario { frames: 1024 * 512, measured: Some(50_000), ..scenario(engine, kind, 1024) };
             let row = run(&small);
@@ -386,7 +391,7 @@ fn any_number_of_cpus_is_simulated_on_any_memory() {
 
 #[test]
 fn where_there_is_memory_workloads_are_as_large_as_ever() {
-    let setting = |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0 };
+    let setting = |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0, trace: None };
     assert_eq!(setting(1 << 20).scaled(16_384), 16_384);
     // A ninth and 4 MiB are left: of 16 MiB a CPU room for 3,413 frames.
     assert_eq!(setting(4 * 4096).scaled(16_384), 3413);

@@ -99,13 +99,14 @@ fn the_verdict_is_that_of_the_rows() {
 
 #[test]
 fn mistakes_are_named_with_what_to_do() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
         (&["--cpus", "0"], "0 CPUs cannot be simulated"),
         (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
         (&["--tick=-1"], "no number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
+        (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
         (&["--sweep", "--output", "/nowhere/x.parquet"], "there is no folder /nowhere"),
     ];
@@ -114,6 +115,29 @@ fn mistakes_are_named_with_what_to_do() {
     }
     simulate(&["--shard", "2/2", "--sweep", "--output", "x.parquet"]).assert().code(2).stderr(contains("0 to 1"));
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
+}
+
+fn sample() -> String {
+    format!("{}/../../data/page-cache-churn.parquet", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_trace_is_spread_over_cpus() {
+    let trace = sample();
+    let args = ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
+    let document = json(&args);
+    let rows = document["rows"].as_array().unwrap();
+    let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
+    // Recorded on two CPUs: six play three copies.
+    assert_eq!(frames[1], 3 * frames[0]);
+    assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
+}
+
+#[test]
+fn a_trace_needs_as_much_memory_as_was_recorded() {
+    let trace = sample();
+    let args = ["-w", "trace", "--trace", &trace, "--cpus", "64", "--memory", "64M"];
+    simulate(&args).assert().code(2).stderr(contains("give it more: --memory"));
 }
 
 #[test]

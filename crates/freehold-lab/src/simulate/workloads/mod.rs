@@ -9,6 +9,9 @@ mod kernel_build;
 mod pair;
 mod pass;
 mod rounds;
+mod trace;
+
+use std::sync::Arc;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
 use serde::Serialize;
@@ -16,6 +19,8 @@ use serde::Serialize;
 use crate::bench::loops::Random;
 use crate::engine::Request;
 use crate::kinds::kinds;
+
+pub use trace::TraceOps;
 
 /// Frames in a message from CPU to CPU.
 pub const MESSAGE: usize = 64;
@@ -80,6 +85,7 @@ kinds! {
     FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
     ExitAvalanche: avalanche::EXIT_AVALANCHE,
     KernelBuildLike: kernel_build::KERNEL_BUILD_LIKE,
+    Trace: trace::TRACE,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -108,7 +114,9 @@ impl Kind {
             Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
             Self::NetperfLike => (32768, 32768, 1 << 20),
-            Self::ProducerConsumer | Self::ManyAllocFewFree | Self::FewAllocManyFree => (4096, 6144, 1 << 19),
+            Self::ProducerConsumer | Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => {
+                (4096, 6144, 1 << 19)
+            }
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
         (if warm < least / 2 { least / 2 } else { warm }, if measured < least { least } else { measured })
@@ -116,7 +124,7 @@ impl Kind {
 }
 
 /// What a program is made for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Setting {
     pub kind: Kind,
     pub cpus: u16,
@@ -125,6 +133,8 @@ pub struct Setting {
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
+    /// The trace, for [`Kind::Trace`].
+    pub trace: Option<Arc<TraceOps>>,
 }
 
 impl Setting {
@@ -148,6 +158,9 @@ impl Setting {
 
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
+    if setting.kind == Kind::Trace {
+        return setting.trace.as_ref().map_or_else(Vec::new, |trace| trace::programs(trace, setting));
+    }
     (0..cpus)
         .map(|cpu| -> Box<dyn Program> {
             match setting.kind {
@@ -159,7 +172,7 @@ pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
                 Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
                 Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
                 Kind::ExitAvalanche => avalanche::program(setting, cpu),
-                Kind::KernelBuildLike => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
+                Kind::KernelBuildLike | Kind::Trace => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
             }
         })
         .collect()
