@@ -36,7 +36,7 @@ pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
-pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace};
+pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
 
 use freehold::FrameRange;

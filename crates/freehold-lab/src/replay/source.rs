@@ -66,7 +66,7 @@ pub trait Trace {
 }
 
 /// Calls `f` with every event of a trace.
-pub(super) fn each_event(trace: &dyn Trace, mut f: impl FnMut(&Event)) -> Result<(), SourceError> {
+pub fn each_event(trace: &dyn Trace, mut f: impl FnMut(&Event)) -> Result<(), SourceError> {
     let mut reader = trace.open()?;
     let mut events = Vec::new();
     while reader.next_batch(&mut events)? {
