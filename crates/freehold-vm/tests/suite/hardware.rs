@@ -82,7 +82,7 @@ fn software_entries_are_unused(vm: &Vm<'_, Hardware>) {
 #[test]
 fn bits_that_hardware_sets_are_found() {
     for path in [UnmapPath::Batched, UnmapPath::PageByPageDeferred, UnmapPath::PageByPage] {
-        let fh = frames(8, 1, freehold::SingleCpu);
+        let fh = frames(8, 1);
         let vm = vm(Hardware::new(), 8, 1, PAGES as u64, 64);
         vm.set_unmap_path(path);
         vm.add_vma(SPACE, pages(0, PAGES as u64), RW).unwrap();
@@ -120,7 +120,7 @@ fn bits_that_hardware_sets_are_found() {
 /// Reclaim takes entries away and puts them back; a handler that looks in between must not believe that they are gone.
 #[test]
 fn a_fault_handler_does_not_see_the_middle_of_reclaim() {
-    let fh = frames(8, 1, freehold::SingleCpu);
+    let fh = frames(8, 1);
     let vm = vm(Hardware::new(), 8, 1, PAGES as u64, 64);
     vm.add_vma(SPACE, pages(0, PAGES as u64), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(32), order(5), Access::ReadWrite).unwrap();

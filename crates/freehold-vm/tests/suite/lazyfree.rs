@@ -13,7 +13,7 @@ use freehold_vm::{
 const SPACE: SpaceId = SpaceId::new(0);
 
 /// One VMA over everything, one mapped folio of that order at `page`, written to, then lazyfree.
-fn lazyfree_folio(order_: u8, page: u64) -> (freehold::Freehold<'static, freehold::SingleCpu>, Vm<'static, SoftMmu>) {
+fn lazyfree_folio(order_: u8, page: u64) -> (freehold::Freehold<'static, freehold::Threads>, Vm<'static, SoftMmu>) {
     let (fh, vm) = machine(SoftMmu::new(), 16, 1);
     vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(page), order(order_), Access::ReadWrite).unwrap();
@@ -214,7 +214,7 @@ impl Mmu for Hooked {
 fn hooked(
     order_: u8,
     page: u64,
-) -> (&'static freehold::Freehold<'static, freehold::SingleCpu>, &'static Vm<'static, Hooked>) {
+) -> (&'static freehold::Freehold<'static, freehold::Threads>, &'static Vm<'static, Hooked>) {
     let (fh, vm) = machine(Hooked::default(), 16, 2);
     vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(page), order(order_), Access::ReadWrite).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
 use crate::common::*;
-use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, SingleCpu};
+use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads};
 use freehold_vm::{
     Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vpn,
     VpnRange, WriteFault,
@@ -82,7 +82,7 @@ impl Mmu for Stopping {
 }
 
 /// A page allocator that runs something else before it hands out the next frames.
-struct Slow(&'static Freehold<'static, SingleCpu>, Mutex<Option<Hook>>);
+struct Slow(&'static Freehold<'static, Threads>, Mutex<Option<Hook>>);
 
 impl FrameAllocator for Slow {
     fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
@@ -101,7 +101,7 @@ impl FrameAllocator for Slow {
     }
 }
 
-type World = (&'static Freehold<'static, SingleCpu>, &'static Vm<'static, Stopping>);
+type World = (&'static Freehold<'static, Threads>, &'static Vm<'static, Stopping>);
 
 const A: SpaceId = SpaceId::new(0);
 const B: SpaceId = SpaceId::new(1);
@@ -112,7 +112,7 @@ fn world(mappings: usize) -> World {
     for id in [A, B] {
         vm.add_vma(id, pages(0, 1024), RW).unwrap();
     }
-    (Box::leak(Box::new(frames(4, 1, SingleCpu))), vm)
+    (Box::leak(Box::new(frames(4, 1))), vm)
 }
 
 /// A folio in both spaces from page 0 on, written to in `A` and shared then.

@@ -2,7 +2,6 @@
 
 use crate::common::actor::{Actor, Checked, Contents};
 use crate::common::*;
-use freehold::SingleCpu;
 use freehold_vm::SoftMmu;
 
 const MIB_OF_MEMORY: u64 = 2;
@@ -11,7 +10,7 @@ const STEPS: u64 = 1_000_000;
 #[test]
 fn a_million_random_steps_lose_nothing() {
     // Fewer frames than pages, so that memory is short now and then.
-    let fh = frames(MIB_OF_MEMORY, 1, SingleCpu);
+    let fh = frames(MIB_OF_MEMORY, 1);
     let vm = vm(SoftMmu::new(), MIB_OF_MEMORY, 2, 1200, 4096);
     let contents = Contents::new(MIB_OF_MEMORY);
     let mut actor = Actor::new(&vm, Checked(&fh, &vm), &contents, 0, 7, 1150);

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::common::*;
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request, SingleCpu};
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
     Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
     VmallocError, Vpn, VpnRange,
@@ -17,7 +17,7 @@ fn vmalloc<M: Mmu>(mmu: M, pages_: u64, areas: usize, runs: usize) -> Vmalloc<'s
 
 #[test]
 fn one_flush_serves_as_many_frees_as_the_limit_allows() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let mem = Counting::new(&fh);
     let vm = vmalloc(SoftMmu::<1>::new(), 6000, 200, 400);
     vm.set_lazy_max(100);
@@ -52,7 +52,7 @@ fn one_flush_serves_as_many_frees_as_the_limit_allows() {
 
 #[test]
 fn more_areas_than_a_batch_take_a_flush_for_each_batch() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
     vm.set_lazy_max(u64::MAX);
     for start in (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(2)).unwrap()).collect::<Vec<_>>() {
@@ -118,7 +118,7 @@ impl<A: FrameAllocator> FrameAllocator for Unreachable<'_, A> {
 fn nothing_is_reused_before_its_flush_and_nothing_fails_for_what_waits() {
     for (lazy_max, space, nodes) in [(u64::MAX, 700, 64), (200, 700, 64), (u64::MAX, 6000, 20), (1, 6000, 64)] {
         let tlbs = Tlbs::default();
-        let memory = frames(2, 1, SingleCpu);
+        let memory = frames(2, 1);
         let fh = Unreachable(&tlbs, &memory);
         let vm = vmalloc(&tlbs, space, nodes, 300);
         vm.set_lazy_max(lazy_max);
@@ -152,7 +152,7 @@ fn nothing_is_reused_before_its_flush_and_nothing_fails_for_what_waits() {
 /// Purges of several threads at once, each for want of something.
 #[test]
 fn threads_that_run_out_purge_for_each_other() {
-    let fh = frames(2, 4, freehold::Threads::new(4));
+    let fh = frames(2, 4);
     let vm = vmalloc(SoftMmu::<1>::with_relax(std::thread::yield_now), 900, 100, 900);
     vm.set_lazy_max(u64::MAX);
     std::thread::scope(|scope| {
@@ -174,7 +174,7 @@ fn threads_that_run_out_purge_for_each_other() {
 /// A frame of a lazy area that somebody else frees is reported by the purge, and nothing else is lost.
 #[test]
 fn a_purge_reports_a_frame_freed_behind_its_areas_back() {
-    let fh = frames(4, 1, SingleCpu);
+    let fh = frames(4, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 1000, 8, 8);
     vm.set_lazy_max(1000);
     vm.set_contig_free(false);
@@ -192,7 +192,7 @@ fn a_purge_reports_a_frame_freed_behind_its_areas_back() {
 /// A hole in the middle of a run needs a node more; the only one there is waits with a freed area.
 #[test]
 fn taking_a_part_away_purges_for_the_node_it_needs() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 100, 8, 2);
     vm.set_lazy_max(u64::MAX);
     let kept = vm.vmalloc(&fh, Layout::pages(8)).unwrap();
@@ -212,7 +212,7 @@ fn taking_a_part_away_purges_for_the_node_it_needs() {
 /// Whole pageblocks that wait for a purge are purged rather than done without.
 #[test]
 fn a_huge_area_purges_for_its_block() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     // All blocks but one are in use.
     let block = Request::new(Order::PAGEBLOCK, Migratetype::Unmovable);
     let mut used: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(block).ok()).collect();
@@ -236,7 +236,7 @@ fn a_huge_area_purges_for_its_block() {
 #[test]
 fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
     for lazy in [0, u64::MAX] {
-        let fh = frames(16, 1, SingleCpu);
+        let fh = frames(16, 1);
         let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
         vm.set_lazy_max(lazy);
         let starts: Vec<_> = (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect();

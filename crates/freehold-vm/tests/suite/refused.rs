@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::common::*;
-use freehold::{FrameRange, Order, SingleCpu};
+use freehold::{FrameRange, Order};
 use freehold_vm::{
     Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
 };
@@ -53,7 +53,7 @@ impl Mmu for &Machine {
 #[test]
 fn what_cannot_be_taken_away_stays_or_waits() {
     let machine = Machine::default();
-    let fh = frames(1024, 1, SingleCpu);
+    let fh = frames(1024, 1);
     let free = || fh.zone_stats(0).unwrap().free;
     let all = free();
     let vm =

@@ -108,7 +108,7 @@ fn wrong_calls_are_refused_and_say_why() {
 
 #[test]
 fn mappings_run_out_without_anything_being_lost() {
-    let fh = frames(4, 1, freehold::SingleCpu);
+    let fh = frames(4, 1);
     let vm = vm(SoftMmu::<1>::new(), 4, 1, 1024, 4);
     vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(0), order(2), Access::ReadWrite).unwrap();
@@ -177,7 +177,7 @@ fn the_largest_folio_across_two_tables() {
 #[test]
 fn vmas_need_nodes_for_what_is_split_only() {
     let read = Vma { access: Access::Read, ..RW };
-    let fh = frames(4, 1, freehold::SingleCpu);
+    let fh = frames(4, 1);
     let space = Space::new(SPACE, Vpn::new(BASE), leak(2, PageTable::new), leak(3, IntervalNode::new));
     let (records, mappings) = (leak(1024, Frame::new), leak(4, Mapping::new));
     let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(FIRST), records, mappings, Vec::leak(vec![space]));

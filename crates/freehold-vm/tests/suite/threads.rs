@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::actor::{Actor, Checked, Contents};
 use crate::common::*;
-use freehold::{Pfn, Threads};
+use freehold::Pfn;
 use freehold_vm::{Access, Fault, SoftMmu, UnmapPath, VmError};
 
 /// Steps of each actor: a few seconds on a small machine.
@@ -13,7 +13,7 @@ const STEPS: u64 = 1_500_000;
 
 fn run(path: UnmapPath) {
     const MIB_OF_MEMORY: u64 = 4;
-    let fh = frames(MIB_OF_MEMORY, 4, Threads::new(4));
+    let fh = frames(MIB_OF_MEMORY, 4);
     let vm = vm(SoftMmu::with_relax(std::thread::yield_now), MIB_OF_MEMORY, 2, 2048, 8192);
     vm.set_unmap_path(path);
     let contents = Contents::new(MIB_OF_MEMORY);
@@ -78,7 +78,7 @@ fn hammer(path: UnmapPath) {
     const FOLIOS: u64 = 8;
     const PAGES: u64 = FOLIOS * 16;
     const ROUNDS: u64 = 150_000;
-    let fh = frames(2, 4, Threads::new(4));
+    let fh = frames(2, 4);
     let vm = vm(SoftMmu::<4>::with_relax(std::thread::yield_now), 2, 2, 1024, 2048);
     vm.set_unmap_path(path);
     let id = space(0);

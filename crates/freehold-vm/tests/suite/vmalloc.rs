@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use crate::common::*;
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, SingleCpu};
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 use freehold_vm::{
     Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
     VmallocError, Vpn, VpnRange, free_array,
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn agrees_with_a_model(steps in prop::collection::vec(step(), 1..120)) {
         let world = World::default();
-        let fh = frames(12, 1, SingleCpu);
+        let fh = frames(12, 1);
         let mem = Frames(&world, &fh);
         // Few nodes and few pages, so that they run out, too.
         let vm = vmalloc(&world, 6000, 40, 300);
@@ -263,7 +263,7 @@ fn allocation_takes_the_largest_orders_first() {
         [(1, &[0]), (4, &[2]), (5, &[2, 0]), (16, &[4]), (64, &[6]), (100, &[6, 5, 2]), (256, &[8]), (512, &[9])];
     for (pages, orders) in table {
         let world = World::default();
-        let fh = frames(16, 1, SingleCpu);
+        let fh = frames(16, 1);
         let vm = vmalloc(&world, 6000, 4, 64);
         let start = vm.vmalloc(&Frames(&world, &fh), Layout::pages(pages)).unwrap();
         assert_eq!(world.0.lock().unwrap().asked, orders, "{pages} pages");
@@ -272,7 +272,7 @@ fn allocation_takes_the_largest_orders_first() {
     }
     // Above order 10 the cap holds.
     let world = World::default();
-    let fh = frames(32, 1, SingleCpu);
+    let fh = frames(32, 1);
     let vm = vmalloc(&world, 9000, 4, 64);
     vm.vmalloc(&Frames(&world, &fh), Layout::pages(5000)).unwrap();
     assert_eq!(world.0.lock().unwrap().asked, [10, 10, 10, 10, 9, 8, 7, 3], "5000 = 4 * 1024 + 512 + 256 + 128 + 8");
@@ -282,7 +282,7 @@ fn allocation_takes_the_largest_orders_first() {
 #[test]
 fn a_failed_order_lowers_the_cap_for_good() {
     let world = World::default();
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let vm = vmalloc(&world, 6000, 4, 64);
     world.0.lock().unwrap().most = Some(2);
     vm.vmalloc(&Frames(&world, &fh), Layout::pages(100)).unwrap();
@@ -296,7 +296,7 @@ fn a_failed_order_lowers_the_cap_for_good() {
 /// only complete areas count as allocated. Tried.
 #[test]
 fn frames_of_an_area_that_failed_count_as_allocated_and_as_freed() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 10_000, 4, 64);
     assert!(matches!(vm.vmalloc(&fh, Layout::pages(5000)), Err(VmallocError::Alloc(_))));
     let stats = vm.stats();
@@ -309,7 +309,7 @@ fn frames_of_an_area_that_failed_count_as_allocated_and_as_freed() {
 fn vfree_frees_each_run_once_or_each_page() {
     for pages in [1, 4, 16, 64, 256, 512, 1024] {
         for contig in [true, false] {
-            let fh = frames(16, 1, SingleCpu);
+            let fh = frames(16, 1);
             let mem = Counting::new(&fh);
             let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 64);
             vm.set_contig_free(contig);
@@ -340,7 +340,7 @@ fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
         (100, false, false, false, (0, 100)),
         (100, true, false, false, (3, 100)),
     ] {
-        let fh = frames(16, 1, SingleCpu);
+        let fh = frames(16, 1);
         let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 600);
         vm.set_large_orders(large);
         vm.set_contig_free(contig);
@@ -359,7 +359,7 @@ fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
 fn frames_in_any_order_are_freed_as_the_fewest_runs() {
     for mixed in [false, true] {
         let world = World::default();
-        let fh = frames(16, 1, SingleCpu);
+        let fh = frames(16, 1);
         let first = fh.alloc(freehold::Request::new(order(7), Migratetype::Unmovable)).unwrap();
         {
             let mut state = world.0.lock().unwrap();
@@ -380,7 +380,7 @@ fn frames_in_any_order_are_freed_as_the_fewest_runs() {
 
 #[test]
 fn many_areas_are_freed_with_one_flush() {
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     // An area of three pages may be two runs.
     let vm = vmalloc(SoftMmu::<1>::new(), 6000, 600, 400);
     let starts: Vec<_> = (0..130).map(|_| vm.vmalloc(&fh, Layout::pages(3)).unwrap()).collect();
@@ -394,7 +394,7 @@ fn many_areas_are_freed_with_one_flush() {
 #[test]
 fn huge_mappings_use_pageblocks_and_do_without_where_there_are_none() {
     let world = World::default();
-    let fh = frames(16, 1, SingleCpu);
+    let fh = frames(16, 1);
     let mem = Frames(&world, &fh);
     let vm = vmalloc(&world, 8000, 8, 64);
     // Below 2 MiB: as always.
@@ -415,7 +415,7 @@ fn huge_mappings_use_pageblocks_and_do_without_where_there_are_none() {
 
 #[test]
 fn wrong_requests_are_refused_and_say_why() {
-    let fh = frames(4, 1, SingleCpu);
+    let fh = frames(4, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 1000, 2, 8);
     assert_eq!(vm.vmalloc(&fh, Layout::pages(0)), Err(VmallocError::ZeroPages));
     assert_eq!(vm.vmalloc(&fh, Layout::pages(1).align(3)), Err(VmallocError::BadAlign { align: 3 }));
@@ -442,7 +442,7 @@ fn wrong_requests_are_refused_and_say_why() {
 /// An area whose frame somebody else has freed: said so, and nothing else is lost.
 #[test]
 fn a_frame_freed_behind_its_areas_back_is_reported() {
-    let fh = frames(4, 1, SingleCpu);
+    let fh = frames(4, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 1000, 2, 8);
     vm.set_contig_free(false);
     let start = vm.vmalloc(&fh, Layout::pages(4)).unwrap();
@@ -456,7 +456,7 @@ fn a_frame_freed_behind_its_areas_back_is_reported() {
 /// Threads that allocate and free areas at once: addresses and frames are never given to two.
 #[test]
 fn threads_never_get_the_same_pages() {
-    let fh = frames(32, 4, freehold::Threads::new(4));
+    let fh = frames(32, 4);
     let vm = vmalloc(SoftMmu::<1>::with_relax(std::thread::yield_now), 20_000, 256, 4096);
     let owners: Vec<std::sync::atomic::AtomicU8> = std::iter::repeat_with(Default::default).take(32 * 256).collect();
     std::thread::scope(|scope| {

@@ -4,8 +4,7 @@
 pub mod actor;
 
 use freehold::{
-    AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, SingleCpu, Watermarks,
-    ZoneConfig,
+    AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads, Watermarks, ZoneConfig,
 };
 use freehold_vm::{
     Access, Frame, FrameAllocator, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn,
@@ -43,10 +42,11 @@ pub fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
 }
 
 /// A page allocator over `mib` MiB, nothing held back. Leaked, which is fine in a test.
-pub fn frames<P: Platform>(mib: u64, cpus: u16, platform: P) -> Freehold<'static, P> {
+/// With threads as CPUs, also where there is one: so the allocator is compiled once for all tests.
+pub fn frames(mib: u64, cpus: u16) -> Freehold<'static, Threads> {
     let memory = [FrameRange::new(Pfn::new(FIRST), mib * MIB).unwrap()];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    Freehold::leaked(&Config::new(cpus, &[zone]), platform).unwrap()
+    Freehold::leaked(&Config::new(cpus, &[zone]), Threads::new(cpus)).unwrap()
 }
 
 /// Folios over the same memory, with address spaces of so many pages each. No VMAs yet.
@@ -101,7 +101,7 @@ impl<A: FrameAllocator> FrameAllocator for Counting<A> {
     }
 }
 
-pub fn assert_all_free<P: Platform>(fh: &Freehold<'_, P>) {
+pub fn assert_all_free(fh: &Freehold<'_, Threads>) {
     fh.drain_all();
     fh.validate().unwrap();
     let stats = fh.zone_stats(0).unwrap();
@@ -109,6 +109,6 @@ pub fn assert_all_free<P: Platform>(fh: &Freehold<'_, P>) {
 }
 
 /// The usual machine: one CPU, `mib` MiB, software Mmu.
-pub fn machine<M: Mmu>(mmu: M, mib: u64, spaces: u16) -> (Freehold<'static, SingleCpu>, Vm<'static, M>) {
-    (frames(mib, 1, SingleCpu), vm(mmu, mib, spaces, mib * MIB * 2, (mib * MIB) as usize))
+pub fn machine<M: Mmu>(mmu: M, mib: u64, spaces: u16) -> (Freehold<'static, Threads>, Vm<'static, M>) {
+    (frames(mib, 1), vm(mmu, mib, spaces, mib * MIB * 2, (mib * MIB) as usize))
 }
