@@ -2,5 +2,6 @@
 
 mod bpftrace;
 mod columns;
+mod damage;
 mod read;
 mod recorded;

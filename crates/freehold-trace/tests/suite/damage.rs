@@ -74,9 +74,9 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// Every format, small.
 fn intact() -> Vec<(&'static str, Vec<u8>)> {
-    let tracefs = include_bytes!("data/kernel.tracefs.txt").to_vec();
-    let trace_cmd = include_bytes!("data/make.trace-cmd.txt").to_vec();
-    let perf = include_bytes!("data/make.perf-script.txt").to_vec();
+    let tracefs = include_bytes!("../data/kernel.tracefs.txt").to_vec();
+    let trace_cmd = include_bytes!("../data/make.trace-cmd.txt").to_vec();
+    let perf = include_bytes!("../data/make.perf-script.txt").to_vec();
     vec![
         ("gzip", gzip(&tracefs)),
         ("zstd", zstd::stream::encode_all(&perf[..], 3).unwrap()),
