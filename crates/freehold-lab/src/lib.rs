@@ -15,6 +15,7 @@
 pub mod bench;
 mod better;
 pub mod cli;
+#[doc(hidden)]
 pub mod compare;
 pub mod engine;
 pub mod engines;
