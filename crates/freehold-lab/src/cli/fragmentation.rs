@@ -138,7 +138,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
     });
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|error| CliError::new(error.to_string()))?;
+    let outcome = outcome.map_err(CliError::new)?;
     let cells = &outcome.cells;
     if outcome.interrupted {
         output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));

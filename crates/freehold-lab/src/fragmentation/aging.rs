@@ -20,8 +20,7 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Scenario};
-use super::figure::{FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
+use super::figure::{About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
 use crate::bench::loops::Random;
 
 pub(super) const ABOUT: About = About {
@@ -78,8 +77,6 @@ impl Held {
 
 struct Aging<'b, 'e> {
     books: &'b mut Books<'e>,
-    random: Random,
-    cpus: u16,
     /// Chunks allocated, and how many will have been when a round of ticks and turns is over.
     n: u64,
     allocations: u64,
@@ -90,25 +87,22 @@ struct Aging<'b, 'e> {
     most: [u64; 3],
 }
 
-pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
-    let cpus = scenario.cpus;
-    let target = books.managed() * u64::from(scenario.used_percent.unwrap_or(70)) / 100;
-    let most = [target * 2 / 5 / u64::from(cpus), target * 2 / 5, target / 5];
+pub(super) fn run(books: &mut Books<'_>, used_percent: u8, allocations: u64) -> Figures {
+    let cpus = books.cpus;
+    let target = books.managed() * u64::from(used_percent) / 100;
     let mut aging = Aging {
         books,
-        random: random(scenario.seed),
-        cpus,
         n: 0,
-        allocations: scenario.allocations,
+        allocations,
         short: (0..cpus).map(|_| Held::default()).collect(),
         scattered: Held::default(),
         long: Held::default(),
-        most,
+        most: [target * 2 / 5 / u64::from(cpus), target * 2 / 5, target / 5],
     };
     aging.fill(target);
     aging.books.begin();
-    for _ in 0..scenario.allocations {
-        let life = match aging.random.scaled(100) {
+    for _ in 0..allocations {
+        let life = match aging.books.random.scaled(100) {
             0..80 => Life::Short,
             80..98 => Life::Random,
             _ => Life::Long,
@@ -116,11 +110,6 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
         aging.step(life);
     }
     aging.books.figures()
-}
-
-/// What each workload draws its numbers from.
-pub(super) fn random(seed: u64) -> Random {
-    Random::split(seed, 1)
 }
 
 /// What the next allocation asks for.
@@ -148,31 +137,27 @@ impl Aging<'_, '_> {
             if self.books.live() >= target - target / 32 {
                 return;
             }
-            let wanted = match self.random.scaled(5) {
+            let wanted = match self.books.random.scaled(5) {
                 0 if self.long.frames < self.most[2] => Life::Long,
                 1 | 2 if self.scattered.frames < self.most[1] => Life::Random,
                 _ => Life::Short,
             };
-            let cpu = self.any_cpu();
+            let cpu = self.books.any_cpu();
             self.allocate(cpu, wanted);
         }
     }
 
-    fn any_cpu(&mut self) -> u16 {
-        self.random.scaled(u64::from(self.cpus)) as u16
-    }
-
     /// One of the CPUs that are active now.
     fn active_cpu(&mut self) -> u16 {
-        let cpus = u64::from(self.cpus);
+        let cpus = u64::from(self.books.cpus);
         let active = cpus.div_ceil(3);
         let first = self.n * ROUNDS * cpus / self.allocations.max(1);
-        ((first + self.random.scaled(active)) % cpus) as u16
+        ((first + self.books.random.scaled(active)) % cpus) as u16
     }
 
     /// The ticks that are due, in turn: as many as have been when `n` chunks have been allocated.
     fn tick(&mut self) {
-        let cpus = u64::from(self.cpus);
+        let cpus = u64::from(self.books.cpus);
         let due = |n: u64| n * TICKS * cpus / self.allocations.max(1);
         for tick in due(self.n)..due(self.n + 1) {
             self.books.tick((tick % cpus) as u16);
@@ -189,7 +174,7 @@ impl Aging<'_, '_> {
 
     /// Allocates a chunk and frees what has become too much of its kind.
     fn allocate(&mut self, cpu: u16, life: Life) {
-        let (order, migratetype) = kind(&mut self.random);
+        let (order, migratetype) = kind(&mut self.books.random);
         let Some(chunk) = self.books.alloc(cpu, order, migratetype) else {
             // No memory: as under reclaim, some of it goes.
             return self.shrink();
@@ -198,21 +183,21 @@ impl Aging<'_, '_> {
             Life::Short => {
                 self.short[usize::from(cpu)].push(chunk);
                 while let Some(old) = self.short[usize::from(cpu)].pop(self.most[0]) {
-                    let freer = if self.random.scaled(5) == 0 { self.any_cpu() } else { cpu };
+                    let freer = self.books.freer(cpu);
                     self.books.free(freer, old);
                 }
             }
             Life::Random => {
                 self.scattered.push(chunk);
-                while let Some(old) = self.scattered.pop_random(self.most[1], &mut self.random) {
-                    let freer = self.any_cpu();
+                while let Some(old) = self.scattered.pop_random(self.most[1], &mut self.books.random) {
+                    let freer = self.books.any_cpu();
                     self.books.free(freer, old);
                 }
             }
             Life::Long => {
                 self.long.push(chunk);
                 while let Some(old) = self.long.pop(self.most[2]) {
-                    let freer = self.any_cpu();
+                    let freer = self.books.any_cpu();
                     self.books.free(freer, old);
                 }
             }
@@ -221,8 +206,8 @@ impl Aging<'_, '_> {
 
     /// One chunk that dies at random goes early, so that a machine in want of memory does not stand still.
     fn shrink(&mut self) {
-        if let Some(old) = self.scattered.pop_random(0, &mut self.random) {
-            let freer = self.any_cpu();
+        if let Some(old) = self.scattered.pop_random(0, &mut self.books.random) {
+            let freer = self.books.any_cpu();
             self.books.free(freer, old);
         }
     }

@@ -37,10 +37,10 @@ impl Held {
         Some(drawn)
     }
 
-    /// Frees any of them, by the CPU that allocated it or, one in five, by any of so many; whether there was one.
-    pub(super) fn free_one(&mut self, books: &mut Books<'_>, random: &mut Random, cpus: u16) -> bool {
-        let Some((owner, chunk)) = self.draw(random) else { return false };
-        let freer = if random.scaled(5) == 0 { random.scaled(cpus.into()) as u16 } else { owner };
+    /// Frees any of them; whether there was one.
+    pub(super) fn free_one(&mut self, books: &mut Books<'_>) -> bool {
+        let Some((owner, chunk)) = self.draw(&mut books.random) else { return false };
+        let freer = books.freer(owner);
         books.free(freer, chunk);
         true
     }
@@ -57,6 +57,9 @@ struct Mark {
 
 pub(super) struct Books<'e> {
     engine: &'e dyn Simulated,
+    pub(super) cpus: u16,
+    /// What a workload draws its numbers from.
+    pub(super) random: Random,
     start: u64,
     /// For each frame at which a chunk in use begins: its type and 1; 0 elsewhere.
     heads: Vec<u8>,
@@ -72,10 +75,12 @@ pub(super) struct Books<'e> {
 }
 
 impl<'e> Books<'e> {
-    pub(super) fn new(engine: &'e dyn Simulated, machine: &MachineConfig) -> Self {
+    pub(super) fn new(engine: &'e dyn Simulated, machine: &MachineConfig, seed: u64) -> Self {
         let frames = machine.memory_frames;
         Self {
             engine,
+            cpus: machine.cpus,
+            random: Random::split(seed, 1),
             start: machine.start_pfn.get(),
             heads: vec![0; frames as usize],
             blocks: vec![[0; TYPES]; frames.div_ceil(PAGEBLOCK_FRAMES) as usize],
@@ -162,6 +167,19 @@ impl<'e> Books<'e> {
     /// A CPU's periodic work.
     pub(super) fn tick(&mut self, cpu: u16) {
         self.engine.tick(CpuId::new(cpu));
+    }
+
+    pub(super) fn tick_all(&mut self) {
+        (0..self.cpus).for_each(|cpu| self.tick(cpu));
+    }
+
+    pub(super) fn any_cpu(&mut self) -> u16 {
+        self.random.scaled(self.cpus.into()) as u16
+    }
+
+    /// Who frees what a CPU has allocated: that CPU or, one in five, any.
+    pub(super) fn freer(&mut self, owner: u16) -> u16 {
+        if self.random.scaled(5) == 0 { self.any_cpu() } else { owner }
     }
 
     /// Every CPU gives back what it holds.

@@ -86,6 +86,21 @@ pub struct Cell {
     pub figures: Figures,
 }
 
+/// What a workload is, and what is shown of it.
+pub struct About {
+    pub name: &'static str,
+    /// What it does, in a sentence or two.
+    pub what: &'static str,
+    /// The percentages of memory in use that it is run at; one `None` where it finds its own.
+    pub levels: &'static [Option<u8>],
+    /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
+    pub orders: &'static [Option<u8>],
+    /// What is shown of it; the first is what its picture shows.
+    pub figures: &'static [Figure],
+    /// What is said of the engine that is best by the first.
+    pub best: &'static str,
+}
+
 /// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.
 #[derive(Clone, Copy)]
 pub struct Figure {

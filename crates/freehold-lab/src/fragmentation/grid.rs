@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use freehold::Order;
 
-use super::cell::{NotWhole, Scenario, Workload};
+use super::cell::{Scenario, Workload};
 use super::figure::Cell;
 use crate::engines::EngineSpec;
 use crate::pool;
@@ -96,19 +96,15 @@ impl Grid {
 }
 
 /// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which they end; when `stop`
-/// is set, those under way are finished.
-///
-/// # Errors
-///
-/// The first [`NotWhole`], by the order of the scenarios.
+/// is set, those under way are finished. An error is the first, by the order of the scenarios.
 pub fn run(
     scenarios: &[Scenario],
     jobs: usize,
     stop: &AtomicBool,
     mut done: impl FnMut(usize, &Scenario),
-) -> Result<Outcome, NotWhole> {
+) -> Result<Outcome, String> {
     let places: Vec<usize> = (0..scenarios.len()).collect();
-    let mut slots: Vec<Option<Result<Cell, NotWhole>>> = scenarios.iter().map(|_| None).collect();
+    let mut slots: Vec<Option<Result<Cell, String>>> = scenarios.iter().map(|_| None).collect();
     let mut over = 0;
     let work = |place: usize| scenarios[place].run();
     pool::each(&places, jobs, stop, work, |place, cell| {

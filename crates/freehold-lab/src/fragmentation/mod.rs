@@ -25,6 +25,6 @@ mod kernel_build;
 pub mod output;
 mod two_cpu_mix;
 
-pub use cell::{NotWhole, Scenario, Workload};
+pub use cell::{Scenario, Workload};
 pub use figure::{Cell, Figures, Unusable};
 pub use grid::{ALLOCATIONS, Grid, MEMORY_MOST, Outcome, run};

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
-use super::cell::{About, Workload};
-use super::figure::{Cell, Figure};
+use super::cell::Workload;
+use super::figure::{About, Cell, Figure};
 use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
