@@ -79,8 +79,8 @@ pub(super) struct BenchArgs {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
-    /// Runs of each. Default: 7; with --quick up to 7, as many as there is time for.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Runs of each, at most 100. Default: 7; with --quick up to 7, as many as there is time for.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
 
     /// A minute for all benchmarks, or for each that is named its share of one: less of everything that repeats itself,
