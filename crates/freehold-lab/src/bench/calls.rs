@@ -234,3 +234,9 @@ impl From<BulkFreeError> for Refused {
         Self::Free(error.error)
     }
 }
+
+impl From<Refused> for String {
+    fn from(refused: Refused) -> Self {
+        refused.to_string()
+    }
+}

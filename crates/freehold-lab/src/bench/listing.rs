@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
+use super::engines::{FREEHOLD, Peer};
 use super::kind::Kind;
 use super::metric::About;
 use crate::report::table::{Style, wrap};
@@ -63,13 +63,10 @@ pub fn engines(style: Style) -> String {
     text
 }
 
-/// The engines that are no designs of the kernel's, and what those are named by.
+/// What can be named, in words.
 fn names() -> Vec<(&'static str, String)> {
-    let mut all = vec![
-        (FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned()),
-        (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
-        (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
-    ];
+    let mut all =
+        vec![(FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned())];
     all.extend(Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
         (peer.name(), format!("{}{missing}", peer.about().summary))

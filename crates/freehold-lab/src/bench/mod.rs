@@ -3,7 +3,7 @@
 //! ```text
 //!  kind        what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  catalogue   what each is; metric: a figure  engines/  the engines behind those calls
-//!  plan        which of them; scale: how much  runner    in what order
+//!  plan        which of them; scale: how much  runner    in what order; side: what takes turns
 //!  budget      for how long, with --quick
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
@@ -51,6 +51,7 @@ pub mod result;
 pub(crate) mod ring;
 pub mod runner;
 mod scale;
+mod side;
 pub mod significance;
 pub mod steady;
 pub mod table;
@@ -62,7 +63,7 @@ pub mod yardstick;
 pub use budget::Budget;
 pub use engines::BenchEngine;
 pub use kind::Kind;
-pub use plan::{BenchError, Plan};
+pub use plan::Plan;
 pub use result::{Report, Row, Spread};
 pub use runner::run;
 pub use scale::Scale;

@@ -1,9 +1,7 @@
 //! What Freehold is to reach, and whether it did in this run.
 
-use super::engines::{BUDDY_SYSTEM, FREEHOLD};
+use super::engines::{FREEHOLD, Peer};
 use super::result::{Report, Row};
-
-const MIMALLOC: &str = "mimalloc";
 
 /// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
 /// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
@@ -15,7 +13,7 @@ enum Goal {
     /// At most so many atomic read-modify-writes of the same run.
     Rmw(f64),
     /// At least so many times faster than that engine in the same run.
-    TimesPeer(&'static str, f64),
+    TimesPeer(Peer, f64),
     /// At least so many times, of a metric that is a ratio.
     Times(f64),
     /// No metric of the benchmark that ends so is less than [`SLOWER`].
@@ -41,7 +39,7 @@ const fn target(work: &'static str, benchmark: &'static str, metric: &'static st
 
 /// A pair of order 0 to 9, beside mimalloc's for the same size.
 const fn pair(work: &'static str, metric: &'static str, times: f64) -> Target {
-    target(work, "orders", metric, Goal::TimesPeer(MIMALLOC, times))
+    target(work, "orders", metric, Goal::TimesPeer(Peer::Mimalloc, times))
 }
 
 const TARGETS: [Target; 42] = [
@@ -57,7 +55,12 @@ const TARGETS: [Target; 42] = [
     pair("  order 9", "ns_per_pair_order9", 20.0),
     target("  order 0, owned, no heavy barrier", "doors", "ns_per_pair_owned_no_barrier", Goal::Rmw(2.5)),
     target("  order 0, by a call that names its CPU", "doors", "ns_per_pair_on", Goal::Rmw(2.5)),
-    target("producer to consumer, a frame", "producer-consumer", "ns_per_frame", Goal::TimesPeer(BUDDY_SYSTEM, 8.0)),
+    target(
+        "producer to consumer, a frame",
+        "producer-consumer",
+        "ns_per_frame",
+        Goal::TimesPeer(Peer::BuddySystem, 8.0),
+    ),
     target("orders 0 to 9, 90 % held: failures of 1,000", "mixed", "failures_per_1000_90", Goal::AtMost(0.7)),
     target("made for 1 TiB, ms", "start-up", "ms_per_tib", Goal::AtMost(10.0)),
     target("  for 64 TiB, ms", "start-up", "ms_64_tib", Goal::AtMost(100.0)),
@@ -136,6 +139,7 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
     match target.goal {
         Goal::Rmw(most) => (format!("at most {most} RMW"), of_rmw(report, row, most)),
         Goal::TimesPeer(peer, least) => {
+            let peer = peer.name();
             let found = row.zip(report.row(target.benchmark, target.metric, peer)).map(|(row, peer)| {
                 let faster = peer.median / row.median;
                 (times(faster), times(peer.min / row.min), faster >= least)
@@ -222,9 +226,9 @@ mod tests {
         report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_owned_no_barrier", 10.0));
         report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_on", 10.1));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order9", 10.0));
-        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order9", 200.0));
+        report.rows.push(row(Peer::Mimalloc.name(), "orders", "ns_per_pair_order9", 200.0));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order7", 10.0));
-        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order7", 19.9));
+        report.rows.push(row(Peer::Mimalloc.name(), "orders", "ns_per_pair_order7", 19.9));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order3", 1.0));
         assert_eq!(met(&report, "no heavy barrier"), Some(Some(true)));
         assert_eq!(met(&report, "names its CPU"), Some(Some(false)));

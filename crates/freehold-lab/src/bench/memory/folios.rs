@@ -15,7 +15,7 @@ use freehold_host::freehold_vm::{
     VpnRange,
 };
 
-use super::second::{Clock, beside};
+use super::second::{Other, timed};
 use super::variants::Variant;
 use crate::bench::calls::{Machine, START};
 use crate::bench::clock::Cpus;
@@ -132,23 +132,19 @@ impl Folios {
             _ => {}
         }
         let (before, calls) = (vm.stats(), self.syscalls());
-        let work = || {
-            let clock = Clock::start(matches!(variant, Variant::SecondThread | Variant::Toucher));
-            let frames = vm.madvise_pageout(cpu, ID, all)?;
-            Ok::<_, VmError>((clock.elapsed(), frames))
+        let mut n = 0;
+        let mut touch = || {
+            n += SHARE;
+            self.write(page(n % FOLIOS, n / FOLIOS % FOLIO_PAGES));
         };
-        let (time, frames) = match variant {
-            Variant::SecondThread => beside(cpus, std::hint::spin_loop, work),
-            Variant::Toucher => {
-                let mut n = 0;
-                let touch = || {
-                    n += SHARE;
-                    self.write(page(n % FOLIOS, n / FOLIOS % FOLIO_PAGES));
-                };
-                beside(cpus, touch, work)
-            }
-            _ => work(),
-        }?;
+        let mut spin = std::hint::spin_loop;
+        let other: Option<Other<'_>> = match variant {
+            Variant::SecondThread => Some(&mut spin),
+            Variant::Toucher => Some(&mut touch),
+            _ => None,
+        };
+        let (time, frames) = timed(cpus, other, || vm.madvise_pageout(cpu, ID, all));
+        let frames = frames?;
         let (after, syscalls) = (vm.stats(), self.syscalls() - calls);
         pins.into_iter().try_for_each(|pfn: Pfn| vm.unpin(cpu, pfn, false))?;
         vm.unmap(cpu, ID, all)?;

@@ -34,26 +34,6 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// What is advised about memory whose contents nobody needs any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unneeded {
-    /// `MADV_DONTNEED`: gone at once.
-    Now,
-    /// `MADV_FREE`: gone when the system wants it.
-    Lazily,
-    /// `MADV_PAGEOUT`: reclaim it now.
-    Reclaim,
-}
-
-/// Which pages the system may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pages {
-    /// 4 KiB (`MADV_NOHUGEPAGE`).
-    Small,
-    /// As large as it allows (`MADV_HUGEPAGE`).
-    Large,
-}
-
 impl Mapping {
     /// Zeroed private memory.
     pub(super) fn new(len: usize) -> Result<Self, Errno> {
@@ -109,25 +89,11 @@ impl Mapping {
         (0..len.min(self.len) / PAGE).for_each(|page| self.write(page));
     }
 
-    /// Says that so many bytes from the start on are not needed.
-    pub(super) fn give_up(&self, len: usize, how: Unneeded) -> Result<(), Errno> {
-        let advice = match how {
-            Unneeded::Now => Advice::LinuxDontNeed,
-            Unneeded::Lazily => Advice::LinuxFree,
-            Unneeded::Reclaim => Advice::LinuxPageOut,
-        };
+    /// Advises the system about so many bytes from the start on.
+    pub(super) fn advise(&self, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(len <= self.len, "within the mapping");
         // SAFETY: this value's own memory, whose contents only atomics look at.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), len, advice) }
-    }
-
-    pub(super) fn pages(&self, pages: Pages) -> Result<(), Errno> {
-        let advice = match pages {
-            Pages::Small => Advice::LinuxNoHugepage,
-            Pages::Large => Advice::LinuxHugepage,
-        };
-        // SAFETY: this value's own memory; the advice changes nothing in it.
-        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) }
     }
 
     /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than a part. What a

@@ -140,7 +140,7 @@ mod tests {
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {
         let machine = ClassicMachine::new("vanilla", 2, 1 << 16).unwrap();
         let cpus = Cpus::allowed();
-        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, frames: 1 << 16, backing: None };
+        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: 1 << 16, backing: None };
         let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
         let (mut meter, set) = (Meter::default(), 1 << 15);
         // Until the bystander has done something; an avalanche may be over before.
