@@ -109,7 +109,7 @@ fn a_thread_that_writes_meanwhile_leaves_no_folio_in_part() {
     assert_eq!(reclaim.deferred, 0);
 }
 
-const VMALLOC: [&str; 19] = [
+const VMALLOC: [&str; 18] = [
     "fix_align_alloc_test_p1_h0",
     "fix_size_alloc_test_p1_h0",
     "fix_size_alloc_test_p4_h0",
@@ -125,7 +125,6 @@ const VMALLOC: [&str; 19] = [
     "kvfree_rcu_1_arg_vmalloc_test_p1_h0",
     "kvfree_rcu_2_arg_vmalloc_test_p1_h0",
     "long_busy_list_alloc_test_p1_h0",
-    "pcpu_alloc_test_p1_h0",
     "random_size_align_alloc_test_p1_h0",
     "random_size_alloc_test_p1_h0",
     "vm_map_ram_test_p1_h0",

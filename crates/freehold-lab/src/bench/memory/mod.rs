@@ -3,7 +3,7 @@
 //! ```text
 //!  vmalloc     vmalloc_tests  the tests of lib/test_vmalloc.c, as data    suite      their loops
 //!              areas          what a loop asks                            over_vm    freehold-vm's vmalloc behind it
-//!              pages          page allocators below that                  percpu     objects above that
+//!              pages          page allocators below that
 //!              mapped         plain mmap and munmap behind it
 //!  lazyfree    variants       what is different in each, as data          folios     128 MiB on a HostMmu
 //!              kernel         MADV_FREE, MADV_PAGEOUT of the system       second     the thread on the other core
@@ -41,8 +41,6 @@ mod mapped;
 mod over_vm;
 #[cfg(target_os = "linux")]
 mod pages;
-#[cfg(target_os = "linux")]
-mod percpu;
 #[cfg(target_os = "linux")]
 mod raw;
 #[cfg(target_os = "linux")]

@@ -19,7 +19,6 @@ use freehold::CpuId;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::areas::{Areas, Failed, Kernel, Shape, Thread};
-use super::percpu::PerCpu;
 use super::vmalloc_tests::{Test, Work};
 use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::loops::{Random, per};
@@ -27,8 +26,6 @@ use crate::bench::result::Spread;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;
-/// Objects of `pcpu_alloc_test`.
-const OBJECTS: usize = 35_000;
 /// Pages that two stacks of a thread take on x86-64: the alignment of `fix_align_alloc_test`.
 const STACKS: u64 = 8;
 /// Areas that are gathered before another thread frees them: as many pointers as a page of the kernel's lists holds.
@@ -46,7 +43,7 @@ pub(super) struct Amount {
     pub(super) slices: u64,
 }
 
-/// Nanoseconds a loop; a whole pass of `pcpu_alloc_test`.
+/// Nanoseconds a loop.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Times {
     pub(super) patched: f64,
@@ -80,8 +77,6 @@ pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, c
         }),
         Work::FullFit => full_fit(&turns, &mut thread, cpus),
         Work::LongBusyList => long_busy_list(&turns, &mut thread),
-        Work::PerCpu => Turns { amount: Amount { loops: amount.slices, ..amount }, ..turns }
-            .run(|n, random| (0..n).try_for_each(|_| per_cpu(&mut thread, random))),
         Work::MapRam => thread.prepare_ram(test.pages).and_then(|()| {
             let times = turns.run(|n, _| {
                 (0..n).try_for_each(|_| {
@@ -179,16 +174,6 @@ fn long_busy_list<A: Areas, T: Thread>(turns: &Turns<'_, A>, thread: &mut T) -> 
         })
     });
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
-}
-
-fn per_cpu<T: Thread>(thread: &mut T, random: &mut Random) -> Result<(), Failed> {
-    let mut allocator = PerCpu::new(2);
-    let mut objects = Vec::with_capacity(OBJECTS);
-    for _ in 0..OBJECTS {
-        let (size, align) = (random.below(1024) as usize + 1, 1 << (random.below(11) + 1));
-        objects.push(allocator.alloc(thread, size, align)?);
-    }
-    objects.into_iter().try_for_each(|object| allocator.free(thread, object))
 }
 
 /// The kernel's one- and two-argument forms gather pointers alike; they differ where there is no memory for the list.

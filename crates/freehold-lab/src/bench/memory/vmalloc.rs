@@ -12,7 +12,7 @@ use super::over_vm::OverVm;
 use super::pages::PageAllocator;
 use super::raw::Frames;
 use super::suite::{self, Amount};
-use super::vmalloc_tests::{METRICS, TESTS, Work};
+use super::vmalloc_tests::{METRICS, TESTS};
 use super::{FREEHOLD, ON_MEMORY};
 use crate::bench::clock::Cpus;
 use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads, Peer};
@@ -104,8 +104,7 @@ fn side<'a, A: Areas + 'a>(name: &str, areas: A, scale: Scale, cpus: &'a Cpus) -
         for (test, metrics) in TESTS.iter().zip(&METRICS) {
             let amount = Amount { loops: test.loops / part, slices: scale.slices };
             let times = suite::run(&*areas, test, amount, n as u64 + 1, cpus)?;
-            let loops = if test.work == Work::PerCpu { 1 } else { test.loops };
-            let us = |ns: f64| ns * loops as f64 / 1e3;
+            let us = |ns: f64| ns * test.loops as f64 / 1e3;
             let [old, regressed, patched, of @ ..] = metrics.map(|metric| metric.name);
             let mut add = |metric, figure| found.add(&engine, metric, figure);
             add(patched, us(times.patched));

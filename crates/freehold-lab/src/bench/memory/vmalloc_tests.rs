@@ -1,4 +1,5 @@
-//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters.
+//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters; but for
+//! `pcpu_alloc_test`, whose allocator of small objects is part of neither vmalloc nor page allocator.
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
@@ -17,8 +18,6 @@ pub enum Work {
     Deferred,
     /// A hundred pages and one page, while 15,000 areas are kept.
     LongBusyList,
-    /// 35,000 per-CPU objects of 1 to 1,024 bytes, then their frees. The loop count does not matter to it.
-    PerCpu,
     /// 1 to 10 zeroed pages at a multiple of up to 4 MiB.
     RandomSizeAlign,
     /// 1 to 100 pages.
@@ -43,7 +42,7 @@ pub struct Test {
 
 macro_rules! tests {
     ($($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal;)*) => {
-        pub const TESTS: [Test; 19] =
+        pub const TESTS: [Test; 18] =
             [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
 
         /// What is measured of each: its time as three kernels, and the table's columns.
@@ -98,19 +97,7 @@ tests! {
     "kvfree_rcu_1_arg_vmalloc_test", Deferred, 1, 0, 500_000;
     "kvfree_rcu_2_arg_vmalloc_test", Deferred, 1, 0, 500_000;
     "long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000;
-    "pcpu_alloc_test", PerCpu, 1, 0, 500_000;
     "random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000;
     "random_size_alloc_test", RandomSize, 1, 0, 500_000;
     "vm_map_ram_test", MapRam, 1, 0, 500_000;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_the_tables() {
-        assert_eq!(METRICS[10][2].name, "fix_size_alloc_test_p512_h1_us");
-        assert_eq!(METRICS[10][5].name, "fix_size_alloc_test_p512_h1_contig_free_speedup");
-    }
 }
