@@ -2,9 +2,7 @@
 //!
 //! ```text
 //!  vmalloc     vmalloc_tests  the tests of lib/test_vmalloc.c, as data    suite      their loops
-//!              areas          what a loop asks                            over_vm    freehold-vm's vmalloc behind it
-//!              pages          page allocators below that
-//!              mapped         plain mmap and munmap behind it
+//!              areas          what a loop asks: freehold-vm's vmalloc     pages      page allocators below that
 //!  lazyfree    variants       what is different in each, as data          folios     128 MiB on a HostMmu
 //!              kernel         MADV_FREE, MADV_PAGEOUT of the system       second     the thread on the other core
 //!  give_back   an arena's trim beside one madvise
@@ -35,10 +33,6 @@ mod heap;
 mod kernel;
 #[cfg(target_os = "linux")]
 mod lazyfree;
-#[cfg(target_os = "linux")]
-mod mapped;
-#[cfg(target_os = "linux")]
-mod over_vm;
 #[cfg(target_os = "linux")]
 mod pages;
 #[cfg(target_os = "linux")]
@@ -79,7 +73,7 @@ pub(super) fn is_here(kind: Kind) -> bool {
 fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
     match (kind, engine) {
         _ if engine.name() == FREEHOLD => None,
-        (Kind::Vmalloc, BenchEngine::Design(_) | BenchEngine::Peer(Peer::Mmap)) => None,
+        (Kind::Vmalloc, BenchEngine::Design(_)) => None,
         (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
         (Kind::Vmalloc, _) => Some("it has no runs of frames of any length"),
         (Kind::Arena, _) => Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there"),

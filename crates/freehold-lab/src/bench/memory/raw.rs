@@ -9,14 +9,12 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use freehold_host::freehold_vm::Vpn;
-use freehold_host::{Arena, ArenaFrames, HostAreas};
-use rustix::fs::MemfdFlags;
+use freehold_host::{Arena, ArenaFrames, Backing, HostAreas};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -45,9 +43,6 @@ impl Mapping {
 
     /// The same at a multiple of `align`, a power of two: more is mapped and the ends are given up.
     pub(super) fn aligned(len: usize, align: usize) -> Result<Self, Errno> {
-        if align <= PAGE {
-            return Self::new(len);
-        }
         let whole = std::mem::ManuallyDrop::new(Self::new(len + align - PAGE)?);
         let start = whole.base.as_ptr();
         let skip = start.addr().next_multiple_of(align) - start.addr();
@@ -59,14 +54,6 @@ impl Mapping {
             }
         }
         Ok(Self { base: NonNull::new(base).ok_or(Errno::NOMEM)?, len })
-    }
-
-    /// The first `len` bytes of a file.
-    pub(super) fn of(file: &OwnedFd, len: usize) -> Result<Self, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file.as_fd(), 0) }?;
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 
     pub(super) fn write(&self, page: usize) {
@@ -115,25 +102,15 @@ impl Drop for Mapping {
     }
 }
 
-/// A file in memory of so many bytes.
-pub(super) fn file(len: usize) -> Result<OwnedFd, Errno> {
-    let file = rustix::fs::memfd_create("freehold-bench", MemfdFlags::CLOEXEC)?;
-    rustix::fs::ftruncate(&file, len as u64)?;
-    Ok(file)
-}
-
 /// An arena that this benchmark alone uses, as a page allocator by frame numbers.
 pub(super) struct Frames(Arc<Arena>);
 
 impl Frames {
-    /// `None` where somebody else has the arena, too.
-    pub(super) fn of(mut arena: Arc<Arena>) -> Option<Self> {
-        Arc::get_mut(&mut arena).is_some().then_some(Self(arena))
-    }
-
-    /// The arena, for [`HostAreas`], which frees nothing.
-    pub(super) fn for_areas(&self, pages: u64) -> Result<HostAreas, freehold_host::Error> {
-        HostAreas::new(Arc::clone(&self.0), pages)
+    /// An arena of so many bytes, and so many pages of addresses to map its frames at.
+    pub(super) fn new(bytes: u64, pages: u64) -> Result<(Self, HostAreas), freehold_host::Error> {
+        let arena = Arc::new(Arena::builder(bytes).backing(Backing::Memfd).build()?);
+        let areas = HostAreas::new(Arc::clone(&arena), pages)?;
+        Ok((Self(arena), areas))
     }
 
     pub(super) fn arena(&self) -> &Arena {
@@ -141,8 +118,8 @@ impl Frames {
     }
 
     pub(super) fn allocator(&self) -> ArenaFrames<'_> {
-        // SAFETY: `of` took an arena that nobody had frames of, and no handle is made of it in this crate's reach: its
-        // frames are known by number only.
+        // SAFETY: the arena is of `new`, which lent it only to areas, which free nothing; no handle is made of it in this
+        // crate's reach: its frames are known by number only.
         unsafe { self.0.frame_allocator() }
     }
 }

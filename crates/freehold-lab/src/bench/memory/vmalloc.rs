@@ -1,21 +1,17 @@
 //! `bench vmalloc`: the tests of the contiguous-free proposal's table, for each kind of area.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use freehold_host::freehold_vm::{SoftMmu, Vpn, VpnRange};
-use freehold_host::{Arena, Backing, HostAreas};
 
-use super::areas::Areas;
-use super::mapped::Mapped;
-use super::over_vm::OverVm;
+use super::areas::{Areas, Backed};
 use super::pages::PageAllocator;
 use super::raw::Frames;
 use super::suite::{self, Amount};
 use super::vmalloc_tests::{METRICS, TESTS};
 use super::{FREEHOLD, ON_MEMORY};
 use crate::bench::clock::Cpus;
-use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads, Peer};
+use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads};
 use crate::bench::gathered::Gathered;
 use crate::bench::plan::Plan;
 use crate::bench::side::Side;
@@ -70,50 +66,41 @@ pub(super) fn sides<'a>(
         });
     }
     if plan.has(FREEHOLD) {
-        match on_memory() {
-            Ok(areas) => sides.push(side(ON_MEMORY, areas, scale, cpus)),
+        match Frames::new(ARENA, ADDRESSES) {
+            Ok((frames, areas)) => {
+                let range = areas.range();
+                sides.push(side(ON_MEMORY, Areas::new(frames, areas, range), scale, cpus));
+            }
             // The system's limits, not an engine's fault.
             Err(reason) => found.unavailable(format!("{ON_MEMORY} left out: {reason}")),
         }
     }
-    sides.push(side(Peer::Mmap.name(), Mapped, scale, cpus));
     Ok(sides)
 }
 
 /// Page work only.
-fn in_software<P: PageAllocator>(pages: P) -> OverVm<P, SoftMmu<1>> {
-    OverVm::new(pages, SoftMmu::new(), VpnRange::new(Vpn::new(0), ADDRESSES).unwrap_or_default())
-}
-
-/// An arena's frames, mapped for real.
-fn on_memory() -> Result<OverVm<Frames, HostAreas>, String> {
-    let text = |error: freehold_host::Error| error.to_string();
-    let arena = Arena::builder(ARENA).backing(Backing::Memfd).build().map_err(text)?;
-    let frames = Frames::of(Arc::new(arena)).ok_or("the arena is somebody else's, too")?;
-    let areas = frames.for_areas(ADDRESSES).map_err(text)?;
-    let range = areas.range();
-    Ok(OverVm::new(frames, areas, range))
+fn in_software<P: PageAllocator>(pages: P) -> Areas<P, SoftMmu<1>> {
+    Areas::new(pages, SoftMmu::new(), VpnRange::new(Vpn::new(0), ADDRESSES).unwrap_or_default())
 }
 
 /// All tests over areas of some kind.
-fn side<'a, A: Areas + 'a>(name: &str, areas: A, scale: Scale, cpus: &'a Cpus) -> Side<'a> {
-    let part = if areas.is_memory() { scale.on_memory } else { scale.in_software };
+fn side<'a, P: PageAllocator + 'a, M: Backed + 'a>(
+    name: &str,
+    areas: Areas<P, M>,
+    scale: Scale,
+    cpus: &'a Cpus,
+) -> Side<'a> {
+    let part = if M::IS_MEMORY { scale.on_memory } else { scale.in_software };
     let (areas, engine) = (Rc::new(areas), name.to_owned());
     let whole = Rc::clone(&areas);
     let turn = move |n: usize, found: &mut Gathered| {
         for (test, metrics) in TESTS.iter().zip(&METRICS) {
             let amount = Amount { loops: test.loops / part, slices: scale.slices };
-            let times = suite::run(&*areas, test, amount, n as u64 + 1, cpus)?;
-            let us = |ns: f64| ns * test.loops as f64 / 1e3;
-            let [old, regressed, patched, of @ ..] = metrics.map(|metric| metric.name);
-            let mut add = |metric, figure| found.add(&engine, metric, figure);
-            add(patched, us(times.patched));
-            if let Some([v6_18, v6_19]) = times.before {
-                add(old, us(v6_18));
-                add(regressed, us(v6_19));
-                let ratios = [v6_18 / v6_19, v6_18 / times.patched, v6_19 / times.patched];
-                of.into_iter().zip(ratios).for_each(|(metric, ratio)| add(metric, ratio));
-            }
+            let [old, regressed, patched] = suite::run(&areas, test, amount, n as u64 + 1, cpus)?;
+            let times = [old, regressed, patched].map(|ns| ns * test.loops as f64 / 1e3);
+            let ratios = [old / regressed, old / patched, regressed / patched];
+            let figures = metrics.iter().zip(times.into_iter().chain(ratios));
+            figures.for_each(|(metric, figure)| found.add(&engine, metric.name, figure));
         }
         Ok(())
     };
