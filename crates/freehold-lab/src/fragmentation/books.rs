@@ -19,7 +19,6 @@ const TYPES: usize = Migratetype::PCP.len();
 #[derive(Default)]
 pub(super) struct Held {
     chunks: Vec<(u16, Chunk)>,
-    /// In the chunks.
     pub(super) frames: u64,
 }
 
@@ -182,7 +181,6 @@ impl<'e> Books<'e> {
         if self.random.scaled(5) == 0 { self.any_cpu() } else { owner }
     }
 
-    /// Every CPU gives back what it holds.
     pub(super) fn drain_all(&mut self) {
         self.engine.drain_all();
     }

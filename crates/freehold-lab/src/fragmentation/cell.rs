@@ -22,7 +22,6 @@ kinds! {
 /// A cell that is to be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// What the CPUs do.
     pub workload: Workload,
     pub cpus: u16,
     /// Frames of the machine.

@@ -19,7 +19,6 @@ pub const MEMORY_MOST: u64 = 128 << 18;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
     pub workloads: Vec<Workload>,
-    /// Numbers of CPUs.
     pub cpus: Vec<u16>,
     pub frames_a_cpu: Vec<u64>,
     /// Frames of the whole machine; where there are any, instead of those a CPU.
@@ -36,7 +35,6 @@ pub struct Grid {
 pub struct Outcome {
     /// The cells that are done, in the grid's order.
     pub cells: Vec<Cell>,
-    /// It was stopped before all were.
     pub interrupted: bool,
 }
 

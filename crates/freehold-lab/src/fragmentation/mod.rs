@@ -3,7 +3,7 @@
 //! ```text
 //!  cell      one workload, machine, seed and engine; what came of it       books   every chunk in use, and its type
 //!  grid      which cells, on how many threads, in what order               output  table and JSON
-//!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads            heat    the picture
+//!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads
 //! ```
 //!
 //! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine. One thread plays all
@@ -19,7 +19,6 @@ mod cell;
 mod figure;
 mod fill;
 mod grid;
-pub mod heat;
 mod idle;
 mod kernel_build;
 pub mod output;
