@@ -5,7 +5,7 @@ use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::kind::Kind;
 use crate::bench::metric::THREADS;
-use crate::bench::threads::Freed;
+use crate::bench::threads::RING;
 use crate::bench::{loops, threads};
 
 /// Frames that each of two churning threads holds: 256 MiB.
@@ -17,7 +17,7 @@ pub(super) fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Res
     // Each run another order, the same for every engine.
     let seed = 0x9e37_79b9_7f4a_7c15 ^ (run.number + 1);
     let drained = || run.drained(machine);
-    let remote = |freed| threads::remote_free(drained(), cpus, scale.remote, freed);
+    let remote = |scattered, bulk| threads::remote_free(drained(), cpus, scale.remote, scattered, bulk);
     let values = match kind {
         Kind::Pair => {
             vec![loops::pair::<_, 0>(drained(), scale.pairs)?, loops::pair::<_, 9>(drained(), scale.block_pairs)?]
@@ -27,7 +27,7 @@ pub(super) fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Res
         Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
         Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
         Kind::RemoteFree => {
-            vec![remote(Freed::InSequence)?, remote(Freed::Scattered(seed))?, remote(Freed::ScatteredBulk(seed))?]
+            vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?]
         }
         Kind::TwoThreads => {
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
@@ -44,7 +44,7 @@ fn sixteen_threads<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Re
     let pairs = (run.scale.pairs * 2 / u64::from(run.threads)).max(1);
     let (alone, slowest) = threads::independent(run.drained(machine), run.cpus, run.threads, pairs)?;
     let messages = run.scale.messages;
-    let freed_by = |freers| threads::allocator_and_freers(run.drained(machine), run.cpus, messages, freers, false);
+    let freed_by = |freers| threads::through_rings(run.drained(machine), run.cpus, messages, (freers, RING), false);
     let values = [slowest, alone, freed_by(run.threads - 1)?, freed_by(1)?];
     Ok(Figures::default().with_all(Kind::SixteenThreads.about().metrics, values).with(THREADS, f64::from(run.threads)))
 }
