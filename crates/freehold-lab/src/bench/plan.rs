@@ -7,9 +7,7 @@ use super::scale::Scale;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// Benchmarks, in this order.
     pub benchmarks: Vec<Kind>,
-    /// Engines, in this order.
     pub engines: Vec<BenchEngine>,
     /// Runs of each, or the most of them where there is a budget.
     pub runs: usize,

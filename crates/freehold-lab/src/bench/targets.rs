@@ -22,8 +22,6 @@ enum Goal {
     Is(f64),
     /// At most, in the metric's own unit.
     AtMost(f64),
-    /// Not something that this command can measure: where it is measured.
-    Elsewhere(&'static str),
 }
 
 struct Target {
@@ -42,7 +40,7 @@ const fn pair(work: &'static str, metric: &'static str, times: f64) -> Target {
     target(work, "orders", metric, Goal::TimesPeer(Peer::Mimalloc, times))
 }
 
-const TARGETS: [Target; 42] = [
+const TARGETS: [Target; 38] = [
     pair("a pair of order 0", "ns_per_pair_order0", 5.0),
     pair("  order 1", "ns_per_pair_order1", 2.0),
     pair("  order 2", "ns_per_pair_order2", 2.0),
@@ -64,10 +62,6 @@ const TARGETS: [Target; 42] = [
     target("orders 0 to 9, 90 % held: failures of 1,000", "mixed", "failures_per_1000_90", Goal::AtMost(0.7)),
     target("made for 1 TiB, ms", "start-up", "ms_per_tib", Goal::AtMost(10.0)),
     target("  for 64 TiB, ms", "start-up", "ms_64_tib", Goal::AtMost(100.0)),
-    target("times beside the first design", "", "", Goal::Elsewhere("docs/performance.md")),
-    target("instructions of each operation", "", "", Goal::Elsewhere("scripts/count-operations")),
-    target("contiguity, and locks", "", "", Goal::Elsewhere("freehold bench fragmentation")),
-    target("distinct frames, wholly free blocks", "", "", Goal::Elsewhere("tests/bench_counts.rs")),
     target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
         Goal::Times(4.0)
     }),
@@ -94,17 +88,21 @@ const TARGETS: [Target; 42] = [
     target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
-#[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     pub work: &'static str,
     /// What is to be reached.
     pub target: String,
-    /// What was measured, median; where it is measured, or that it was not.
-    pub measured: String,
+    /// `None` where it was not measured.
+    pub found: Option<Found>,
+}
+
+/// What was measured.
+pub struct Found {
+    pub median: String,
     /// The same of the best run, which a busy machine disturbs least.
     pub best: String,
-    /// Whether the median reached it; `None` where it was not measured.
-    pub met: Option<bool>,
+    /// Whether the median reached it.
+    pub met: bool,
 }
 
 /// Every target, from one run's figures.
@@ -112,37 +110,20 @@ pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).collect()
 }
 
-/// The median, the best run, and whether the median reached it.
-type Found = Option<(String, String, bool)>;
-
-fn verdict(target: &Target, report: &Report) -> Verdict {
-    let (text, found) = found(target, report);
-    let missing = match target.goal {
-        Goal::Elsewhere(place) => format!("see {place}"),
-        _ => "not measured".to_owned(),
-    };
-    let (measured, best, met) = match found {
-        Some((median, best, met)) => (median, best, Some(met)),
-        None => (missing, String::new(), None),
-    };
-    Verdict { work: target.work, target: text, measured, best, met }
-}
-
-/// What is to be reached, in words, and what was.
-fn found(target: &Target, report: &Report) -> (String, Found) {
-    let row = report.row(target.benchmark, target.metric, FREEHOLD);
+fn verdict(goal: &Target, report: &Report) -> Verdict {
+    let row = report.row(goal.benchmark, goal.metric, FREEHOLD);
     // Of a metric as it is: by its median, and the least or the greatest run.
-    let plain = |text: fn(f64) -> String, best: fn(&Row) -> f64, met: &dyn Fn(&Row) -> bool| -> Found {
-        row.map(|row| (text(row.median), text(best(row)), met(row)))
+    let plain = |text: fn(f64) -> String, best: fn(&Row) -> f64, met: &dyn Fn(&Row) -> bool| {
+        row.map(|row| Found { median: text(row.median), best: text(best(row)), met: met(row) })
     };
     let times = |times: f64| format!("{times:.1} times");
-    match target.goal {
-        Goal::Rmw(most) => (format!("at most {most} RMW"), of_rmw(report, row, most)),
+    let (target, found) = match goal.goal {
+        Goal::Rmw(most) => (format!("at most {most} RMW"), row.and_then(|row| of_rmw(report, row, most))),
         Goal::TimesPeer(peer, least) => {
             let peer = peer.name();
-            let found = row.zip(report.row(target.benchmark, target.metric, peer)).map(|(row, peer)| {
+            let found = row.zip(report.row(goal.benchmark, goal.metric, peer)).map(|(row, peer)| {
                 let faster = peer.median / row.median;
-                (times(faster), times(peer.min / row.min), faster >= least)
+                Found { median: times(faster), best: times(peer.min / row.min), met: faster >= least }
             });
             (format!("at least {least} times {peer}'s speed"), found)
         }
@@ -150,11 +131,15 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
             (format!("at least {least} times faster"), plain(times, |row| row.max, &|row| row.median >= least))
         }
         Goal::NoneSlower(suffix) => {
-            let ours = |row: &&Row| row.benchmark == target.benchmark && row.engine == FREEHOLD;
+            let ours = |row: &&Row| row.benchmark == goal.benchmark && row.engine == FREEHOLD;
             let rows = report.rows.iter().filter(ours).filter(|row| row.metric.ends_with(suffix));
             let least = rows.min_by(|a, b| a.median.total_cmp(&b.median));
             let text = |row: &Row, times: f64| format!("{times:.2} times: {}", row.metric.trim_end_matches(suffix));
-            let found = least.map(|row| (text(row, row.median), text(row, row.max), row.median >= SLOWER));
+            let found = least.map(|row| Found {
+                median: text(row, row.median),
+                best: text(row, row.max),
+                met: row.median >= SLOWER,
+            });
             (format!("none slower (by more than {:.0} %)", (1.0 - SLOWER) * 100.0), found)
         }
         Goal::Is(exactly) => {
@@ -164,14 +149,15 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
         Goal::AtMost(most) => {
             (format!("at most {most}"), plain(|n| format!("{n:.3}"), |row| row.min, &|row| row.median <= most))
         }
-        Goal::Elsewhere(_) => (String::new(), None),
-    }
+    };
+    Verdict { work: goal.work, target, found }
 }
 
-fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
-    let (row, median, min) = (row?, report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
+fn of_rmw(report: &Report, row: &Row, most: f64) -> Option<Found> {
+    let (median, min) = (report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
     let text = |rmw: f64, ns: f64| format!("{rmw:.2} RMW ({ns:.2} ns)");
-    Some((text(row.median / median, row.median), text(row.min / min, row.min), row.median / median <= most))
+    let best = text(row.min / min, row.min);
+    Some(Found { median: text(row.median / median, row.median), best, met: row.median / median <= most })
 }
 
 #[cfg(test)]
@@ -199,7 +185,10 @@ mod tests {
     }
 
     fn met(report: &Report, work: &str) -> Option<Option<bool>> {
-        verdicts(report).into_iter().find(|verdict| verdict.work.contains(work)).map(|verdict| verdict.met)
+        verdicts(report)
+            .into_iter()
+            .find(|verdict| verdict.work.contains(work))
+            .map(|verdict| verdict.found.map(|found| found.met))
     }
 
     #[test]
@@ -211,7 +200,6 @@ mod tests {
             };
             let named = |metric: &'static str| names(&|known| known == metric);
             let known = match target.goal {
-                Goal::Elsewhere(_) => target.benchmark.is_empty(),
                 Goal::NoneSlower(suffix) => names(&|known| known.ends_with(suffix)),
                 _ => named(target.metric),
             };
@@ -235,7 +223,6 @@ mod tests {
         assert_eq!(met(&report, "order 9"), Some(Some(true)));
         assert_eq!(met(&report, "order 7"), Some(Some(false)));
         assert_eq!(met(&report, "order 3"), Some(None), "the peer was not measured");
-        assert_eq!(met(&report, "first design"), Some(None), "not by this command");
     }
 
     #[test]

@@ -56,11 +56,8 @@ pub struct Folios {
 type Cpu<'a> = Owned<'a, 'static, HostThreads>;
 
 impl Folios {
-    /// The machine, without folios yet.
-    ///
-    /// # Errors
-    ///
-    /// What the system lacks: `userfaultfd(2)` with write protection, or the right to use it.
+    /// The machine, without folios yet. An error is what the system lacks: `userfaultfd(2)` with write protection, or the
+    /// right to use it.
     pub fn new(host: HostThreads) -> Result<Self, String> {
         let pages = PAGES + TABLE_ENTRIES;
         let range = VpnRange::new(Vpn::new(0), pages).ok_or("no such range")?;
@@ -77,10 +74,6 @@ impl Folios {
     }
 
     /// Makes the folios, reclaims them, and takes away what is left.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong, or is not whole afterwards.
     pub fn run(&self, variant: Variant, path: UnmapPath, cpus: &Cpus) -> Result<Reclaim, String> {
         let base = if variant == Variant::AcrossTables { FOLIO_PAGES / 2 } else { 0 };
         let all = VpnRange::new(Vpn::new(base), PAGES).ok_or("no such range")?;

@@ -47,37 +47,27 @@ macro_rules! tests {
 
         /// What is measured of each: its time as three kernels, and the table's columns.
         pub(in crate::bench) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
-                "us",
-                "the table's loops; single frames, freed one by one",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
-                "us",
-                "the same; the largest chunks, freed page by page",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_us"),
-                "us",
-                "the same; the largest chunks, freed as runs",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
-                "times",
-                "time as v6.18 by time as v6.19-rc1",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
-                "times",
-                "time as v6.18 by time with contiguous freeing",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
-                "times",
-                "time as v6.19-rc1 by time with contiguous freeing",
-            ),
+            us(name!($name, $pages, $huge, "_v6_18_us"), "the table's loops; single frames, freed one by one"),
+            us(name!($name, $pages, $huge, "_v6_19_rc1_us"), "the same; the largest chunks, freed page by page"),
+            us(name!($name, $pages, $huge, "_us"), "the same; the largest chunks, freed as runs"),
+            times(name!($name, $pages, $huge, "_v6_19_rc1_by_v6_18"), "v6.18's time by v6.19-rc1's"),
+            times(name!($name, $pages, $huge, "_patched_by_v6_18"), "v6.18's time by that with contiguous freeing"),
+            times(name!($name, $pages, $huge, "_contig_free_speedup"), "v6.19-rc1's by that with contiguous freeing"),
         ]),*];
+    };
+}
+
+const fn us(name: &'static str, what: &'static str) -> Metric {
+    metric(name, "us", what)
+}
+
+const fn times(name: &'static str, what: &'static str) -> Metric {
+    metric(name, "times", what)
+}
+
+macro_rules! name {
+    ($name:literal, $pages:literal, $huge:literal, $suffix:literal) => {
+        concat!($name, "_p", $pages, "_h", $huge, $suffix)
     };
 }
 
