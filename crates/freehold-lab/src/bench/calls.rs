@@ -66,14 +66,16 @@ pub trait Machine: Sync {
         false
     }
 
-    /// Why a benchmark cannot be run on it; `None` where it can.
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        match kind {
-            Kind::Doors => Some(ONE_DOOR),
-            Kind::StartUp => Some(NO_START),
-            _ => None,
-        }
+    /// Why a benchmark cannot be run on it; `None` where it can, and where it only lacks [`doors`](Self::doors) or
+    /// [`start_up`](Self::start_up).
+    fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
+        None
     }
+
+    /// Whether it has [`doors`](Self::doors).
+    const DOORS: bool = false;
+    /// Whether it has [`start_up`](Self::start_up).
+    const STARTS: bool = false;
 
     /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns the CPU, the same where
     /// the platform has no heavy barrier, and by calls that name the CPU.
@@ -87,11 +89,6 @@ pub trait Machine: Sync {
         Err(Refused::NoSuchCall)
     }
 }
-
-/// Why an engine has no `doors`.
-pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
-/// Why an engine has no `start-up`.
-pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
 pub trait Calls {

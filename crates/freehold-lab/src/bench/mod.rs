@@ -44,6 +44,7 @@ mod gathered;
 mod kind;
 pub mod listing;
 pub mod loops;
+mod mapping;
 pub mod memory;
 pub mod metric;
 mod plan;

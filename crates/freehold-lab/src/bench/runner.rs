@@ -190,7 +190,12 @@ impl<'a> Ready<'a, '_> {
     /// benchmark does not suit it.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
         let Self { name, kind, run, found, report } = self;
-        if let Some(reason) = machine.unsuited(kind) {
+        let unsuited = match kind {
+            Kind::Doors if !M::DOORS => Some("all of its calls go the same way in"),
+            Kind::StartUp if !M::STARTS => Some("nobody builds it: it is there when the process begins"),
+            _ => machine.unsuited(kind),
+        };
+        if let Some(reason) = unsuited {
             report.unsuited.push(Unsuited { benchmark: kind.name(), engine: name.to_owned(), reason });
             return Ok(None);
         }

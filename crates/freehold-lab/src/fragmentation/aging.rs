@@ -134,7 +134,7 @@ impl Aging<'_, '_> {
     fn fill(&mut self, target: u64) {
         // An engine that cannot give so much is not asked for ever.
         for _ in 0..target {
-            if self.books.live() >= target - target / 32 {
+            if self.books.live >= target - target / 32 {
                 return;
             }
             let wanted = match self.books.random.scaled(5) {

@@ -5,7 +5,7 @@ use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::figure::{Figures, Unusable};
 use crate::bench::loops::Random;
-use crate::engine::{Memory, Request, Simulated};
+use crate::engine::{Counters, Memory, Request, Simulated};
 use crate::engines::MachineConfig;
 
 pub(super) type Chunk = (Pfn, Order);
@@ -45,15 +45,6 @@ impl Held {
     }
 }
 
-/// The locks and the frames allocated at one moment.
-#[derive(Clone, Copy, Default)]
-struct Mark {
-    zone_locks: u64,
-    group_locks: u64,
-    frames: u64,
-    barriers: u64,
-}
-
 pub(super) struct Books<'e> {
     engine: &'e dyn Simulated,
     pub(super) cpus: u16,
@@ -64,11 +55,13 @@ pub(super) struct Books<'e> {
     heads: Vec<u8>,
     /// For each block the frames in use, by type.
     blocks: Vec<[u16; TYPES]>,
-    live: u64,
-    frames: u64,
-    /// Allocations that failed since the last mark, by order.
+    /// Frames in use, and allocated so far.
+    pub(super) live: u64,
+    pub(super) allocated: u64,
+    /// Allocations that failed since the stretch that is measured began, by order.
     failed: [u64; ORDERS],
-    mark: Mark,
+    /// What there was then: locks and barriers, and frames allocated.
+    begun: (Counters, u64, u64),
     /// The first thing that the engine did wrong.
     wrong: Option<String>,
 }
@@ -84,9 +77,9 @@ impl<'e> Books<'e> {
             heads: vec![0; frames as usize],
             blocks: vec![[0; TYPES]; frames.div_ceil(PAGEBLOCK_FRAMES) as usize],
             live: 0,
-            frames: 0,
+            allocated: 0,
             failed: [0; ORDERS],
-            mark: Mark::default(),
+            begun: Default::default(),
             wrong: None,
         }
     }
@@ -94,14 +87,6 @@ impl<'e> Books<'e> {
     /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.heads.len() as u64
-    }
-
-    pub(super) fn allocated(&self) -> u64 {
-        self.frames
-    }
-
-    pub(super) fn live(&self) -> u64 {
-        self.live
     }
 
     pub(super) fn used_percent(&self) -> f64 {
@@ -130,7 +115,7 @@ impl<'e> Books<'e> {
             block[migratetype as usize % TYPES] += order.frames() as u16;
         }
         self.live += order.frames();
-        self.frames += order.frames();
+        self.allocated += order.frames();
         Some((pfn, order))
     }
 
@@ -188,18 +173,7 @@ impl<'e> Books<'e> {
     /// Begins the stretch that is measured.
     pub(super) fn begin(&mut self) {
         self.failed = [0; ORDERS];
-        let counters = self.engine.counters();
-        self.mark = Mark {
-            zone_locks: counters.zone_lock_acquisitions,
-            group_locks: counters.group_lock_acquisitions,
-            frames: self.frames,
-            barriers: self.engine.heavy_barriers(),
-        };
-    }
-
-    /// Allocations of the stretch that failed: of that order, of all.
-    pub(super) fn failures(&self, order: Order) -> (u64, u64) {
-        (self.failed[order.index()], self.failed.iter().sum())
+        self.begun = (self.engine.counters(), self.engine.heavy_barriers(), self.allocated);
     }
 
     pub(super) fn memory(&self) -> Memory {
@@ -215,23 +189,22 @@ impl<'e> Books<'e> {
     /// What every workload has: since [`begin`](Self::begin), and of memory as it is.
     pub(super) fn figures(&self) -> Figures {
         let memory = self.memory();
-        let frames = self.frames - self.mark.frames;
-        let counters = self.engine.counters();
+        let (before, barriers, allocated) = &self.begun;
+        let (counters, frames) = (self.engine.counters(), self.allocated - allocated);
         let per_1000 = |locks: u64| (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64);
-        let (order9_failures, failures) = self.failures(Order::PAGEBLOCK);
         Figures {
-            unusable: Some(Unusable::of(&memory)),
-            unusable_lists: Some(Unusable::of_lists(&memory)),
-            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - self.mark.zone_locks),
-            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - self.mark.group_locks),
+            unusable: Some(Unusable::by(|order| memory.unusable_index(order))),
+            unusable_lists: Some(Unusable::by(|order| memory.unusable_index_of_lists(order))),
+            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - before.zone_lock_acquisitions),
+            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - before.group_lock_acquisitions),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
-            order9_failures: Some(order9_failures),
+            order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),
             mixed_blocks: Some(self.mixed()),
             idle_share: None,
             free_blocks: Some(memory.free_blocks),
-            failures: Some(failures),
+            failures: Some(self.failed.iter().sum()),
             false_failures: None,
-            heavy_barriers: Some(self.engine.heavy_barriers() - self.mark.barriers),
+            heavy_barriers: Some(self.engine.heavy_barriers() - barriers),
         }
     }
 

@@ -4,7 +4,6 @@ use freehold::Order;
 use serde::Serialize;
 
 use crate::better::Better;
-use crate::engine::Memory;
 use crate::report::thousands;
 
 /// The share of free memory that cannot serve requests of three orders.
@@ -21,17 +20,7 @@ pub struct Unusable {
 }
 
 impl Unusable {
-    /// Of free memory as it is.
-    pub fn of(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index(order))
-    }
-
-    /// The same by chunks as they lie on the engine's lists.
-    pub fn of_lists(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index_of_lists(order))
-    }
-
-    fn by(index: impl Fn(Order) -> f64) -> Self {
+    pub(super) fn by(index: impl Fn(Order) -> f64) -> Self {
         let index = |order| Order::new(order).map_or(0.0, &index);
         Self { order3: index(3), order4: index(4), order9: index(9) }
     }

@@ -26,7 +26,7 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
     // Filled, and then replaced once, so that what is free lies where a busy machine has it.
     for _ in 0..busy {
         let cpu = books.any_cpu();
-        while books.live() >= busy && held.free_one(books) {}
+        while books.live >= busy && held.free_one(books) {}
         let (order, migratetype) = match books.random.scaled(100) {
             0..75 => (0, Migratetype::Movable),
             75..85 => (0, Migratetype::Unmovable),
@@ -38,7 +38,7 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
         held.push(cpu, chunk);
     }
     let left = books.managed() * LEFT / 1000;
-    while books.live() > left {
+    while books.live > left {
         let Some((owner, chunk)) = held.draw(&mut books.random) else { break };
         books.free(owner, chunk);
     }

@@ -75,15 +75,15 @@ pub(super) fn run(books: &mut Books<'_>, seed: u64) -> Figures {
         if begin {
             books.begin();
         }
-        let end = books.allocated() + allocations;
+        let end = books.allocated + allocations;
         // Rounds in which nobody got anything.
         let mut in_vain = 0;
-        while books.allocated() < end && in_vain < PATIENCE {
-            let before = books.allocated();
+        while books.allocated < end && in_vain < PATIENCE {
+            let before = books.allocated;
             for (cpu, program) in programs.iter_mut().enumerate() {
                 program.step(&mut Turn { cpu: cpu as u16, books, boxes: &mut boxes });
             }
-            in_vain = if books.allocated() > before { 0 } else { in_vain + 1 };
+            in_vain = if books.allocated > before { 0 } else { in_vain + 1 };
         }
     }
     books.figures()

@@ -6,9 +6,8 @@ use std::time::Duration;
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START, TIB};
+use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
 
 /// Its frame allocator, shared as its users share it: one lock around all of it, taken by each call.
 pub struct BuddySystem {
@@ -31,9 +30,7 @@ impl Machine for BuddySystem {
         Ok(BuddySystemCpu { shared: &self.shared })
     }
 
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        (kind == Kind::Doors).then_some(ONE_DOOR)
-    }
+    const STARTS: bool = true;
 
     fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         let time = timed(|| {

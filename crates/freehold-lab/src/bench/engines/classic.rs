@@ -6,9 +6,8 @@ use std::time::Duration;
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Request};
 
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, TIB};
+use crate::bench::calls::{Calls, Machine, Refused, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
 use crate::engine::Simulated;
 use crate::engines::{ClassicEngine, MachineConfig, classic_config};
 
@@ -44,9 +43,7 @@ impl Machine for ClassicMachine {
         Some(&self.engine)
     }
 
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        (kind == Kind::Doors).then_some(ONE_DOOR)
-    }
+    const STARTS: bool = true;
 
     fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         let config = classic_config(&self.design, &MachineConfig::new(STARTED, 2));

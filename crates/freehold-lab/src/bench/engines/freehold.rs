@@ -10,7 +10,6 @@ use freehold::{
 
 use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
 use crate::bench::loops;
 use crate::engine::{Engine, Simulated};
 use crate::engines::{FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold};
@@ -70,9 +69,8 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
         Some(&self.engine)
     }
 
-    fn unsuited(&self, _: Kind) -> Option<&'static str> {
-        None
-    }
+    const DOORS: bool = true;
+    const STARTS: bool = true;
 
     fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
         // An ordinary lock is enough for any number of threads.

@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use freehold::{CpuId, Order, Pfn};
 
 use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
+use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
 
 /// A malloc family.
@@ -36,8 +36,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Order9Split | Kind::Contig => Some("a block of malloc's cannot be freed in parts"),
-            Kind::Doors => Some(ONE_DOOR),
-            Kind::StartUp => Some(NO_START),
             Kind::CmaRange => Some("malloc cannot be asked for given frames"),
             _ => None,
         }

@@ -9,17 +9,17 @@ use freehold_host::{Arena, Backing, Frames};
 use rustix::mm::Advice;
 
 use super::heap::{self, Heap};
-use super::raw::Mapping;
 use super::{FREEHOLD, LINUX, MALLOC, rss};
-use crate::bench::clock::thread_time;
+use crate::bench::clock::{thread_time, timed};
 use crate::bench::gathered::Gathered;
 use crate::bench::loops::per;
+use crate::bench::mapping::Mapping;
 use crate::bench::plan::Plan;
 use crate::bench::scale::Scale;
 use crate::bench::side::Side;
 
 const GIB: u64 = 1 << 30;
-const PAGE: u64 = 4096;
+const PAGE: u64 = crate::bench::mapping::PAGE as u64;
 /// What a buffer is doubled to.
 const DOUBLED: usize = 512 << 20;
 
@@ -86,9 +86,8 @@ fn ours(figures: &mut Gathered, n: u64) -> Result<(), String> {
     let warm: Result<Vec<_>, _> = (0..64).map(|_| arena.frames(512)).collect();
     warm.map(drop).map_err(text)?;
     for (frames, metric) in PAIRS {
-        let start = thread_time();
-        pairs(&arena, black_box(frames), n).map_err(text)?;
-        figures.add(FREEHOLD, metric, per(thread_time().saturating_sub(start), n));
+        let time = timed(|| pairs(&arena, black_box(frames), n)).map_err(text)?;
+        figures.add(FREEHOLD, metric, per(time, n));
     }
     for shape in &SHAPES {
         arena.trim().map_err(text)?;
@@ -106,9 +105,8 @@ fn theirs<A: GlobalAlloc>(figures: &mut Gathered, engine: &str, heap: &Heap<A>, 
     for (frames, metric) in PAIRS {
         // A tenth of the larger ones: where they are not kept, each is two system calls.
         let n = if frames == 1 { n } else { n / 10 };
-        let start = thread_time();
-        heap.pairs((frames * PAGE) as usize, n)?;
-        figures.add(engine, metric, per(thread_time().saturating_sub(start), n));
+        let time = timed(|| heap.pairs((frames * PAGE) as usize, n))?;
+        figures.add(engine, metric, per(time, n));
     }
     for shape in &SHAPES {
         heap.purge();
@@ -191,9 +189,7 @@ fn purged<P>(
             *place = None;
         }
     }
-    let start = thread_time();
-    purge()?;
-    let time = thread_time().saturating_sub(start);
+    let time = timed(&purge)?;
     let after = rss::resident()?;
     figures.add(engine, shape.mib, after.saturating_sub(before) as f64 / f64::from(1 << 20));
     figures.add(engine, shape.ms, millis(time));
@@ -225,9 +221,7 @@ fn doubled<A: GlobalAlloc>(
         return Ok(());
     }
     let before = rss::resident()?;
-    let start = thread_time();
-    heap.doubled(DOUBLED)?;
-    let time = thread_time().saturating_sub(start);
+    let time = timed(|| heap.doubled(DOUBLED))?;
     figures.add(engine, mib, rss::peak()?.saturating_sub(before) as f64 / f64::from(1 << 20));
     figures.add(engine, ms, millis(time));
     heap.purge();

@@ -6,10 +6,10 @@ use freehold_host::{Arena, Backing, Error, Frames};
 use rustix::mm::Advice;
 
 use super::about::GIVEN_BACK;
-use super::raw::Mapping;
 use super::{FREEHOLD, LINUX};
-use crate::bench::clock::thread_time;
+use crate::bench::clock::{thread_time, timed};
 use crate::bench::gathered::Gathered;
+use crate::bench::mapping::Mapping;
 use crate::bench::metric::Metric;
 use crate::bench::plan::Plan;
 use crate::bench::side::Side;
@@ -62,10 +62,8 @@ impl Both {
     fn theirs(&self, blocks: u64) -> Result<Duration, String> {
         let len = (blocks * BLOCK) as usize;
         self.plain.touch(len);
-        let start = thread_time();
-        let done = self.plain.advise(len, Advice::LinuxDontNeed);
-        let time = thread_time().saturating_sub(start);
-        done.map(|()| time).map_err(|errno| format!("madvise(MADV_DONTNEED): {errno}"))
+        let time = timed(|| self.plain.advise(len, Advice::LinuxDontNeed));
+        time.map_err(|errno| format!("madvise(MADV_DONTNEED): {errno}"))
     }
 
     /// Of all blocks or of every second one: the system's way, and the arena's where it is wanted.

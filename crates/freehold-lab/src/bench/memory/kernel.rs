@@ -4,10 +4,10 @@ use std::fs;
 
 use rustix::mm::Advice;
 
-use super::raw::{Mapping, PAGE};
 use super::rss;
 use super::second::{Other, timed};
 use crate::bench::clock::Cpus;
+use crate::bench::mapping::{Mapping, PAGE};
 
 const BYTES: usize = 128 << 20;
 const BLOCK: usize = 2 << 20;

@@ -8,7 +8,7 @@
 //!  give_back   an arena's trim beside one madvise
 //!  arena       an arena's frames as memory                            heap       malloc families beside it
 //!
-//!  raw         mappings of the system that unmap themselves, unsafe as heap is    rss         what this process has
+//!  raw         an arena's frames by their numbers, unsafe as heap is             rss         what this process has
 //! ```
 //!
 //! These differ from the other benchmarks in what takes turns: besides page allocators, ways of mapping (in software, in

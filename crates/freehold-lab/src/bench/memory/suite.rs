@@ -17,12 +17,11 @@ use std::time::Duration;
 
 use freehold::{CpuId, Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{FrameAllocator, Vpn};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::areas::{Areas, Backed, Failed, Kernel, Shape, Thread};
 use super::pages::PageAllocator;
 use super::vmalloc_tests::{Test, Work};
-use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::clock::{Cpus, process_time, thread_time};
 use crate::bench::loops::{Random, per};
 use crate::bench::result::Spread;
 
@@ -71,12 +70,6 @@ pub(super) fn run<P: PageAllocator, M: Backed>(
     };
     areas.set_kernel(Kernel::Patched);
     result.map_err(|failed| format!("{}_p{}_h{}: {failed}", test.name, test.pages, u8::from(test.huge)))
-}
-
-/// CPU time of all threads of this process.
-fn process_time() -> Duration {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
 struct Turns<'a, P: PageAllocator + 'a, M> {
