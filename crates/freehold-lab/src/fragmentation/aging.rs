@@ -107,12 +107,13 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8, allocations: u64) -> 
             80..98 => Life::Random,
             _ => Life::Long,
         };
-        aging.step(life);
+        let cpu = aging.active_cpu();
+        aging.tick();
+        aging.allocate(cpu, life);
     }
     aging.books.figures()
 }
 
-/// What the next allocation asks for.
 fn kind(random: &mut Random) -> (Order, Migratetype) {
     let (order, migratetype) = match random.scaled(1000) {
         0..600 => (0, Migratetype::Movable),
@@ -165,49 +166,30 @@ impl Aging<'_, '_> {
         self.n += 1;
     }
 
-    /// The next allocation of the stretch that is measured.
-    fn step(&mut self, life: Life) {
-        let cpu = self.active_cpu();
-        self.tick();
-        self.allocate(cpu, life);
-    }
-
     /// Allocates a chunk and frees what has become too much of its kind.
     fn allocate(&mut self, cpu: u16, life: Life) {
         let (order, migratetype) = kind(&mut self.books.random);
         let Some(chunk) = self.books.alloc(cpu, order, migratetype) else {
-            // No memory: as under reclaim, some of it goes.
-            return self.shrink();
+            // No memory: as under reclaim, one chunk that dies at random goes early, or the machine would stand still.
+            if let Some(old) = self.scattered.pop_random(0, &mut self.books.random) {
+                let freer = self.books.any_cpu();
+                self.books.free(freer, old);
+            }
+            return;
         };
         match life {
-            Life::Short => {
-                self.short[usize::from(cpu)].push(chunk);
-                while let Some(old) = self.short[usize::from(cpu)].pop(self.most[0]) {
-                    let freer = self.books.freer(cpu);
-                    self.books.free(freer, old);
-                }
-            }
-            Life::Random => {
-                self.scattered.push(chunk);
-                while let Some(old) = self.scattered.pop_random(self.most[1], &mut self.books.random) {
-                    let freer = self.books.any_cpu();
-                    self.books.free(freer, old);
-                }
-            }
-            Life::Long => {
-                self.long.push(chunk);
-                while let Some(old) = self.long.pop(self.most[2]) {
-                    let freer = self.books.any_cpu();
-                    self.books.free(freer, old);
-                }
-            }
+            Life::Short => self.short[usize::from(cpu)].push(chunk),
+            Life::Random => self.scattered.push(chunk),
+            Life::Long => self.long.push(chunk),
         }
-    }
-
-    /// One chunk that dies at random goes early, so that a machine in want of memory does not stand still.
-    fn shrink(&mut self) {
-        if let Some(old) = self.scattered.pop_random(0, &mut self.books.random) {
-            let freer = self.books.any_cpu();
+        loop {
+            let old = match life {
+                Life::Short => self.short[usize::from(cpu)].pop(self.most[0]),
+                Life::Random => self.scattered.pop_random(self.most[1], &mut self.books.random),
+                Life::Long => self.long.pop(self.most[2]),
+            };
+            let Some(old) = old else { return };
+            let freer = if life == Life::Short { self.books.freer(cpu) } else { self.books.any_cpu() };
             self.books.free(freer, old);
         }
     }
