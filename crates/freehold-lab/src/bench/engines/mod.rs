@@ -56,17 +56,14 @@ impl FromStr for BenchEngine {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self::Peer).or_else(|_| text.parse().map(Self::Design).map_err(suggest))
-    }
-}
-
-/// The name of a peer, where no design is like it.
-fn suggest(error: EngineError) -> EngineError {
-    match error {
-        EngineError::UnknownEngine { name, suggestion: None } => {
-            let suggestion = nearest(&name, Peer::ALL.map(Peer::name)).map(str::to_owned);
-            EngineError::UnknownEngine { name, suggestion }
-        }
-        other => other,
+        let design = || text.parse().map(Self::Design);
+        text.parse().map(Self::Peer).or_else(|_| design()).map_err(|error| match error {
+            // The name of a peer, where no design is like it.
+            EngineError::UnknownEngine { name, suggestion: None } => {
+                let suggestion = nearest(&name, Peer::ALL.map(Peer::name)).map(str::to_owned);
+                EngineError::UnknownEngine { name, suggestion }
+            }
+            other => other,
+        })
     }
 }

@@ -14,6 +14,7 @@ use crate::bench::clock::Cpus;
 use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads};
 use crate::bench::gathered::Gathered;
 use crate::bench::plan::Plan;
+use crate::bench::scale::Scale;
 use crate::bench::side::Side;
 use crate::engines::FreeholdOptions;
 
@@ -21,27 +22,18 @@ use crate::engines::FreeholdOptions;
 const CPUS: u16 = 2;
 /// Bytes of the arena: `full_fit_alloc_test` has 16,384 pages at a time.
 const ARENA: u64 = 256 << 20;
-/// Pages of addresses.
 const ADDRESSES: u64 = 1 << 22;
 
 /// Frames of every engine's machine: 4 GiB.
 const FRAMES: u64 = 1 << 20;
 
-/// Of how many of the table's loops one is run.
-#[derive(Clone, Copy)]
-struct Scale {
-    in_software: u64,
-    on_memory: u64,
-    slices: u64,
-}
-
-impl Scale {
-    fn of(plan: &Plan) -> Self {
-        if plan.scale == crate::bench::Scale::FULL {
-            Self { in_software: 10, on_memory: 100, slices: 16 }
-        } else {
-            Self { in_software: 150, on_memory: 1500, slices: 5 }
-        }
+/// Of how many of the table's loops one is run, and in how many slices.
+fn amount(plan: &Plan, on_memory: bool) -> (u64, u64) {
+    match (plan.scale == Scale::FULL, on_memory) {
+        (true, false) => (10, 16),
+        (true, true) => (100, 16),
+        (false, false) => (150, 5),
+        (false, true) => (1500, 5),
     }
 }
 
@@ -51,7 +43,6 @@ pub(super) fn sides<'a>(
     host: HostThreads,
     found: &mut Gathered,
 ) -> Result<Vec<Side<'a>>, String> {
-    let scale = Scale::of(plan);
     let mut sides = Vec::new();
     for engine in &plan.engines {
         // The others free by the chunk only, and have no ranges.
@@ -60,16 +51,16 @@ pub(super) fn sides<'a>(
         sides.push(match FreeholdOptions::of(name) {
             Some(options) => {
                 let machine = FreeholdMachine::with_options(options, CPUS, FRAMES, host)?;
-                side(name, in_software(machine), scale, cpus)
+                side(name, in_software(machine), plan, cpus)
             }
-            None => side(name, in_software(ClassicMachine::new(name, CPUS, FRAMES)?), scale, cpus),
+            None => side(name, in_software(ClassicMachine::new(name, CPUS, FRAMES)?), plan, cpus),
         });
     }
     if plan.has(FREEHOLD) {
         match Frames::new(ARENA, ADDRESSES) {
             Ok((frames, areas)) => {
                 let range = areas.range();
-                sides.push(side(ON_MEMORY, Areas::new(frames, areas, range), scale, cpus));
+                sides.push(side(ON_MEMORY, Areas::new(frames, areas, range), plan, cpus));
             }
             // The system's limits, not an engine's fault.
             Err(reason) => found.unavailable(format!("{ON_MEMORY} left out: {reason}")),
@@ -87,15 +78,15 @@ fn in_software<P: PageAllocator>(pages: P) -> Areas<P, SoftMmu<1>> {
 fn side<'a, P: PageAllocator + 'a, M: Backed + 'a>(
     name: &str,
     areas: Areas<P, M>,
-    scale: Scale,
+    plan: &Plan,
     cpus: &'a Cpus,
 ) -> Side<'a> {
-    let part = if M::IS_MEMORY { scale.on_memory } else { scale.in_software };
+    let (part, slices) = amount(plan, M::IS_MEMORY);
     let (areas, engine) = (Rc::new(areas), name.to_owned());
     let whole = Rc::clone(&areas);
     let turn = move |n: usize, found: &mut Gathered| {
         for (test, metrics) in TESTS.iter().zip(&METRICS) {
-            let amount = Amount { loops: test.loops / part, slices: scale.slices };
+            let amount = Amount { loops: test.loops / part, slices };
             let [old, regressed, patched] = suite::run(&areas, test, amount, n as u64 + 1, cpus)?;
             let times = [old, regressed, patched].map(|ns| ns * test.loops as f64 / 1e3);
             let ratios = [old / regressed, old / patched, regressed / patched];

@@ -28,13 +28,11 @@ use crate::bench::loops::per;
 use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
 use crate::bench::threads::{Rendezvous, on_cpus};
 
-/// Frames of a batch.
 const BATCH: usize = 1024;
 /// Batches that wait for a thread that frees.
 const QUEUE: usize = 8;
 /// One frame of so many stays.
 const STAYS: usize = 64;
-/// Bytes of a cache line.
 const LINE: usize = 64;
 
 const BLOCKS_LEFT: &str = "blocks_not_whole";
@@ -74,7 +72,6 @@ pub const FEW: About = About {
     ],
 };
 
-/// One, two and four purgers.
 pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
@@ -83,21 +80,16 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
             break;
         }
         let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
-        let found = hand_off(run.drained(machine), run, shape)?;
-        figures = figures.with(metric, found.ns_per_frame);
-        if purgers == 1 {
-            figures = found.counts(figures);
-        }
+        let found = hand_off(run.drained(machine), run, shape, metric)?.values.into_iter();
+        // What is counted is counted with one purger.
+        figures.values.extend(found.filter(|(name, _)| purgers == 1 || *name == metric));
     }
     Ok(figures.with(THREADS, f64::from(run.threads)))
 }
 
-/// All others free.
 pub fn few_alloc_many_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let shape = Shape { allocators: 1, freers: run.threads - 1, batches: run.scale.batches_handed };
-    let found = hand_off(machine, run, shape)?;
-    let figures = Figures::default().with("ns_per_frame", found.ns_per_frame);
-    Ok(found.counts(figures).with(THREADS, f64::from(run.threads)))
+    Ok(hand_off(machine, run, shape, "ns_per_frame")?.with(THREADS, f64::from(run.threads)))
 }
 
 #[derive(Clone, Copy)]
@@ -108,27 +100,17 @@ struct Shape {
     batches: u64,
 }
 
-struct Found {
-    ns_per_frame: f64,
-    blocks_left: Option<u64>,
-    meter: Meter,
-}
-
-impl Found {
-    fn counts(&self, figures: Figures) -> Figures {
-        figures.with_any(BLOCKS_LEFT, self.blocks_left.map(|blocks| blocks as f64)).with_zone_lock(&self.meter)
-    }
-}
-
-fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape) -> Result<Found, Refused> {
+/// The time under that metric's name, then what was counted.
+fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape, metric: &'static str) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut meter = Meter::default();
     let frames = shape.batches * BATCH as u64;
     let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
-    let blocks_left = run.drained(machine).free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
+    let whole = run.drained(machine).free_blocks();
+    let blocks_left = whole.map(|whole| (run.frames / 512).saturating_sub(whole) as f64);
     let mut cpu = machine.cpu(CpuId::new(0))?;
     staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
-    Ok(Found { ns_per_frame: per(time, frames), blocks_left, meter })
+    Ok(Figures::default().with(metric, per(time, frames)).with_any(BLOCKS_LEFT, blocks_left).with_zone_lock(&meter))
 }
 
 /// What a thread has of the queues.
