@@ -17,7 +17,6 @@ use rustix::io::Errno;
 use super::calls::START;
 use super::mapping::{Mapping, PAGE};
 
-/// Bytes of a frame.
 pub const FRAME: usize = PAGE;
 
 /// A mapping of so many frames from [`START`] on.
@@ -67,11 +66,8 @@ impl Memory {
         Self { base: null_mut(), first: 0, frames: 1 << 52 }
     }
 
-    /// The first byte of `count` frames.
-    ///
-    /// # Panics
-    ///
-    /// Where they are not inside the memory. The warm-up has found any engine that hands out such frames.
+    /// The first of so many bytes. Panics where they are not inside the memory: the warm-up has found any engine that
+    /// hands out such frames.
     #[inline(always)]
     fn at(self, pfn: Pfn, bytes: usize) -> *mut u8 {
         let frame = pfn.get().wrapping_sub(self.first);

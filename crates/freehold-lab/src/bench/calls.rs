@@ -164,25 +164,20 @@ pub enum Refused {
     Alloc(#[from] AllocError),
     #[error("free: {0}")]
     Free(#[from] FreeError),
-    /// A bulk call gave fewer frames than asked for.
     #[error("a bulk call for {wanted} frames gave {got}")]
     Short { wanted: usize, got: usize },
     /// There was no memory, said by an engine that gives no reason.
     #[error("out of memory")]
     NoMemory,
-    /// A frame was handed out that was in use.
     #[error("{pfn} was handed out while it was in use")]
     Overlap { pfn: Pfn },
     /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
     #[error("there is no such call")]
     NoSuchCall,
-    /// Frames were still in use when all had been freed.
     #[error("{frames} frames were still in use when all had been freed")]
     Kept { frames: u64 },
-    /// No machine of that size can be built.
     #[error("a machine of that size cannot be built")]
     Unbuildable,
-    /// The other thread of a benchmark gave up.
     #[error("the other thread gave up")]
     Abandoned,
 }

@@ -33,7 +33,6 @@ pub enum Freed {
     Lifo,
     /// The first first: a queue.
     Fifo,
-    /// At random.
     Random,
 }
 

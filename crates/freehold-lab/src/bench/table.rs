@@ -23,7 +23,6 @@ use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::unique;
 
-/// The header and the tables.
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
     let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
@@ -51,7 +50,6 @@ pub fn render(report: &Report, style: Style) -> String {
 struct Part<'a> {
     engines: Vec<&'a str>,
     lines: Vec<Line<'a>>,
-    /// What the figures are.
     head: &'static str,
     /// What times are shown in beside nanoseconds.
     rmw: Option<f64>,
@@ -112,7 +110,6 @@ impl<'a> Part<'a> {
 const RMW: &str = "in RMW";
 
 struct Line<'a> {
-    /// The benchmark's or the metric's name.
     label: String,
     /// A figure for each engine; none of them where the line is a benchmark's name.
     rows: Vec<Option<&'a Row>>,
@@ -122,7 +119,6 @@ struct Line<'a> {
 struct Column {
     engine: usize,
     name: String,
-    /// Median, spread, change with its star.
     widths: [usize; 3],
 }
 

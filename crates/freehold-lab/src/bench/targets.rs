@@ -18,7 +18,6 @@ enum Goal {
     Times(f64),
     /// No metric of the benchmark that ends so is less than [`SLOWER`].
     NoneSlower(&'static str),
-    /// Exactly.
     Is(f64),
     /// At most, in the metric's own unit.
     AtMost(f64),
@@ -96,7 +95,6 @@ pub struct Verdict {
     pub found: Option<Found>,
 }
 
-/// What was measured.
 pub struct Found {
     pub median: String,
     /// The same of the best run, which a busy machine disturbs least.
@@ -105,7 +103,6 @@ pub struct Found {
     pub met: bool,
 }
 
-/// Every target, from one run's figures.
 pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).collect()
 }

@@ -99,7 +99,6 @@ impl<'e> Books<'e> {
         }
     }
 
-    /// Allocates; `None` where there is no memory.
     pub(super) fn alloc(&mut self, cpu: u16, order: Order, migratetype: Migratetype) -> Option<Chunk> {
         let request = Request { order, migratetype, flags: AllocFlags::empty() };
         let Ok(pfn) = self.engine.alloc(CpuId::new(cpu), request) else {

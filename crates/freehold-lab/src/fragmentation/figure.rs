@@ -74,7 +74,6 @@ pub struct Cell {
 /// What a workload is, and what is shown of it.
 pub struct About {
     pub name: &'static str,
-    /// What it does, in a sentence or two.
     pub what: &'static str,
     /// The percentages of memory in use that it is run at; one `None` where it finds its own.
     pub levels: &'static [Option<u8>],

@@ -32,7 +32,6 @@ fn same_place(a: &Cell, b: &Cell) -> bool {
     (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order) && level(a) == level(b)
 }
 
-/// The mean of a figure over the seeds.
 fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| (figure.value)(cell)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -117,7 +116,6 @@ fn place_name(cell: &Cell) -> [String; 3] {
     [thousands(u64::from(cell.cpus)), memory(cell.memory_mib), level]
 }
 
-/// As people name memory.
 fn memory(mib: u64) -> String {
     if mib >= 1024 && mib.is_multiple_of(1024) {
         format!("{} GiB", mib / 1024)

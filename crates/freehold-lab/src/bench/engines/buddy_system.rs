@@ -15,7 +15,6 @@ pub struct BuddySystem {
 }
 
 impl BuddySystem {
-    /// All memory in one allocator; it knows no CPUs.
     pub fn new(frames: u64) -> Self {
         let shared = LockedFrameAllocator::new();
         shared.lock().insert(START.get() as usize..(START.get() + frames) as usize);
@@ -41,7 +40,6 @@ impl Machine for BuddySystem {
     }
 }
 
-/// Any thread.
 pub struct BuddySystemCpu<'a> {
     shared: &'a LockedFrameAllocator,
 }

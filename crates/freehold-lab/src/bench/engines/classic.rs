@@ -11,7 +11,6 @@ use crate::bench::clock::timed;
 use crate::engine::Simulated;
 use crate::engines::{ClassicEngine, MachineConfig, classic_config};
 
-/// One zone.
 pub struct ClassicMachine {
     engine: ClassicEngine,
     design: String,

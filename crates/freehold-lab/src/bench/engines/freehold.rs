@@ -30,7 +30,6 @@ impl Platform for InitialThread {
 
 impl Waits for InitialThread {}
 
-/// One zone.
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,
     /// The same machine on a platform without a heavy barrier, made when it is first measured.

@@ -13,7 +13,6 @@ use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
 
-/// A malloc family.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeapMachine<A>(pub A);
 
@@ -28,7 +27,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
         Ok(HeapCpu { heap: &self.0 })
     }
 
-    /// They offer nothing to check.
     fn is_memory(&self) -> bool {
         true
     }
@@ -42,7 +40,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     }
 }
 
-/// Any thread.
 #[derive(Debug)]
 pub struct HeapCpu<'a, A> {
     heap: &'a A,

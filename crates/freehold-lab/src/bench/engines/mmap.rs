@@ -13,7 +13,6 @@ use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
 
-/// The system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MmapMachine;
 
@@ -39,7 +38,6 @@ impl Machine for MmapMachine {
     }
 }
 
-/// Any thread.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapCpu;
 

@@ -33,7 +33,6 @@ const ORDER: Order = match Order::new(4) {
 const PAGES: u64 = FOLIOS * FOLIO_PAGES;
 const ID: SpaceId = SpaceId::new(0);
 
-/// What a reclaim did.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reclaim {
     pub time: Duration,

@@ -18,7 +18,6 @@ const BYTES: u64 = 1 << 30;
 const BLOCK: u64 = 2 << 20;
 const BLOCKS: u64 = BYTES / BLOCK;
 
-/// What the arena is made of.
 const MEMORIES: [(Backing, &str); 2] = [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")];
 
 struct Both {

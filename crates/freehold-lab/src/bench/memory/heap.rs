@@ -23,7 +23,6 @@ pub(super) struct Piece<A: GlobalAlloc + 'static> {
     heap: &'static A,
 }
 
-/// The system's own.
 pub(super) fn system() -> Heap<System> {
     fn purge() {
         // Other C libraries have no such call; what they keep, they keep.

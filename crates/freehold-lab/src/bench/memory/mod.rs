@@ -59,9 +59,7 @@ use super::side::Side;
 
 /// vmalloc on an arena's frames, mapped for real.
 pub const ON_MEMORY: &str = "freehold-host";
-/// The C library's malloc.
 pub const MALLOC: &str = "malloc";
-/// What the system itself does.
 pub const LINUX: &str = "linux";
 
 /// Whether a benchmark is one of these.
@@ -103,7 +101,6 @@ pub(super) fn sides<'a>(
     }
 }
 
-/// Says that there is nothing to measure here.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn sides<'a>(
     _: Kind,

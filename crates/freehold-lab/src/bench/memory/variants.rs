@@ -25,7 +25,6 @@ macro_rules! variants {
     ($($variant:ident, $suffix:literal;)*) => {
         pub const VARIANTS: [Variant; 7] = [$(Variant::$variant),*];
 
-        /// What is measured of each.
         pub(in crate::bench) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
             ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
             ns(

@@ -39,22 +39,16 @@ use super::scale::Scale;
 pub struct Run<'a> {
     pub cpus: &'a Cpus,
     pub threads: u16,
-    /// How much it does.
     pub scale: &'a Scale,
     /// How many runs there have been.
     pub number: u64,
-    /// Frames of the machine.
     pub frames: u64,
     /// Memory behind frame numbers, where it writes any.
     pub backing: Option<&'a Backing>,
 }
 
 impl Run<'_> {
-    /// Where the frames of `machine` are.
-    ///
-    /// # Panics
-    ///
-    /// Where the workload writes no memory.
+    /// Where the frames of `machine` are, for a workload that writes memory.
     pub fn memory<M: Machine>(&self, machine: &M) -> Memory {
         if machine.is_memory() {
             return Memory::of_addresses();

@@ -104,7 +104,6 @@ fn unmap<C: Calls>(cpu: &mut C, pages: &[Pfn]) -> Result<(), Refused> {
     pages.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))
 }
 
-/// Counted on one thread.
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     const ROUNDS: u64 = 4;
     let mut cpu = machine.cpu(CpuId::new(0))?;

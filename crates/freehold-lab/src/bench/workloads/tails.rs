@@ -20,7 +20,6 @@ use crate::bench::threads::on_cpus;
 /// Threads, on two cores.
 pub const THREADS: u16 = 4;
 const CORES: u16 = 2;
-/// Frames that a thread holds.
 const HELD: usize = 1 << 14;
 
 pub const ABOUT: About = About {
