@@ -63,7 +63,8 @@ impl Mapping {
 
     pub(super) fn write(&self, page: usize) {
         assert!(page * PAGE < self.len, "within the mapping");
-        // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it. Relaxed: one byte.
+        // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it, or who has the base knows
+        // better. Relaxed: one byte.
         unsafe { self.base.add(page * PAGE).cast::<AtomicU8>().as_ref() }.store(1, Ordering::Relaxed);
     }
 
@@ -84,13 +85,13 @@ impl Mapping {
     /// Advises the system about so many bytes from the start on.
     pub(super) fn advise(&self, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(len <= self.len, "within the mapping");
-        // SAFETY: this value's own memory, whose contents only atomics look at.
+        // SAFETY: this value's own memory, to whose contents no reference is made.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), len, advice) }
     }
 
-    #[cfg(target_os = "linux")]
     /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than a part. What a
     /// forked child has of them is the difference between them; this process does not fork.
+    #[cfg(target_os = "linux")]
     pub(super) fn cut(&self, part: usize) -> Result<(), Errno> {
         for start in (0..self.len).step_by(2 * part) {
             let base = self.base.as_ptr().wrapping_add(start).cast();

@@ -4,7 +4,7 @@
 //!  kind        what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  catalogue   what each is; metric: a figure  engines/  the engines behind those calls
 //!  plan        which of them; scale: how much  runner    in what order; side: what takes turns
-//!  budget      for how long, with --quick
+//!  budget      for how long, with --quick    mapping   memory as the system gives it; backing: behind frame numbers
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
