@@ -34,7 +34,8 @@ impl Kind {
             Self::FewAllocManyFree => &handoff::FEW,
             Self::NetperfLike => &netperf::ABOUT,
             Self::ExitAvalanche => &exit_avalanche::ABOUT,
-            Self::PageFault1 => &page_fault::ABOUT,
+            Self::PageFault1 => &page_fault::ONE,
+            Self::PageFault2 => &page_fault::TWO,
             Self::Trunc => &trunc::ABOUT,
             Self::Vmalloc => &memory::about::VMALLOC,
             Self::Lazyfree => &memory::about::LAZYFREE,
@@ -43,11 +44,13 @@ impl Kind {
         }
     }
 
-    /// Frames of every engine's machine.
-    pub const fn frames(self) -> u64 {
+    /// Frames of every engine's machine when so many threads run.
+    pub const fn frames(self, threads: u16) -> u64 {
         match self {
             Self::CmaRange => cma_range::FRAMES,
             Self::Churn | Self::Mixed => steady::FRAMES,
+            // Each thread's pages and its file's are half of it.
+            Self::PageFault1 | Self::PageFault2 if threads > 2 => 1 << 19,
             // 1 GiB: all of it is really there.
             _ if self.writes_memory() => 1 << 18,
             _ => FRAMES,

@@ -27,6 +27,7 @@ names! {
     NetperfLike: "netperf-like",
     ExitAvalanche: "exit-avalanche",
     PageFault1: "page-fault1",
+    PageFault2: "page-fault2",
     Trunc: "trunc",
     Vmalloc: "vmalloc",
     Lazyfree: "lazyfree",
@@ -39,7 +40,25 @@ impl Kind {
     pub const fn writes_memory(self) -> bool {
         matches!(
             self,
-            Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::NetperfLike | Self::PageFault1 | Self::Trunc
+            Self::ManyAllocFewFree
+                | Self::FewAllocManyFree
+                | Self::NetperfLike
+                | Self::PageFault1
+                | Self::PageFault2
+                | Self::Trunc
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("bulc".parse::<Kind>().unwrap_err().to_string().contains("did you mean 'bulk'"));
     }
 }

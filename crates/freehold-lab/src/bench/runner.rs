@@ -70,7 +70,7 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, usize
             continue;
         }
         let threads = threads_of(kind, &cpus);
-        let frames = kind.frames();
+        let frames = kind.frames(threads);
         if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames) {
             let made = Backing::new(frames).map_err(|error| {
                 let mib = frames >> 8;

@@ -21,7 +21,7 @@ const ZONE: [&str; 3] = [
 
 /// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these too, and whether it
 /// takes two CPUs. Those of virtual memory, whose engines are their own, are in `bench_memory.rs`.
-const METRICS: [(&str, &[&str], bool, bool); 23] = [
+const METRICS: [(&str, &[&str], bool, bool); 24] = [
     ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
     (
         "bulk",
@@ -122,6 +122,7 @@ const METRICS: [(&str, &[&str], bool, bool); 23] = [
     ),
     ("exit-avalanche", &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"], true, true),
     ("page-fault1", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
+    ("page-fault2", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
     ("trunc", &["ns_per_page_read", "ns_per_page_truncated"], true, false),
 ];
 
@@ -234,7 +235,7 @@ fn clear_differences_are_significant() {
 #[test]
 fn a_quick_run_says_what_it_will_take() {
     let quick = ["--quick", "--json", "-e", "freehold", "pair"];
-    let done = bench().args(quick).assert().code(0).stderr(contains("--quick: about 2 s: 1 benchmark, 2.2 s each"));
+    let done = bench().args(quick).assert().code(0).stderr(contains("--quick: about 2 s: 1 benchmark, 2.1 s each"));
     let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     let row = &document["rows"][0];
     assert!((1..=7).contains(&row["runs"].as_u64().expect("a number")), "{row}");

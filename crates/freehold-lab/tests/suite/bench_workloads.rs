@@ -15,7 +15,7 @@ use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
 use freehold_lab::bench::workloads::{self, Run};
 
 /// Those that are counted on one thread.
-const COUNTED: [Kind; 11] = [
+const COUNTED: [Kind; 12] = [
     Kind::Pair,
     Kind::Bulk,
     Kind::RandomFree,
@@ -26,15 +26,16 @@ const COUNTED: [Kind; 11] = [
     Kind::CmaRange,
     Kind::NetperfLike,
     Kind::PageFault1,
+    Kind::PageFault2,
     Kind::Trunc,
 ];
 
 fn freehold(kind: Kind) -> FreeholdMachine<HostThreads> {
-    FreeholdMachine::new(kind.cpus(2), kind.frames(), HostThreads::new()).unwrap()
+    FreeholdMachine::new(kind.cpus(2), kind.frames(2), HostThreads::new()).unwrap()
 }
 
 fn classic(design: &str, kind: Kind) -> ClassicMachine {
-    ClassicMachine::new(design, kind.cpus(2), kind.frames()).unwrap()
+    ClassicMachine::new(design, kind.cpus(2), kind.frames(2)).unwrap()
 }
 
 fn counted<M: Machine>(machine: &M, kind: Kind) -> Figures {
@@ -111,7 +112,7 @@ fn the_bulk_free_patches_save_work_and_no_acquisition() {
 fn at_least_the_frames_in_flight_are_used() {
     let kind = Kind::ProducerConsumer;
     let engines = [of("vanilla", kind), counted(&freehold(kind), kind), of("pcp-buddy-fixed", kind)];
-    let ideal = counted(&Unchecked(BuddySystem::new(kind.frames())), kind);
+    let ideal = counted(&Unchecked(BuddySystem::new(kind.frames(2))), kind);
     for depth in [1u64, 16, 64, 256, 1024, 4096] {
         let metric = format!("distinct_frames_depth_{depth}");
         // One lock around everything, the last one freed handed out first: no more than are in flight.
@@ -243,8 +244,8 @@ impl Calls for FaultyCpu<'_> {
 /// As the runner does it: the loops once over stamped frames, then the engine's own check.
 fn found(kind: Kind, fault: Fault, cpus: &Cpus, backing: &Backing) -> Result<(), String> {
     let faulty = Faulty { inner: classic("vanilla", kind), fault, calls: Mutex::default() };
-    let stamped = Stamped::new(&faulty, kind.frames());
-    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames(), backing: Some(backing) };
+    let stamped = Stamped::new(&faulty, kind.frames(2));
+    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames(2), backing: Some(backing) };
     workloads::measure(&stamped, kind, &run).map_err(|refused| refused.to_string())?;
     assert_eq!(stamped.in_use(), 0, "{kind} keeps frames");
     faulty.drain();
@@ -259,7 +260,7 @@ fn engines_that_lose_or_double_a_frame_are_found() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: workloads of two threads; this machine has one CPU");
         return;
     }
-    let backing = Backing::new(Kind::Trunc.frames()).unwrap();
+    let backing = Backing::new(Kind::Trunc.frames(2)).unwrap();
     for kind in [
         Kind::ProducerConsumer,
         Kind::Depth,
@@ -272,6 +273,7 @@ fn engines_that_lose_or_double_a_frame_are_found() {
         Kind::NetperfLike,
         Kind::ExitAvalanche,
         Kind::PageFault1,
+        Kind::PageFault2,
         Kind::Trunc,
     ] {
         for fault in [Fault::Doubles, Fault::Loses] {
@@ -286,7 +288,7 @@ fn engines_that_lose_or_double_a_frame_are_found() {
 fn failures_of_mixed_are_counted() {
     let failures = |fault: Fault| {
         let faulty = Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
-        let frames = Kind::Mixed.frames();
+        let frames = Kind::Mixed.frames(1);
         let run = Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, number: 0, frames, backing: None };
         let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap();
         get(&figures, "failures_per_1000_50")

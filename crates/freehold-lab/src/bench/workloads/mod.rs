@@ -81,7 +81,8 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Fig
         Kind::FewAllocManyFree => handoff::few_alloc_many_free(machine, run),
         Kind::NetperfLike => netperf::measure(machine, run),
         Kind::ExitAvalanche => exit_avalanche::measure(machine, run),
-        Kind::PageFault1 => page_fault::measure(machine, run),
+        Kind::PageFault1 => page_fault::measure(machine, run, false),
+        Kind::PageFault2 => page_fault::measure(machine, run, true),
         Kind::Trunc => trunc::measure(machine, run),
         _ => plain::measure(machine, kind, run),
     }
@@ -94,7 +95,8 @@ pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Ref
         Kind::NetperfLike => netperf::count(machine)?,
         Kind::CmaRange => cma_range::count(machine)?,
         Kind::Trunc => trunc::count(machine)?,
-        Kind::PageFault1 => page_fault::count(machine)?,
+        Kind::PageFault1 => page_fault::count(machine, false)?,
+        Kind::PageFault2 => page_fault::count(machine, true)?,
         Kind::Pair | Kind::Bulk | Kind::RandomFree | Kind::Order9Split | Kind::Contig | Kind::RemoteFree => {
             counting::one_thread(machine, kind)?
         }
