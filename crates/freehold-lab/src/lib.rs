@@ -6,8 +6,8 @@
 //!                 (any format)    maps frames, orders events
 //! ```
 
-// Allowed in six files only, which say why: memory behind frame numbers, peers that hand out addresses (twice), memory to
-// measure on, and signals that stop a thread.
+// Allowed in seven files only, which say why: mappings, memory behind frame numbers and of an arena, peers that hand out
+// addresses (three times), and signals that stop a thread.
 #![deny(unsafe_code)]
 
 // The library is engines, and what one can ask of them. The rooms of commands are public for this crate's own tests and
@@ -16,6 +16,7 @@
 pub mod bench;
 mod better;
 pub mod cli;
+#[doc(hidden)]
 pub mod compare;
 pub mod engine;
 pub mod engines;

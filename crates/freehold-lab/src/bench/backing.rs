@@ -9,39 +9,33 @@
 //!   frame START + n  ──>  base + n * 4096          a frame of a malloc family:  frame n ──> address n * 4096
 //! ```
 
-use std::io;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 
 use freehold::{Order, Pfn};
+use rustix::io::Errno;
 
 use super::calls::START;
+use super::mapping::{Mapping, PAGE};
 
-/// Bytes of a frame.
-pub const FRAME: usize = 4096;
+pub const FRAME: usize = PAGE;
 
 /// A mapping of so many frames from [`START`] on.
 #[derive(Debug)]
 pub struct Backing {
-    base: NonNull<u8>,
+    mapping: Mapping,
     frames: u64,
 }
 
 impl Backing {
     /// Maps and fills it.
-    pub fn new(frames: u64) -> io::Result<Self> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    pub fn new(frames: u64) -> Result<Self, Errno> {
         let bytes = frames as usize * FRAME;
-        // SAFETY: a new mapping where the system likes; nothing that exists is touched.
-        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let mapping = Mapping::new(bytes)?;
         // Without huge pages it is slower and as right.
         #[cfg(target_os = "linux")]
-        // SAFETY: our own mapping; the advice changes nothing of its contents.
-        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
-        let backing = Self { base, frames };
-        let memory = backing.memory();
-        (0..frames).for_each(|n| memory.fill(Pfn::new(START.get() + n), 1, 1));
-        Ok(backing)
+        let _ = mapping.advise(bytes, rustix::mm::Advice::LinuxHugepage);
+        mapping.touch(bytes);
+        Ok(Self { mapping, frames })
     }
 
     pub fn frames(&self) -> u64 {
@@ -49,20 +43,9 @@ impl Backing {
     }
 
     pub fn memory(&self) -> Memory {
-        Memory { base: self.base.as_ptr(), first: START.get(), frames: self.frames }
+        Memory { base: self.mapping.base(), first: START.get(), frames: self.frames }
     }
 }
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, all of it, which nobody uses any more: `Memory` is used only during runs, which
-        // borrow the backing. It can fail only for arguments that `mmap` has accepted.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.frames as usize * FRAME) };
-    }
-}
-
-// SAFETY: an address range; who may write what of it is for the users of `Memory` to know.
-unsafe impl Sync for Backing {}
 
 /// From a frame's number to its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +55,9 @@ pub struct Memory {
     frames: u64,
 }
 
-// SAFETY: as of `Backing`.
+// SAFETY: an address range; who may write what of it is for those who use it to know.
 unsafe impl Send for Memory {}
-// SAFETY: as of `Backing`.
+// SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -83,11 +66,8 @@ impl Memory {
         Self { base: null_mut(), first: 0, frames: 1 << 52 }
     }
 
-    /// The first byte of `count` frames.
-    ///
-    /// # Panics
-    ///
-    /// Where they are not inside the memory. The warm-up has found any engine that hands out such frames.
+    /// The first of so many bytes. Panics where they are not inside the memory: the warm-up has found any engine that
+    /// hands out such frames.
     #[inline(always)]
     fn at(self, pfn: Pfn, bytes: usize) -> *mut u8 {
         let frame = pfn.get().wrapping_sub(self.first);

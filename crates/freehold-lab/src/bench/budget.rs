@@ -9,7 +9,6 @@
 //! A turn is one run of every engine. Another is begun where it ends within the share if it takes as long as the last one,
 //! and the first in any case: a slower machine has fewer runs, not a longer minute.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::kind::Kind;
@@ -40,28 +39,20 @@ impl Budget {
 }
 
 /// The turns of one benchmark: numbers from 0, until there are as many as wanted or no time is left.
-#[derive(Clone)]
 pub struct Turns {
     most: usize,
     done: usize,
     /// When the share ends and when the last turn began, from the beginning of everything.
     until: Option<Duration>,
     began: Duration,
-    clock: Rc<dyn Fn() -> Duration>,
+    clock: Box<dyn Fn() -> Duration>,
 }
 
 impl Turns {
     /// At most so many turns, of the benchmark at the place `at` of those that share `budget` since `start`.
     pub fn new(most: usize, budget: Option<Budget>, at: usize, start: Instant) -> Self {
         let until = budget.map(|budget| budget.of(at + 1));
-        Self { most, done: 0, until, began: Duration::ZERO, clock: Rc::new(move || start.elapsed()) }
-    }
-
-    /// Part `at` of `parts` that divide what is left of the time.
-    pub fn part(&self, at: u32, parts: u32) -> Self {
-        let now = (self.clock)();
-        let until = self.until.map(|until| now + until.saturating_sub(now) / parts.saturating_sub(at).max(1));
-        Self { until, ..self.clone() }
+        Self { most, done: 0, until, began: Duration::ZERO, clock: Box::new(move || start.elapsed()) }
     }
 }
 
@@ -83,6 +74,7 @@ impl Iterator for Turns {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::rc::Rc;
 
     use super::*;
 
@@ -102,7 +94,7 @@ mod tests {
         now.set(now.get() + set_up);
         let until = Some(Budget::QUICK.of(at + 1));
         let began = Duration::ZERO;
-        let clock = Rc::new(move || Duration::from_millis(clock.get()));
+        let clock = Box::new(move || Duration::from_millis(clock.get()));
         Turns { most, done: 0, until, began, clock }.inspect(|_| now.set(now.get() + turn)).count()
     }
 
@@ -127,13 +119,5 @@ mod tests {
     #[test]
     fn without_a_budget_there_are_as_many_as_wanted() {
         assert_eq!(Turns::new(5, None, 3, Instant::now()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn parts_divide_what_is_left() {
-        let whole = Turns { clock: Rc::new(|| Duration::from_secs(1)), ..Turns::new(3, None, 0, Instant::now()) };
-        let whole = Turns { until: Some(Duration::from_secs(5)), ..whole };
-        assert_eq!(whole.part(0, 2).until, Some(Duration::from_secs(3)));
-        assert_eq!(whole.part(1, 2).until, Some(Duration::from_secs(5)));
     }
 }

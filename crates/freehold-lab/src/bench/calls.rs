@@ -10,11 +10,13 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
-use crate::engine::{Simulated, count};
+use crate::engine::Simulated;
 use crate::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
+/// Frames of a TiB.
+pub(super) const TIB: u64 = 1 << 28;
 
 /// An engine with some memory and some CPUs, all of it free at first.
 pub trait Machine: Sync {
@@ -50,15 +52,13 @@ pub trait Machine: Sync {
         self.engine().map(|engine| engine.memory().free_blocks)
     }
 
-    /// What has happened under its zone locks since it was made, exact while nobody uses it; `None` where it has none
-    /// or does not count.
-    fn zone_lock(&self) -> Option<ZoneLock> {
+    /// What has happened under the locks that CPUs share since it was made, exact while nobody uses it: how often the
+    /// zone's was taken, how often those of groups of CPUs, and the steps of work under the zone's. Steps are what each
+    /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap words. `None` where it
+    /// has no such locks or does not count.
+    fn shared_locks(&self) -> Option<[u64; 3]> {
         let counters = self.engine()?.counters();
-        Some(ZoneLock {
-            acquisitions: counters.zone_lock_acquisitions,
-            work: counters.zone_lock_work,
-            group_acquisitions: counters.group_lock_acquisitions,
-        })
+        Some([counters.zone_lock_acquisitions, counters.group_lock_acquisitions, counters.zone_lock_work])
     }
 
     /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
@@ -66,64 +66,29 @@ pub trait Machine: Sync {
         false
     }
 
-    /// Why a benchmark cannot be run on it; `None` where it can.
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        match kind {
-            Kind::Doors => Some(ONE_DOOR),
-            Kind::StartUp => Some(NO_START),
-            _ => None,
-        }
+    /// Why a benchmark cannot be run on it; `None` where it can, and where it only lacks [`doors`](Self::doors) or
+    /// [`start_up`](Self::start_up).
+    fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
+        None
     }
+
+    /// Whether it has [`doors`](Self::doors).
+    const DOORS: bool = false;
+    /// Whether it has [`start_up`](Self::start_up).
+    const STARTS: bool = false;
 
     /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns the CPU, the same where
     /// the platform has no heavy barrier, and by calls that name the CPU.
-    ///
-    /// # Errors
-    ///
-    /// Where it refuses, or has one way only ([`unsuited`](Self::unsuited)).
     fn doors(&self, _pairs: u64) -> Result<[f64; 3], Refused> {
         Err(Refused::NoSuchCall)
     }
 
-    /// Builds another of its kind, as large as suits it, until the first frame is allocated: how long that took, and
-    /// how many frames it has.
-    ///
-    /// # Errors
-    ///
-    /// Where it refuses, or there is nothing to build ([`unsuited`](Self::unsuited)).
-    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+    /// Builds another of its kind until the first frame is allocated: how long that takes for a TiB, told from less where
+    /// it writes a record of every frame, and for 64 TiB where it writes none and the system has addresses for it.
+    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         Err(Refused::NoSuchCall)
     }
-
-    /// The same for 64 TiB; `None` for who writes something of every frame, and where the system has no addresses to give for what
-    /// is kept of so many.
-    ///
-    /// # Errors
-    ///
-    /// Where it refuses.
-    fn start_up_64_tib(&self) -> Result<Option<Duration>, Refused> {
-        Ok(None)
-    }
 }
-
-/// Why an engine has no `doors`.
-pub(super) const ONE_DOOR: &str = "all of its calls go the same way in";
-/// Why an engine has no `start-up`.
-pub(super) const NO_START: &str = "nobody builds it: it is there when the process begins";
-
-/// What has happened under the locks that CPUs share. Steps are what each engine counts: list entries linked and unlinked, buddies
-/// looked at, lists searched, bitmap words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ZoneLock {
-    /// Times one was taken.
-    pub acquisitions: u64,
-    /// Steps of work while one was held.
-    pub work: u64,
-    /// Times the lock of a group of CPUs was taken; 0 where there are no groups.
-    pub group_acquisitions: u64,
-}
-
-count! { ZoneLock: acquisitions work group_acquisitions }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
 pub trait Calls {
@@ -199,25 +164,20 @@ pub enum Refused {
     Alloc(#[from] AllocError),
     #[error("free: {0}")]
     Free(#[from] FreeError),
-    /// A bulk call gave fewer frames than asked for.
     #[error("a bulk call for {wanted} frames gave {got}")]
     Short { wanted: usize, got: usize },
     /// There was no memory, said by an engine that gives no reason.
     #[error("out of memory")]
     NoMemory,
-    /// A frame was handed out that was in use.
     #[error("{pfn} was handed out while it was in use")]
     Overlap { pfn: Pfn },
     /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
     #[error("there is no such call")]
     NoSuchCall,
-    /// Frames were still in use when all had been freed.
     #[error("{frames} frames were still in use when all had been freed")]
     Kept { frames: u64 },
-    /// No machine of that size can be built.
     #[error("a machine of that size cannot be built")]
     Unbuildable,
-    /// The other thread of a benchmark gave up.
     #[error("the other thread gave up")]
     Abandoned,
 }
@@ -232,5 +192,11 @@ impl Refused {
 impl From<BulkFreeError> for Refused {
     fn from(error: BulkFreeError) -> Self {
         Self::Free(error.error)
+    }
+}
+
+impl From<Refused> for String {
+    fn from(refused: Refused) -> Self {
+        refused.to_string()
     }
 }

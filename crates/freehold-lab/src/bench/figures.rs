@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::calls::{Machine, ZoneLock};
+use super::calls::Machine;
 use super::metric::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
 use crate::engine::Count;
 
@@ -40,14 +40,12 @@ impl Figures {
 
     /// With what a meter has read.
     #[must_use]
-    pub fn with_zone_lock(self, meter: &Meter) -> Self {
-        let each = |count: fn(&ZoneLock) -> u64| {
-            let known = meter.sum.as_ref().filter(|_| meter.frames > 0);
-            known.map(|sum| count(sum) as f64 * 1000.0 / meter.frames as f64)
-        };
-        self.with_any(ZONE_LOCKS, each(|sum| sum.acquisitions))
-            .with_any(GROUP_LOCKS, each(|sum| sum.group_acquisitions))
-            .with_any(ZONE_WORK, each(|sum| sum.work))
+    pub fn with_zone_lock(mut self, meter: &Meter) -> Self {
+        let known = meter.sum.filter(|_| meter.frames > 0);
+        let names = [ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK];
+        let each = known.into_iter().flatten().map(|count| count as f64 * 1000.0 / meter.frames as f64);
+        self.values.extend(names.into_iter().zip(each));
+        self
     }
 
     pub fn get(&self, metric: &str) -> Option<f64> {
@@ -55,11 +53,16 @@ impl Figures {
     }
 }
 
+/// Up to 10 s, three digits: every latency that can be looked at.
+pub(super) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that suit each other")
+}
+
 /// Reads an engine's counters of shared locks around the parts of a workload, so that what lies between them (preparations,
 /// drains) is not counted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    sum: Option<ZoneLock>,
+    sum: Option<[u64; 3]>,
     frames: u64,
 }
 
@@ -81,9 +84,9 @@ impl Meter {
         machine: &M,
         work: impl FnOnce() -> Result<(T, u64), E>,
     ) -> Result<T, E> {
-        let before = machine.zone_lock();
+        let before = machine.shared_locks();
         let (done, frames) = work()?;
-        if let (Some(before), Some(after)) = (before, machine.zone_lock()) {
+        if let (Some(before), Some(after)) = (before, machine.shared_locks()) {
             self.sum.get_or_insert_default().add(&after.since(&before));
             self.frames += frames;
         }

@@ -1,6 +1,6 @@
 //! Figures of all runs of one benchmark as they come in, by metric and engine, and the rows made of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use hdrhistogram::Histogram;
 
@@ -11,62 +11,58 @@ use super::result::{Report, Row, Spread};
 /// Of one benchmark.
 pub(super) struct Gathered {
     kind: Kind,
-    /// The first is the one that others are compared with.
-    engines: Vec<String>,
-    spreads: HashMap<(&'static str, usize), Spread>,
-    /// Every sample of a metric that is a percentile of many.
-    samples: HashMap<(&'static str, usize), Histogram<u64>>,
-    /// What was counted on one thread.
-    exact: HashSet<(&'static str, usize)>,
+    /// The first is the one that others are compared with. Those not known yet join when their first figure comes.
+    pub(super) engines: Vec<String>,
+    found: HashMap<(&'static str, usize), Found>,
     unavailable: Vec<String>,
 }
 
+/// Of one metric and engine.
+#[derive(Default)]
+struct Found {
+    spread: Spread,
+    /// Every sample of a metric that is a percentile of many.
+    samples: Option<Histogram<u64>>,
+    /// Counted on one thread, once: runs would say the same.
+    exact: bool,
+}
+
 impl Gathered {
-    /// Of engines that are known already; others join when their first figure comes.
-    pub(super) fn new(kind: Kind, engines: Vec<String>) -> Self {
-        Self {
-            kind,
-            engines,
-            spreads: HashMap::new(),
-            samples: HashMap::new(),
-            exact: HashSet::new(),
-            unavailable: Vec::new(),
-        }
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, engines: Vec::new(), found: HashMap::new(), unavailable: Vec::new() }
     }
 
-    fn place(&mut self, engine: &str) -> usize {
-        self.engines.iter().position(|known| known == engine).unwrap_or_else(|| {
+    fn of(&mut self, engine: &str, metric: &'static str) -> &mut Found {
+        if !self.engines.iter().any(|known| known == engine) {
             self.engines.push(engine.to_owned());
-            self.engines.len() - 1
-        })
+        }
+        let at = self.engines.iter().position(|known| known == engine).unwrap_or_default();
+        self.found.entry((metric, at)).or_default()
     }
 
     /// What was counted on one thread, on an engine just built.
-    pub(super) fn add_counted(&mut self, engine: &str, figures: Figures) {
-        let at = self.place(engine);
-        let names: Vec<_> = figures.values.iter().map(|&(name, _)| (name, at)).collect();
-        self.add_run(engine, figures);
-        self.exact.extend(names);
+    pub(super) fn add_counted(&mut self, engine: &str, figures: &Figures) {
+        for &(metric, figure) in &figures.values {
+            self.add(engine, metric, figure);
+            self.of(engine, metric).exact = true;
+        }
     }
 
     /// One run's figure.
     pub(super) fn add(&mut self, engine: &str, metric: &'static str, figure: f64) {
-        let at = self.place(engine);
-        // Runs that say it as well may each say something else.
-        self.exact.remove(&(metric, at));
-        self.spreads.entry((metric, at)).or_default().add(figure);
+        let found = self.of(engine, metric);
+        if !found.exact {
+            found.spread.add(figure);
+        }
     }
 
     pub(super) fn add_run(&mut self, engine: &str, figures: Figures) {
-        for metric in self.kind.about().metrics {
-            figures.get(metric.name).into_iter().for_each(|figure| self.add(engine, metric.name, figure));
-        }
+        figures.values.iter().for_each(|&(metric, figure)| self.add(engine, metric, figure));
         if let Some((metric, latencies)) = figures.latencies {
-            let at = self.place(engine);
-            match self.samples.get_mut(&(metric, at)) {
+            match &mut self.of(engine, metric).samples {
                 // The same bounds in every run.
                 Some(all) => all.add(latencies).unwrap_or_default(),
-                None => drop(self.samples.insert((metric, at), latencies)),
+                none => *none = Some(latencies),
             }
         }
     }
@@ -82,17 +78,20 @@ impl Gathered {
     /// By metric, then engine.
     pub(super) fn report(mut self, report: &mut Report) {
         for metric in self.kind.about().metrics {
-            let base = self.spreads.get(&(metric.name, 0)).cloned();
+            let mut base = None;
             for (at, engine) in self.engines.iter().enumerate() {
-                let Some(spread) = self.spreads.remove(&(metric.name, at)) else { continue };
-                let baseline = base.as_ref().filter(|_| at > 0).map(|base| (self.engines[0].as_str(), base));
-                let Some(mut row) = Row::new(self.kind, metric, engine, &spread, baseline) else { continue };
-                row.exact = self.exact.contains(&(metric.name, at));
-                row.histogram = self.samples.get(&(metric.name, at)).map(samples);
+                let Some(found) = self.found.remove(&(metric.name, at)) else { continue };
+                let baseline = base.as_ref().map(|base| (self.engines[0].as_str(), base));
+                let Some(mut row) = Row::new(self.kind, metric, engine, &found.spread, baseline) else { continue };
+                row.exact = found.exact;
+                row.histogram = found.samples.as_ref().map(samples);
                 report.rows.push(row);
+                if at == 0 {
+                    base = Some(found.spread);
+                }
             }
         }
-        debug_assert!(self.spreads.is_empty(), "figures that the catalogue does not know");
+        debug_assert!(self.found.is_empty(), "figures that the catalogue does not know");
         report.unavailable.append(&mut self.unavailable);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::engines::{BUDDY_SYSTEM, FREEHOLD, MMAP, Peer};
+use super::engines::{FREEHOLD, Peer};
 use super::kind::Kind;
 use super::metric::About;
 use crate::report::table::{Style, wrap};
@@ -17,12 +17,10 @@ pub struct Entry {
     about: &'static About,
 }
 
-/// What can be measured, as data.
 pub fn entries(kinds: &[Kind]) -> Vec<Entry> {
     kinds.iter().map(|kind| Entry { name: kind.name(), about: kind.about() }).collect()
 }
 
-/// What can be measured.
 pub fn catalogue(kinds: &[Kind], style: Style) -> String {
     let mut text = String::new();
     for kind in kinds {
@@ -54,31 +52,22 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
 
 /// What can be named after `--engine`.
 pub fn engines(style: Style) -> String {
-    let mut text = "ENGINES\n".to_owned();
-    let engines = names();
-    let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    for (name, what) in engines {
-        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
-    }
-    text
-}
-
-/// The engines that are no designs of the kernel's, and what those are named by.
-fn names() -> Vec<(&'static str, String)> {
-    let mut all = vec![
-        (FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned()),
-        (BUDDY_SYSTEM, "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it".to_owned()),
-        (MMAP, "mmap and munmap, a system call each; frames cost nothing before they are touched".to_owned()),
-    ];
-    all.extend(Peer::ALL.map(|peer| {
+    let ours = (FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned());
+    let peers = Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
         (peer.name(), format!("{}{missing}", peer.about().summary))
-    }));
-    all.push((
+    });
+    let designs = (
         "KERNEL[,±SWITCH]...",
         "a design of the kernel's, such as 5.17, vanilla (7.2) or pcp-buddy-fixed,-merge: \
         'freehold engines' lists designs and switches"
             .to_owned(),
-    ));
-    all
+    );
+    let engines: Vec<_> = std::iter::once(ours).chain(peers).chain([designs]).collect();
+    let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut text = "ENGINES\n".to_owned();
+    for (name, what) in engines {
+        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
+    }
+    text
 }

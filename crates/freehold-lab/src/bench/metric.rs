@@ -60,38 +60,34 @@ pub(super) const fn metric(name: &'static str, unit: &'static str, what: &'stati
     Metric { name, unit, what }
 }
 
-/// The metric that says how often a zone lock was taken.
 pub const ZONE_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames";
-/// The metric that says how often the lock of a group of CPUs was taken.
 pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
-/// The metric that says how much was done under zone locks.
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
-pub(super) const ZONE_LOCKS_METRIC: Metric =
-    metric(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them");
-pub(super) const GROUP_LOCKS_METRIC: Metric = metric(
-    GROUP_LOCKS,
-    "acquisitions",
-    "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
-);
-pub(super) const ZONE_WORK_METRIC: Metric =
-    metric(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them");
+pub(super) const OF_LOCKS: [Metric; 3] = [
+    metric(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them"),
+    metric(
+        GROUP_LOCKS,
+        "acquisitions",
+        "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
+    ),
+    metric(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them"),
+];
 
 /// Metrics, those of locks behind them, and after `;` more that stand behind those.
 macro_rules! with_locks {
     [$($metric:expr),* $(,)? $(; $more:expr)*] => {
         &[
             $($metric,)*
-            $crate::bench::metric::ZONE_LOCKS_METRIC,
-            $crate::bench::metric::GROUP_LOCKS_METRIC,
-            $crate::bench::metric::ZONE_WORK_METRIC,
+            $crate::bench::metric::OF_LOCKS[0],
+            $crate::bench::metric::OF_LOCKS[1],
+            $crate::bench::metric::OF_LOCKS[2],
             $($more,)*
         ]
     };
 }
 pub(super) use with_locks;
 
-/// The metric that says how many threads a benchmark had.
 pub const THREADS: &str = "threads";
 pub(super) const THREADS_METRIC: Metric =
     Metric { name: THREADS, unit: THREADS, what: "how many there were: as many as CPUs, up to the most above" };

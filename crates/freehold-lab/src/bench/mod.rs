@@ -3,8 +3,8 @@
 //! ```text
 //!  kind        what can be measured          calls     what a loop asks of an engine (static dispatch)
 //!  catalogue   what each is; metric: a figure  engines/  the engines behind those calls
-//!  plan        which of them; scale: how much  runner    in what order
-//!  budget      for how long, with --quick
+//!  plan        which of them; scale: how much  runner    in what order; side: what takes turns
+//!  budget      for how long, with --quick    mapping   memory as the system gives it; backing: behind frame numbers
 //!  loops       one thread's loops            result    medians, and the JSON
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
@@ -44,6 +44,7 @@ mod gathered;
 mod kind;
 pub mod listing;
 pub mod loops;
+mod mapping;
 pub mod memory;
 pub mod metric;
 mod plan;
@@ -51,6 +52,7 @@ pub mod result;
 pub(crate) mod ring;
 pub mod runner;
 mod scale;
+mod side;
 pub mod significance;
 pub mod steady;
 pub mod table;
@@ -62,7 +64,7 @@ pub mod yardstick;
 pub use budget::Budget;
 pub use engines::BenchEngine;
 pub use kind::Kind;
-pub use plan::{BenchError, Plan};
+pub use plan::Plan;
 pub use result::{Report, Row, Spread};
 pub use runner::run;
 pub use scale::Scale;

@@ -8,7 +8,7 @@ use super::significance;
 use crate::better::Better;
 use crate::one_line::one_line;
 
-/// Figures of the runs so far, of one thing.
+/// Figures of the runs so far, of one thing, rising.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Spread {
     sorted: Vec<f64>,
@@ -39,7 +39,6 @@ impl Spread {
         self.sorted.last().copied()
     }
 
-    /// All of them, rising.
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
@@ -79,9 +78,9 @@ pub struct Row {
     /// Each of them, rising: what a comparison with another result is tested by. Nothing where there is one.
     #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
     pub values: Vec<f64>,
-    /// How many runs; 1 of what is counted once because each run would count the same.
+    /// 1 of what is counted once because each run would count the same.
     pub runs: usize,
-    /// Whether it was metric on one thread, so that every run would say the same; what threads do at the same time is
+    /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
     /// counted, too, and is not.
     pub exact: bool,
     pub better: Better,
@@ -122,7 +121,6 @@ impl Row {
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    /// The first engine.
     pub baseline: String,
     /// How much more than its median, in percent; negative for less. Nothing where that is 0.
     pub percent: Option<f64>,
@@ -142,7 +140,6 @@ impl Comparison {
     }
 }
 
-/// How `significant` was found.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Test {
     pub name: &'static str,
@@ -177,13 +174,11 @@ pub struct Report {
     pub pinned: bool,
     /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
     pub barrier: bool,
-    /// It was stopped before all was done.
     pub interrupted: bool,
     /// Benchmarks left out because they need more CPUs than there are.
     pub left_out: Vec<&'static str>,
     /// What else was left out because the system does not offer it, and why.
     pub unavailable: Vec<String>,
-    /// Benchmarks that single engines were left out of.
     pub unsuited: Vec<Unsuited>,
     #[serde(skip)]
     pub engines: Vec<String>,

@@ -6,7 +6,7 @@
 //!                       check every engine, forget it
 //! ```
 
-use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -17,117 +17,15 @@ use super::clock::Cpus;
 use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
 };
-use super::figures::{Figures, Meter};
 use super::gathered::Gathered;
 use super::kind::Kind;
-use super::metric::{GROUP_LOCKS, THREADS, ZONE_LOCKS, ZONE_WORK};
-use super::plan::{BenchError, Plan};
+use super::plan::Plan;
 use super::result::{Report, Unsuited};
 use super::scale::Scale;
+use super::side::Side;
 use super::workloads::{self, Run};
-use super::{loops, memory, threads, yardstick};
+use super::{memory, threads, yardstick};
 use crate::engines::FreeholdOptions;
-
-/// Frames that each of two churning threads holds: 256 MiB.
-const CHURNED: u64 = 1 << 16;
-
-impl Plan {
-    /// How many times [`run`] will tell of progress if it is not stopped and time does not run out.
-    pub fn steps(&self) -> usize {
-        let steps = |&kind: &Kind| match memory::is_here(kind) {
-            true => memory::steps(kind, self),
-            false => self.engines.len() * (self.runs + 1),
-        };
-        self.benchmarks.iter().map(steps).sum()
-    }
-}
-
-/// An engine, however it is typed. The one call through a table that a run makes is [`Rig::run`], outside the loops.
-trait Rig {
-    fn unsuited(&self, kind: Kind) -> Option<&'static str>;
-    /// On an engine just built.
-    fn count(&self, kind: Kind) -> Result<Option<Figures>, Refused>;
-    fn warm_up(&self, kind: Kind, run: &Run<'_>) -> Result<(), Refused>;
-    fn run(&self, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused>;
-    fn check(&self) -> Result<(), String>;
-}
-
-impl<M: Machine> Rig for M {
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        Machine::unsuited(self, kind)
-    }
-
-    fn count(&self, kind: Kind) -> Result<Option<Figures>, Refused> {
-        workloads::count(self, kind)
-    }
-
-    fn warm_up(&self, kind: Kind, run: &Run<'_>) -> Result<(), Refused> {
-        let stamped = Stamped::new(self, run.frames);
-        measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..*run }, 0)?;
-        match stamped.in_use() {
-            0 => Ok(()),
-            frames => Err(Refused::Kept { frames }),
-        }
-    }
-
-    fn run(&self, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused> {
-        measure(self, kind, run, number)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.drain();
-        Machine::check(self, 0)
-    }
-}
-
-/// One run of a benchmark. Each part begins with nothing in the CPUs' stocks.
-fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>, number: u64) -> Result<Figures, Refused> {
-    if let Some(figures) = workloads::measure(machine, kind, run)? {
-        return Ok(figures);
-    }
-    let (scale, cpus) = (run.scale, run.cpus);
-    // Each run another order, the same for every engine.
-    let seed = 0x9e37_79b9_7f4a_7c15 ^ (number + 1);
-    let drained = || run.drained(machine);
-    let mut meter = Meter::default();
-    let values = match kind {
-        Kind::Pair => {
-            vec![loops::pair::<_, 0>(drained(), scale.pairs)?, loops::pair::<_, 9>(drained(), scale.block_pairs)?]
-        }
-        Kind::Bulk => loops::bulk(drained(), scale.frames)?.to_vec(),
-        Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
-        Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
-        Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
-        Kind::RemoteFree => vec![
-            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::InSequence)?,
-            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::Scattered(seed))?,
-            threads::remote_free(drained(), cpus, scale.remote, threads::Freed::ScatteredBulk(seed))?,
-        ],
-        Kind::TwoThreads => {
-            let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
-            vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
-        }
-        // They have runners of their own: see `run_here`.
-        Kind::Vmalloc | Kind::Lazyfree | Kind::GiveBack | Kind::Arena => Vec::new(),
-        Kind::SixteenThreads => {
-            // As many pairs in all as two threads run: behind one lock for all of them they take long.
-            let pairs = (scale.pairs * 2 / u64::from(run.threads)).max(1);
-            let (alone, slowest) = threads::independent(drained(), cpus, run.threads, pairs)?;
-            let frames = scale.messages * loops::BULK as u64;
-            let freers = run.threads - 1;
-            let drained = drained();
-            let work = || threads::allocator_and_freers(drained, cpus, scale.messages, freers, false);
-            let many = meter.part(machine, frames, work)?;
-            let one = threads::allocator_and_freers(run.drained(machine), cpus, scale.messages, 1, false)?;
-            vec![slowest, alone, many, one]
-        }
-        // Measured above.
-        _ => Vec::new(),
-    };
-    let figures = Figures::default().with_all(kind.about().metrics, values).with_zone_lock(&meter);
-    let threads = (kind == Kind::SixteenThreads).then(|| f64::from(run.threads));
-    Ok(figures.with_any(THREADS, threads))
-}
 
 /// Threads that a benchmark runs on this machine.
 fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
@@ -136,50 +34,15 @@ fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
     about.threads.min(there).max(about.fewest_threads)
 }
 
-fn build(engine: &BenchEngine, host: HostThreads, cpus: u16, frames: u64) -> Result<Box<dyn Rig>, BenchError> {
-    let unbuildable = |reason| BenchError::Unbuildable { engine: engine.name().to_owned(), reason };
-    Ok(match engine {
-        BenchEngine::BuddySystem => Box::new(BuddySystem::new(frames)),
-        BenchEngine::Mmap => Box::new(MmapMachine),
-        BenchEngine::Peer(peer) => build_peer(*peer, frames).map_err(unbuildable)?,
-        BenchEngine::Freehold | BenchEngine::Classic(_) => match FreeholdOptions::of(engine.name()) {
-            Some(options) => Box::new(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?),
-            None => Box::new(ClassicMachine::new(engine.name(), cpus, frames).map_err(unbuildable)?),
-        },
-    })
-}
-
-#[cfg(feature = "peers")]
-fn build_peer(peer: Peer, frames: u64) -> Result<Box<dyn Rig>, String> {
-    use super::engines::{BitmapMachine, HeapMachine};
-    Ok(match peer {
-        Peer::Bitmap => Box::new(BitmapMachine::new(frames)?),
-        Peer::Mimalloc => Box::new(HeapMachine(mimalloc::MiMalloc)),
-        Peer::Jemalloc => Box::new(HeapMachine(tikv_jemallocator::Jemalloc)),
-        Peer::Snmalloc => Box::new(HeapMachine(snmalloc_rs::SnMalloc)),
-    })
-}
-
-#[cfg(not(feature = "peers"))]
-fn build_peer(peer: Peer, _: u64) -> Result<Box<dyn Rig>, String> {
-    Err(peer.needs().unwrap_or_default())
-}
-
-/// Measures. `progress` is told before each engine's turn; when `stop` is set, what is under way is finished and the
-/// report has what there is.
-///
-/// # Panics
-///
-/// Where an engine panics.
-pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, &str) + Send) -> Result<Report, BenchError> {
+/// Measures. `progress` is told the benchmark, its run and the engine before each engine's turn; when `stop` is set, what
+/// is under way is finished and the report has what there is. An error is an engine's that cannot be built, refuses what
+/// it must do, does what it must not, or is not whole afterwards.
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, usize, &str) + Send) -> Result<Report, String> {
     // On a thread of its own, so that the caller's stays where it may run.
-    std::thread::scope(|scope| {
-        let handle = scope.spawn(|| run_here(plan, stop, progress));
-        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    std::thread::scope(|scope| threads::joined(scope.spawn(|| run_here(plan, stop, progress))))
 }
 
-fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)) -> Result<Report, BenchError> {
+fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, usize, &str)) -> Result<Report, String> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
     let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
@@ -198,104 +61,185 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, &str)
     let mut backing: Option<Backing> = None;
     let start = Instant::now();
     for (at, &kind) in plan.benchmarks.iter().enumerate() {
-        let turns = Turns::new(plan.runs, plan.budget, at, start);
         if stopped() {
             break;
         }
+        let turns = Turns::new(plan.runs, plan.budget, at, start);
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
             report.left_out.push(kind.name());
-            continue;
-        }
-        if memory::is_here(kind) {
-            measure_yardstick(&mut report, kind, &cpus, &plan.scale)?;
-            let progress = &mut |engine: &str| progress(kind, engine);
-            memory::run(
-                kind,
-                memory::Run { plan, turns, cpus: &cpus, host, stopped: &stopped, progress },
-                &mut report,
-            )?;
-            if stopped() {
-                break;
-            }
             continue;
         }
         let threads = threads_of(kind, &cpus);
         let frames = kind.frames(threads);
         if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames) {
-            let made = Backing::new(frames);
-            let failed = |error: io::Error| BenchError::NoMemory { benchmark: kind, frames, reason: error.to_string() };
-            backing = Some(made.map_err(failed)?);
+            let made = Backing::new(frames).map_err(|error| {
+                let mib = frames >> 8;
+                format!("{kind} needs {mib} MiB of memory: {error}; name the benchmarks that are to run without it")
+            });
+            backing = Some(made?);
         }
-        let run = Run { cpus: &cpus, threads, scale: &plan.scale, frames, backing: backing.as_ref() };
-        benchmark(plan, kind, (&run, turns), host, &stopped, &mut progress, &mut report)?;
+        let run = Run { cpus: &cpus, threads, scale: &plan.scale, number: 0, frames, backing: backing.as_ref() };
+        let mut told = |number: usize, name: &str| {
+            if !stopped() {
+                progress(kind, number, name);
+            }
+            !stopped()
+        };
+        let mut found = Gathered::new(kind);
+        let sides = if memory::is_here(kind) {
+            memory::sides(kind, plan, &cpus, host, &mut found, &mut report)?
+        } else {
+            found.engines.clone_from(&report.engines);
+            allocators(plan, kind, run, host, &mut told, &mut found, &mut report)?
+        };
+        take_turns(kind, sides, turns, run, &mut told, &mut found, &mut report)?;
+        found.report(&mut report);
     }
     report.interrupted = stopped();
     Ok(report)
 }
 
-fn benchmark(
-    plan: &Plan,
+/// Has each measure once in every turn. `told` says whether to go on.
+fn take_turns(
     kind: Kind,
-    (run, turns): (&Run<'_>, Turns),
-    host: HostThreads,
-    stopped: &dyn Fn() -> bool,
-    progress: &mut impl FnMut(Kind, &str),
+    mut sides: Vec<Side<'_>>,
+    turns: Turns,
+    run: Run<'_>,
+    told: &mut impl FnMut(usize, &str) -> bool,
+    found: &mut Gathered,
     report: &mut Report,
-) -> Result<(), BenchError> {
-    let mut found = Gathered::new(kind, report.engines.clone());
-    let fail = |engine: &BenchEngine, refused: Refused| BenchError::engine(kind, engine.name(), refused);
-    let mut rigs = Vec::new();
-    for engine in &plan.engines {
-        if stopped() {
-            break;
-        }
-        progress(kind, engine.name());
-        let rig = build(engine, host, kind.cpus(run.threads), run.frames)?;
-        if let Some(reason) = rig.unsuited(kind) {
-            report.unsuited.push(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason });
-            continue;
-        }
-        let counted = rig.count(kind).map_err(|refused| fail(engine, refused))?;
-        let exact = counted.is_some();
-        counted.into_iter().for_each(|counted| found.add_counted(engine.name(), counted));
-        rig.warm_up(kind, run).map_err(|refused| fail(engine, refused))?;
-        rigs.push((engine, rig, exact));
-    }
-    for number in turns {
-        if stopped() {
-            break;
-        }
-        measure_yardstick(report, kind, run.cpus, &plan.scale)?;
-        for (engine, rig, exact) in &rigs {
-            if stopped() {
-                break;
+) -> Result<(), String> {
+    'turns: for number in turns {
+        measure_yardstick(report, kind, run.cpus, run.scale)?;
+        for side in &mut sides {
+            if !told(number, &side.name) {
+                break 'turns;
             }
-            progress(kind, engine.name());
-            let mut figures = rig.run(kind, run, number as u64).map_err(|refused| fail(engine, refused))?;
-            if *exact {
-                figures.values.retain(|(name, _)| ![ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK].contains(name));
-            }
-            found.add_run(engine.name(), figures);
+            run.cpus.pin(0);
+            (side.turn)(number, found).map_err(|reason| failed(kind, &side.name, &reason))?;
         }
     }
-    for (engine, rig, _) in &rigs {
-        rig.check()
-            .map_err(|finding| BenchError::engine(kind, engine.name(), format!("not whole afterwards: {finding}")))?;
+    for side in &sides {
+        (side.check)().map_err(|finding| failed(kind, &side.name, &format!("not whole afterwards: {finding}")))?;
     }
-    found.report(report);
     Ok(())
 }
 
+fn failed(kind: Kind, engine: &str, reason: &str) -> String {
+    format!("{kind}: engine '{engine}': {reason}")
+}
+
+/// The plan's engines that a benchmark of page allocators suits, ready for their turns.
+fn allocators<'a>(
+    plan: &Plan,
+    kind: Kind,
+    run: Run<'a>,
+    host: HostThreads,
+    told: &mut impl FnMut(usize, &str) -> bool,
+    found: &mut Gathered,
+    report: &mut Report,
+) -> Result<Vec<Side<'a>>, String> {
+    let mut sides = Vec::new();
+    for engine in &plan.engines {
+        let name = engine.name();
+        if !told(0, name) {
+            break;
+        }
+        let ready = Ready { name, kind, run, found, report };
+        sides.extend(build(engine, host, ready).map_err(|reason| failed(kind, name, &reason))?);
+    }
+    Ok(sides)
+}
+
+fn build<'a>(engine: &BenchEngine, host: HostThreads, ready: Ready<'a, '_>) -> Result<Option<Side<'a>>, String> {
+    let (cpus, frames) = (ready.kind.cpus(ready.run.threads), ready.run.frames);
+    let unbuildable = |reason| format!("cannot be built: {reason}");
+    match engine {
+        BenchEngine::Peer(Peer::BuddySystem) => ready.with(BuddySystem::new(frames)),
+        BenchEngine::Peer(Peer::Mmap) => ready.with(MmapMachine),
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::Bitmap) => ready.with(super::engines::BitmapMachine::new(frames).map_err(unbuildable)?),
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::Mimalloc) => ready.with(super::engines::HeapMachine(mimalloc::MiMalloc)),
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::Jemalloc) => ready.with(super::engines::HeapMachine(tikv_jemallocator::Jemalloc)),
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::Snmalloc) => ready.with(super::engines::HeapMachine(snmalloc_rs::SnMalloc)),
+        #[cfg(not(feature = "peers"))]
+        BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
+        BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
+            Some(options) => {
+                ready.with(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?)
+            }
+            None => ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
+        },
+    }
+}
+
+/// What an engine that is being built is for.
+struct Ready<'a, 'r> {
+    name: &'r str,
+    kind: Kind,
+    run: Run<'a>,
+    found: &'r mut Gathered,
+    report: &'r mut Report,
+}
+
+impl<'a> Ready<'a, '_> {
+    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped; `None` where the
+    /// benchmark does not suit it.
+    fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
+        let Self { name, kind, run, found, report } = self;
+        let unsuited = match kind {
+            Kind::Doors if !M::DOORS => Some("all of its calls go the same way in"),
+            Kind::StartUp if !M::STARTS => Some("nobody builds it: it is there when the process begins"),
+            _ => machine.unsuited(kind),
+        };
+        if let Some(reason) = unsuited {
+            report.unsuited.push(Unsuited { benchmark: kind.name(), engine: name.to_owned(), reason });
+            return Ok(None);
+        }
+        if let Some(counted) = workloads::count(&machine, kind)? {
+            found.add_counted(name, &counted);
+        }
+        // These measure what is the engine's own, by no calls that could be stamped.
+        if !matches!(kind, Kind::Doors | Kind::StartUp) {
+            let stamped = Stamped::new(&machine, run.frames);
+            workloads::measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
+            match stamped.in_use() {
+                0 => drop(stamped),
+                frames => return Err(Refused::Kept { frames }.into()),
+            }
+        }
+        let machine = Rc::new(machine);
+        let (whole, engine) = (Rc::clone(&machine), name.to_owned());
+        let turn = move |number: usize, found: &mut Gathered| {
+            let figures = workloads::measure(&*machine, kind, &Run { number: number as u64, ..run })?;
+            found.add_run(&engine, figures);
+            Ok(())
+        };
+        Ok(Some(Side::new(name, turn).checked(move || {
+            whole.drain();
+            whole.check(0)
+        })))
+    }
+}
+
 /// What the machine costs at this moment.
-fn measure_yardstick(report: &mut Report, kind: Kind, cpus: &Cpus, scale: &Scale) -> Result<(), BenchError> {
+fn measure_yardstick(report: &mut Report, kind: Kind, cpus: &Cpus, scale: &Scale) -> Result<(), String> {
     cpus.pin(0);
     report.yardstick.rmw.add(yardstick::rmw_ns(scale.yardstick));
     if let Some(handover) = yardstick::handover_ns(cpus, scale.yardstick / 20) {
         report.yardstick.handover.add(handover);
     }
     if kind == Kind::ProducerConsumer {
-        let alone = threads::producer_consumer(&RingAlone, cpus, scale.messages, false);
-        report.yardstick.ring_alone.add(alone.map_err(|refused| BenchError::engine(kind, "none", refused))?);
+        report.yardstick.ring_alone.add(threads::through_rings(
+            &RingAlone,
+            cpus,
+            scale.messages,
+            (1, threads::RING),
+            false,
+        )?);
     }
     Ok(())
 }

@@ -33,7 +33,6 @@ pub enum Freed {
     Lifo,
     /// The first first: a queue.
     Fifo,
-    /// At random.
     Random,
 }
 
@@ -49,7 +48,6 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// So many at a time, at most 65,536, freed in that order.
     pub fn new(depth: u16, freed: Freed, seed: u64) -> Self {
         let mut places: Vec<u16> = Vec::new();
         if freed == Freed::Random {
@@ -153,10 +151,6 @@ impl Mixed {
 
     /// So many steps: each allocates a chunk of random order, each order half as likely as the one below it, after freeing
     /// as many chunks at random as must make room for it below the most; that is one on average once the most is held.
-    ///
-    /// # Errors
-    ///
-    /// Where the engine refuses to free, or refuses to allocate for another reason than want of memory.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         for _ in 0..steps {

@@ -7,8 +7,7 @@
 //!    ns_per_pair_order0  1.82 ±2%     0.69   64.1 ±0%  x35.2*
 //! ```
 //!
-//! Where that is wider than the terminal, the spread goes below its figure; where that still is, the engines are shown a
-//! few at a time, the first one beside each of them.
+//! Where that is wider than the terminal, the engines are shown a few at a time, the first one beside each of them.
 
 use std::fmt::Write as _;
 
@@ -18,13 +17,12 @@ use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
 use super::significance;
-use super::targets::verdicts;
+use super::targets::{Verdict, verdicts};
 use crate::better::Better;
 use crate::report::number::thousands;
 use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::unique;
 
-/// The header and the tables.
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
     let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
@@ -52,7 +50,6 @@ pub fn render(report: &Report, style: Style) -> String {
 struct Part<'a> {
     engines: Vec<&'a str>,
     lines: Vec<Line<'a>>,
-    /// What the figures are.
     head: &'static str,
     /// What times are shown in beside nanoseconds.
     rmw: Option<f64>,
@@ -83,13 +80,12 @@ impl<'a> Part<'a> {
         let width = usize::from(style.width);
         let names = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
         let needed = |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
-        // As it reads best: whole names, one line a metric; else as it fits.
-        let layouts = [(false, 40), (false, 12), (true, 12)].map(|(stacked, name)| -> Vec<Column> {
-            (0..self.engines.len()).map(|engine| Column::new(self, engine, stacked, name)).collect()
+        // As it reads best, with whole names; else as it fits.
+        let [wide, narrow] = [40, 12].map(|name| -> Vec<Column> {
+            (0..self.engines.len()).map(|engine| Column::new(self, engine, name)).collect()
         });
-        let [_, _, narrowest] = &layouts;
-        let engines = layouts.iter().find(|engines| needed(engines) <= width).unwrap_or(narrowest);
-        let rmw = self.rmw.filter(|_| needed(engines) + RMW.len() + 2 <= width);
+        let engines = if needed(&wide) <= width { wide } else { narrow };
+        let rmw = self.rmw.filter(|_| needed(&engines) + RMW.len() + 2 <= width);
         let fixed = if rmw.is_some() { names + RMW.len() + 2 } else { names };
         let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
         let Some(first) = engines.first() else { return };
@@ -114,7 +110,6 @@ impl<'a> Part<'a> {
 const RMW: &str = "in RMW";
 
 struct Line<'a> {
-    /// The benchmark's or the metric's name.
     label: String,
     /// A figure for each engine; none of them where the line is a benchmark's name.
     rows: Vec<Option<&'a Row>>,
@@ -124,29 +119,26 @@ struct Line<'a> {
 struct Column {
     engine: usize,
     name: String,
-    /// Median, spread, change with its star.
     widths: [usize; 3],
-    stacked: bool,
 }
 
 impl Column {
     /// With a name broken to so many columns, or to the width of the cells where that is more.
-    fn new(part: &Part<'_>, engine: usize, stacked: bool, name: usize) -> Self {
+    fn new(part: &Part<'_>, engine: usize, name: usize) -> Self {
         let mut widths = [0; 3];
         for row in part.lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
             for (width, part) in widths.iter_mut().zip(parts(row)) {
                 *width = part.chars().count().max(*width);
             }
         }
-        let mut column = Self { engine, name: String::new(), widths, stacked };
+        let mut column = Self { engine, name: String::new(), widths };
         column.name = broken(part.engines[engine], column.cells_width().max(name));
         column
     }
 
     fn cells_width(&self) -> usize {
-        let [median, spread, change] = self.widths;
         let beside = |part: usize| if part > 0 { part + 1 } else { 0 };
-        if self.stacked { (median + beside(change)).max(spread) } else { median + beside(spread) + beside(change) }
+        self.widths[0] + beside(self.widths[1]) + beside(self.widths[2])
     }
 
     fn width(&self) -> usize {
@@ -157,17 +149,7 @@ impl Column {
         let [median, spread, change] = parts(row);
         let beside = |part: &str, width: usize| if width > 0 { format!(" {part:>width$}") } else { String::new() };
         let [wide, spread_wide, change_wide] = self.widths;
-        let mut text = format!("{median:>wide$}");
-        if !self.stacked {
-            text += &beside(&spread, spread_wide);
-        }
-        text += &beside(&change, change_wide);
-        if self.stacked && !spread.is_empty() {
-            // Below the figure, not below the change.
-            let indent = if change_wide > 0 { change_wide + 1 } else { 0 };
-            let _ = write!(text, "\n{spread}{:indent$}", "");
-        }
-        text
+        format!("{median:>wide$}{}{}", beside(&spread, spread_wide), beside(&change, change_wide))
     }
 }
 
@@ -335,23 +317,15 @@ fn spread(median: f64, all: &super::Spread) -> String {
 pub fn render_targets(report: &Report, style: Style) -> String {
     let mut table = new_table(style);
     table.set_header(["freehold's targets", "to reach", "measured", "best run", ""]);
-    for verdict in verdicts(report) {
-        let word = match verdict.met {
-            Some(true) => Cell::new("met"),
-            Some(false) => Cell::new("MISSED"),
-            None => Cell::new(""),
+    for Verdict { work, target, found } in verdicts(report) {
+        let (median, best, word, color) = match found {
+            Some(found) if found.met => (found.median, found.best, "met", Some(Color::Green)),
+            Some(found) => (found.median, found.best, "MISSED", Some(Color::Red)),
+            None => ("not measured".to_owned(), String::new(), "", None),
         };
-        let word = match verdict.met {
-            Some(met) if style.color => word.fg(if met { Color::Green } else { Color::Red }),
-            _ => word,
-        };
-        table.add_row([
-            Cell::new(verdict.work),
-            Cell::new(verdict.target),
-            Cell::new(verdict.measured),
-            Cell::new(verdict.best),
-            word,
-        ]);
+        let word = Cell::new(word);
+        let word = color.filter(|_| style.color).map_or(word.clone(), |color| word.fg(color));
+        table.add_row([Cell::new(work), Cell::new(target), Cell::new(median), Cell::new(best), word]);
     }
     format!("{}\n", trim_lines(&table.to_string()))
 }

@@ -1,9 +1,7 @@
 //! What Freehold is to reach, and whether it did in this run.
 
-use super::engines::{BUDDY_SYSTEM, FREEHOLD};
+use super::engines::{FREEHOLD, Peer};
 use super::result::{Report, Row};
-
-const MIMALLOC: &str = "mimalloc";
 
 /// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
 /// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
@@ -15,17 +13,14 @@ enum Goal {
     /// At most so many atomic read-modify-writes of the same run.
     Rmw(f64),
     /// At least so many times faster than that engine in the same run.
-    TimesPeer(&'static str, f64),
+    TimesPeer(Peer, f64),
     /// At least so many times, of a metric that is a ratio.
     Times(f64),
     /// No metric of the benchmark that ends so is less than [`SLOWER`].
     NoneSlower(&'static str),
-    /// Exactly.
     Is(f64),
     /// At most, in the metric's own unit.
     AtMost(f64),
-    /// Not something that this command can measure: where it is measured.
-    Elsewhere(&'static str),
 }
 
 struct Target {
@@ -41,10 +36,10 @@ const fn target(work: &'static str, benchmark: &'static str, metric: &'static st
 
 /// A pair of order 0 to 9, beside mimalloc's for the same size.
 const fn pair(work: &'static str, metric: &'static str, times: f64) -> Target {
-    target(work, "orders", metric, Goal::TimesPeer(MIMALLOC, times))
+    target(work, "orders", metric, Goal::TimesPeer(Peer::Mimalloc, times))
 }
 
-const TARGETS: [Target; 42] = [
+const TARGETS: [Target; 38] = [
     pair("a pair of order 0", "ns_per_pair_order0", 5.0),
     pair("  order 1", "ns_per_pair_order1", 2.0),
     pair("  order 2", "ns_per_pair_order2", 2.0),
@@ -57,14 +52,15 @@ const TARGETS: [Target; 42] = [
     pair("  order 9", "ns_per_pair_order9", 20.0),
     target("  order 0, owned, no heavy barrier", "doors", "ns_per_pair_owned_no_barrier", Goal::Rmw(2.5)),
     target("  order 0, by a call that names its CPU", "doors", "ns_per_pair_on", Goal::Rmw(2.5)),
-    target("producer to consumer, a frame", "producer-consumer", "ns_per_frame", Goal::TimesPeer(BUDDY_SYSTEM, 8.0)),
+    target(
+        "producer to consumer, a frame",
+        "producer-consumer",
+        "ns_per_frame",
+        Goal::TimesPeer(Peer::BuddySystem, 8.0),
+    ),
     target("orders 0 to 9, 90 % held: failures of 1,000", "mixed", "failures_per_1000_90", Goal::AtMost(0.7)),
     target("made for 1 TiB, ms", "start-up", "ms_per_tib", Goal::AtMost(10.0)),
     target("  for 64 TiB, ms", "start-up", "ms_64_tib", Goal::AtMost(100.0)),
-    target("times beside the first design", "", "", Goal::Elsewhere("docs/performance.md")),
-    target("instructions of each operation", "", "", Goal::Elsewhere("scripts/count-operations")),
-    target("contiguity, and locks", "", "", Goal::Elsewhere("freehold bench fragmentation")),
-    target("distinct frames, wholly free blocks", "", "", Goal::Elsewhere("tests/bench_counts.rs")),
     target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
         Goal::Times(4.0)
     }),
@@ -91,54 +87,40 @@ const TARGETS: [Target; 42] = [
     target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
-#[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     pub work: &'static str,
     /// What is to be reached.
     pub target: String,
-    /// What was measured, median; where it is measured, or that it was not.
-    pub measured: String,
-    /// The same of the best run, which a busy machine disturbs least.
-    pub best: String,
-    /// Whether the median reached it; `None` where it was not measured.
-    pub met: Option<bool>,
+    /// `None` where it was not measured.
+    pub found: Option<Found>,
 }
 
-/// Every target, from one run's figures.
+pub struct Found {
+    pub median: String,
+    /// The same of the best run, which a busy machine disturbs least.
+    pub best: String,
+    /// Whether the median reached it.
+    pub met: bool,
+}
+
 pub fn verdicts(report: &Report) -> Vec<Verdict> {
     TARGETS.iter().map(|target| verdict(target, report)).collect()
 }
 
-/// The median, the best run, and whether the median reached it.
-type Found = Option<(String, String, bool)>;
-
-fn verdict(target: &Target, report: &Report) -> Verdict {
-    let (text, found) = found(target, report);
-    let missing = match target.goal {
-        Goal::Elsewhere(place) => format!("see {place}"),
-        _ => "not measured".to_owned(),
-    };
-    let (measured, best, met) = match found {
-        Some((median, best, met)) => (median, best, Some(met)),
-        None => (missing, String::new(), None),
-    };
-    Verdict { work: target.work, target: text, measured, best, met }
-}
-
-/// What is to be reached, in words, and what was.
-fn found(target: &Target, report: &Report) -> (String, Found) {
-    let row = report.row(target.benchmark, target.metric, FREEHOLD);
+fn verdict(goal: &Target, report: &Report) -> Verdict {
+    let row = report.row(goal.benchmark, goal.metric, FREEHOLD);
     // Of a metric as it is: by its median, and the least or the greatest run.
-    let plain = |text: fn(f64) -> String, best: fn(&Row) -> f64, met: &dyn Fn(&Row) -> bool| -> Found {
-        row.map(|row| (text(row.median), text(best(row)), met(row)))
+    let plain = |text: fn(f64) -> String, best: fn(&Row) -> f64, met: &dyn Fn(&Row) -> bool| {
+        row.map(|row| Found { median: text(row.median), best: text(best(row)), met: met(row) })
     };
     let times = |times: f64| format!("{times:.1} times");
-    match target.goal {
-        Goal::Rmw(most) => (format!("at most {most} RMW"), of_rmw(report, row, most)),
+    let (target, found) = match goal.goal {
+        Goal::Rmw(most) => (format!("at most {most} RMW"), row.and_then(|row| of_rmw(report, row, most))),
         Goal::TimesPeer(peer, least) => {
-            let found = row.zip(report.row(target.benchmark, target.metric, peer)).map(|(row, peer)| {
+            let peer = peer.name();
+            let found = row.zip(report.row(goal.benchmark, goal.metric, peer)).map(|(row, peer)| {
                 let faster = peer.median / row.median;
-                (times(faster), times(peer.min / row.min), faster >= least)
+                Found { median: times(faster), best: times(peer.min / row.min), met: faster >= least }
             });
             (format!("at least {least} times {peer}'s speed"), found)
         }
@@ -146,11 +128,15 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
             (format!("at least {least} times faster"), plain(times, |row| row.max, &|row| row.median >= least))
         }
         Goal::NoneSlower(suffix) => {
-            let ours = |row: &&Row| row.benchmark == target.benchmark && row.engine == FREEHOLD;
+            let ours = |row: &&Row| row.benchmark == goal.benchmark && row.engine == FREEHOLD;
             let rows = report.rows.iter().filter(ours).filter(|row| row.metric.ends_with(suffix));
             let least = rows.min_by(|a, b| a.median.total_cmp(&b.median));
             let text = |row: &Row, times: f64| format!("{times:.2} times: {}", row.metric.trim_end_matches(suffix));
-            let found = least.map(|row| (text(row, row.median), text(row, row.max), row.median >= SLOWER));
+            let found = least.map(|row| Found {
+                median: text(row, row.median),
+                best: text(row, row.max),
+                met: row.median >= SLOWER,
+            });
             (format!("none slower (by more than {:.0} %)", (1.0 - SLOWER) * 100.0), found)
         }
         Goal::Is(exactly) => {
@@ -160,14 +146,15 @@ fn found(target: &Target, report: &Report) -> (String, Found) {
         Goal::AtMost(most) => {
             (format!("at most {most}"), plain(|n| format!("{n:.3}"), |row| row.min, &|row| row.median <= most))
         }
-        Goal::Elsewhere(_) => (String::new(), None),
-    }
+    };
+    Verdict { work: goal.work, target, found }
 }
 
-fn of_rmw(report: &Report, row: Option<&Row>, most: f64) -> Found {
-    let (row, median, min) = (row?, report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
+fn of_rmw(report: &Report, row: &Row, most: f64) -> Option<Found> {
+    let (median, min) = (report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
     let text = |rmw: f64, ns: f64| format!("{rmw:.2} RMW ({ns:.2} ns)");
-    Some((text(row.median / median, row.median), text(row.min / min, row.min), row.median / median <= most))
+    let best = text(row.min / min, row.min);
+    Some(Found { median: text(row.median / median, row.median), best, met: row.median / median <= most })
 }
 
 #[cfg(test)]
@@ -195,7 +182,10 @@ mod tests {
     }
 
     fn met(report: &Report, work: &str) -> Option<Option<bool>> {
-        verdicts(report).into_iter().find(|verdict| verdict.work.contains(work)).map(|verdict| verdict.met)
+        verdicts(report)
+            .into_iter()
+            .find(|verdict| verdict.work.contains(work))
+            .map(|verdict| verdict.found.map(|found| found.met))
     }
 
     #[test]
@@ -207,7 +197,6 @@ mod tests {
             };
             let named = |metric: &'static str| names(&|known| known == metric);
             let known = match target.goal {
-                Goal::Elsewhere(_) => target.benchmark.is_empty(),
                 Goal::NoneSlower(suffix) => names(&|known| known.ends_with(suffix)),
                 _ => named(target.metric),
             };
@@ -222,16 +211,15 @@ mod tests {
         report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_owned_no_barrier", 10.0));
         report.rows.push(row(FREEHOLD, "doors", "ns_per_pair_on", 10.1));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order9", 10.0));
-        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order9", 200.0));
+        report.rows.push(row(Peer::Mimalloc.name(), "orders", "ns_per_pair_order9", 200.0));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order7", 10.0));
-        report.rows.push(row(MIMALLOC, "orders", "ns_per_pair_order7", 19.9));
+        report.rows.push(row(Peer::Mimalloc.name(), "orders", "ns_per_pair_order7", 19.9));
         report.rows.push(row(FREEHOLD, "orders", "ns_per_pair_order3", 1.0));
         assert_eq!(met(&report, "no heavy barrier"), Some(Some(true)));
         assert_eq!(met(&report, "names its CPU"), Some(Some(false)));
         assert_eq!(met(&report, "order 9"), Some(Some(true)));
         assert_eq!(met(&report, "order 7"), Some(Some(false)));
         assert_eq!(met(&report, "order 3"), Some(None), "the peer was not measured");
-        assert_eq!(met(&report, "first design"), Some(None), "not by this command");
     }
 
     #[test]

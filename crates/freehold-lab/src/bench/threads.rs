@@ -27,7 +27,7 @@ const FIRST: CpuId = CpuId::new(0);
 const SECOND: CpuId = CpuId::new(1);
 
 /// Messages that the rings hold unless said otherwise.
-const RING: usize = 64;
+pub(super) const RING: usize = 64;
 
 #[inline(never)]
 fn consume<C: Calls>(ring: &Ring<BULK>, cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
@@ -76,48 +76,23 @@ fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) 
     Ok(())
 }
 
-/// Nanoseconds a frame from the start of the first message to the end of the last free, ring included.
-pub fn producer_consumer<M: Machine>(machine: &M, cpus: &Cpus, messages: u64, bulk: bool) -> Result<f64, Refused> {
-    allocator_and_freers(machine, cpus, messages, 1, bulk)
-}
-
-/// The same by single calls, with a ring of so many messages.
-pub fn producer_consumer_with<M: Machine>(
+/// Nanoseconds a frame from the start of the first message to the end of the last free, rings included: one CPU allocates
+/// and so many others free, each with a ring of `depth` messages; the messages go to them in turn.
+pub fn through_rings<M: Machine>(
     machine: &M,
     cpus: &Cpus,
     messages: u64,
-    depth: usize,
-) -> Result<f64, Refused> {
-    through_rings(machine, cpus, messages, &[Ring::new(depth)], false)
-}
-
-/// The same with several threads that free what one allocates: each has a ring, the messages go to them in turn.
-pub fn allocator_and_freers<M: Machine>(
-    machine: &M,
-    cpus: &Cpus,
-    messages: u64,
-    freers: u16,
+    (freers, depth): (u16, usize),
     bulk: bool,
 ) -> Result<f64, Refused> {
-    let rings: Vec<Ring<BULK>> = (0..freers).map(|_| Ring::new(RING)).collect();
-    through_rings(machine, cpus, messages, &rings, bulk)
-}
-
-fn through_rings<M: Machine>(
-    machine: &M,
-    cpus: &Cpus,
-    messages: u64,
-    rings: &[Ring<BULK>],
-    bulk: bool,
-) -> Result<f64, Refused> {
-    let freers = rings.len() as u16;
+    let rings: Vec<Ring<BULK>> = (0..freers).map(|_| Ring::new(depth)).collect();
     let start = Rendezvous::new(freers + 1);
     let work = |index: u16| {
         let cpu = machine.cpu(CpuId::new(index));
         start.wait();
         let began = Instant::now();
         let Some(freer) = index.checked_sub(1) else {
-            produce(rings, &mut cpu?, messages, bulk)?;
+            produce(&rings, &mut cpu?, messages, bulk)?;
             return Ok(began);
         };
         let count = messages / u64::from(freers) + u64::from(u64::from(freer) < messages % u64::from(freers));
@@ -134,37 +109,32 @@ pub(super) fn from_first_to_last(times: &[Instant]) -> Duration {
     ended.saturating_duration_since(times[0])
 }
 
-/// How the other CPU frees what it did not allocate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Freed {
-    /// In rising order of addresses.
-    InSequence,
-    /// In an order drawn from a seed.
-    Scattered(u64),
-    /// The same, [`BULK`] a call.
-    ScatteredBulk(u64),
-}
-
-/// Nanoseconds a free, of the thread that frees: `n` frames that the other CPU allocated.
-pub fn remote_free<M: Machine>(machine: &M, cpus: &Cpus, n: usize, freed: Freed) -> Result<f64, Refused> {
+/// Nanoseconds a free, of the thread that frees, in order of addresses or scattered by a seed, [`BULK`] a call where that
+/// is wanted: `n` frames that the other CPU allocated.
+pub fn remote_free<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    n: usize,
+    scattered: Option<u64>,
+    bulk: bool,
+) -> Result<f64, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
     // Kept to the end: the holder is there while others free into its blocks.
     let mut holder = machine.cpu(FIRST)?;
     alloc_all(&mut holder, &mut frames)?;
-    match freed {
-        Freed::Scattered(seed) | Freed::ScatteredBulk(seed) => shuffle(&mut frames, seed),
-        Freed::InSequence => frames.sort_unstable(),
+    match scattered {
+        Some(seed) => shuffle(&mut frames, seed),
+        None => frames.sort_unstable(),
     }
     let time = thread::scope(|scope| {
         joined(scope.spawn(|| {
             cpus.pin(1);
             let mut cpu = machine.cpu(SECOND)?;
-            match freed {
-                Freed::ScatteredBulk(_) => {
-                    timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))
-                }
-                _ => timed(|| free_all(&mut cpu, frames.iter())),
+            if bulk {
+                timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))
+            } else {
+                timed(|| free_all(&mut cpu, frames.iter()))
             }
         }))
     })?;
@@ -178,7 +148,10 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
         cpus.pin(0);
         let mut cpu = machine.cpu(FIRST)?;
         pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
-        pairs_by_the_wall(&mut cpu, n)?
+        // By the wall, as of several.
+        let start = Instant::now();
+        pairs::<_, 0>(black_box(&mut cpu), n)?;
+        start.elapsed()
     };
     let warm_up = |cpu: &mut M::Cpu<'_>, _| pairs::<_, 0>(cpu, n / 16 + 1);
     let work = |cpu: &mut M::Cpu<'_>, (): &mut (), n| pairs::<_, 0>(cpu, n);
@@ -232,12 +205,6 @@ fn side_by_side<'m, M: Machine, S>(
     Ok(times.into_iter().max().unwrap_or_default())
 }
 
-fn pairs_by_the_wall<C: Calls>(cpu: &mut C, n: u64) -> Result<Duration, Refused> {
-    let start = Instant::now();
-    pairs::<_, 0>(black_box(cpu), n)?;
-    Ok(start.elapsed())
-}
-
 /// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one: what each has found.
 /// Where one fails or panics, `give_up` lets the others go on, so that they can be joined.
 pub(super) fn on_cpus<T: Send>(
@@ -256,14 +223,12 @@ pub(super) fn on_cpus<T: Send>(
         let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || one(index))).collect();
         std::iter::once(one(0)).chain(others.into_iter().map(joined)).collect()
     });
-    first_refusal(found.iter().filter_map(|found| found.as_ref().err()))?;
-    found.into_iter().collect()
-}
-
-/// What made a thread give up is what to report, not that the others noticed.
-pub(super) fn first_refusal<'r>(refusals: impl Iterator<Item = &'r Refused> + Clone) -> Result<(), Refused> {
-    let cause = refusals.clone().find(|&&refused| refused != Refused::Abandoned);
-    cause.or_else(|| refusals.clone().next()).map_or(Ok(()), |&refused| Err(refused))
+    // What made a thread give up is what to report, not that the others noticed.
+    let refusals = || found.iter().filter_map(|found| found.as_ref().err());
+    match refusals().find(|&&refused| refused != Refused::Abandoned) {
+        Some(&cause) => Err(cause),
+        None => found.into_iter().collect(),
+    }
 }
 
 /// Threads that begin together: unlike a `Barrier` nobody sleeps in it, so that nobody has to be woken while the other

@@ -67,13 +67,3 @@ pub(super) fn wait_until(mut done: impl FnMut() -> bool) {
         spin_loop();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_do_not_share() {
-        assert_eq!((size_of::<Line>(), align_of::<Line>()), (128, 128));
-    }
-}

@@ -79,8 +79,8 @@ pub(super) struct BenchArgs {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
-    /// Runs of each. Default: 7; with --quick up to 7, as many as there is time for.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Runs of each, at most 100. Default: 7; with --quick up to 7, as many as there is time for.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
 
     /// A minute for all benchmarks, or for each that is named its share of one: less of everything that repeats itself,
@@ -157,14 +157,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     }
     let stop = stop::on_signals(true);
     let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
-    let report = bench::run(&plan, &stop, |kind, engine| {
+    let report = bench::run(&plan, &stop, |kind, run, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
         bar.set_message(format!("{kind}: {engine}"));
-        match plan.budget {
-            Some(_) => bar.set_position(start.elapsed().as_secs()),
-            None => bar.inc(1),
-        }
-    })?;
+        let before = plan.benchmarks.iter().position(|&known| known == kind).unwrap_or(0);
+        bar.set_position(plan.budget.map_or((before * runs + run) as u64, |_| start.elapsed().as_secs()));
+    })
+    .map_err(CliError::new)?;
     bar.finish_and_clear();
 
     notes(&report, &plan);
@@ -241,10 +240,10 @@ fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
 }
 
 fn bar(plan: &Plan, quiet: bool) -> ProgressBar {
-    // Turns, or seconds where they are what is limited.
+    // Runs, or seconds where they are what is limited.
     let (length, counted) = match plan.budget {
         Some(budget) => (budget.of(plan.benchmarks.len()).as_secs(), "{pos} of {len} s"),
-        None => (plan.steps() as u64, progress::TURNS),
+        None => ((plan.benchmarks.len() * plan.runs) as u64, progress::TURNS),
     };
     progress::steps("measuring", length, counted, quiet)
 }

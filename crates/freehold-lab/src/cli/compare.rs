@@ -8,9 +8,8 @@ use super::error::CliError;
 use super::results::{is_dash, read_or_report, shown_name};
 use super::{Outcome, output};
 use crate::compare::output::{Document, table};
-use crate::compare::{CompareError, Comparison, Verdict, Wanted, compare};
+use crate::compare::{Comparison, Incomparable, Verdict, Wanted, compare};
 use crate::html::Source;
-use crate::nearest::nearest;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,8 +73,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     let wanted = Wanted { engines: args.engines.clone(), metrics: args.metrics.clone() };
     let (before, after) = (read_or_report(&args.before)?, read_or_report(&args.after)?);
     let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
-    let comparison = compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
-        .map_err(|error| failed(&error))?;
+    let comparison =
+        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0)).map_err(failed)?;
     output::result(args.json, &Document::from(&comparison), |style| table(&comparison, args.all, style))?;
     let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;
     Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
@@ -90,7 +89,7 @@ pub(super) fn with_baseline(
 ) -> Result<Comparison, CliError> {
     let before: Vec<Vec<Source>> = baseline.iter().map(|path| read_or_report(path)).collect::<Result<_, _>>()?;
     let names = names(baseline, inputs);
-    compare((&names.0, &before.concat()), (&names.1, sources), wanted, 0.0).map_err(|error| failed(&error))
+    compare((&names.0, &before.concat()), (&names.1, sources), wanted, 0.0).map_err(failed)
 }
 
 /// What to call two results: the names of their files, with the folders where those are what differs.
@@ -104,24 +103,8 @@ fn names(before: &[PathBuf], after: &[PathBuf]) -> (String, String) {
     if long.0 == long.1 { (format!("{} (before)", short.0), format!("{} (after)", short.1)) } else { long }
 }
 
-fn failed(error: &CompareError) -> CliError {
-    let shown = CliError::new(error.to_string());
-    match error {
-        CompareError::DifferentKinds { .. } => {
-            shown.hint("only results of one command can be compared with each other")
-        }
-        CompareError::Twice { .. } => shown.hint("give a file in which each trace, benchmark and machine is once"),
-        CompareError::Empty { .. } => shown.hint("an interrupted run, or a trace that could not be read, has none"),
-        CompareError::NothingInCommon { .. } => {
-            shown.hint("run the same command with the same arguments twice, once before a change and once after it")
-        }
-        CompareError::DifferentModels { .. } => shown.hint("simulate both with the same --model"),
-        CompareError::NoSuch { name, known, .. } => match nearest(name, known.iter().map(String::as_str)) {
-            Some(near) => shown.hint(format!("did you mean '{near}'?")),
-            None => shown.hint(format!("there are: {}", known.join(", "))),
-        },
-        _ => shown.hint("run the command with --json and give what it prints"),
-    }
+fn failed(why: Incomparable) -> CliError {
+    CliError::new(why.message).hint(why.hint)
 }
 
 /// `2.5`: by how much a figure may be worse.

@@ -1,17 +1,14 @@
 //! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::error::CliError;
-use super::given::{Shown, engines, jobs, or, svg};
+use super::given::{Shown, engines, jobs, or};
 use super::size::{Memory, parse_cpus, parse_frames, parse_memory};
-use super::target::Target;
 use super::{Outcome, output, progress, stop};
 use crate::engines::EngineSpec;
 use crate::fragmentation::output::{Document, table};
-use crate::fragmentation::{ALLOCATIONS, Grid, Workload, heat, run as run_grid};
+use crate::fragmentation::{ALLOCATIONS, Grid, Workload, run as run_grid};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -31,10 +28,8 @@ Examples:
   freehold bench fragmentation --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
   freehold bench fragmentation --engines freehold --engines freehold,group=1 --engines vanilla
                                                 how many CPUs share what they hold; the whole grid
-  freehold bench fragmentation --picture grid.svg
-                                                the whole grid, an hour or so of one core
   freehold bench fragmentation --json > grid.json; freehold report grid.json
-                                                the same as a page to point at
+                                                the whole grid, an hour or so of one core, as a page with pictures
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
 \"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
@@ -92,10 +87,6 @@ pub(super) struct FragmentationArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 
-    /// Draw the grid as SVG.
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
-
     #[command(flatten)]
     shown: Shown,
 }
@@ -120,9 +111,6 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
 }
 
 pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
-    args.picture.as_deref().map_or(Ok(()), svg)?;
-    // Fail before the work, not after it.
-    Target::PICTURE.check(args.picture.as_ref(), &[])?;
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
     let stop = stop::on_signals(true);
     let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
@@ -132,13 +120,10 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
     });
     bar.finish_and_clear();
-    let outcome = outcome?;
+    let outcome = outcome.map_err(CliError::new)?;
     let cells = &outcome.cells;
     if outcome.interrupted {
         output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));
-    }
-    if let Some(path) = args.picture.as_ref().filter(|_| !cells.is_empty()) {
-        Target::PICTURE.write(path, heat::render(cells)?)?;
     }
     let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
     output::result(args.shown.json, &Document::new(cells), text)?;

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::CompareError;
+use super::{Incomparable, incomparable};
 use crate::better::Better;
 use crate::fragmentation::ALLOCATIONS;
 use crate::html::{Kind, Source, documents};
@@ -15,11 +15,9 @@ use crate::simulate::TICK_MS;
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Place {
-    /// The command that found it.
     pub command: &'static str,
     /// The trace and its machine, the benchmark, the simulated machine.
     pub what: String,
-    /// The engine as named.
     pub engine: String,
     /// The metric, by its name in the JSON.
     pub metric: String,
@@ -31,17 +29,6 @@ impl fmt::Display for Place {
     }
 }
 
-/// The runs behind a figure that was measured several times.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Spread {
-    /// How many.
-    pub runs: u64,
-    /// The least and the greatest.
-    pub range: (f64, f64),
-    /// Each of them; empty in results of versions that did not write them.
-    pub values: Vec<f64>,
-}
-
 /// A figure of one result.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
@@ -49,11 +36,11 @@ pub(super) struct Figure {
     /// What random numbers were drawn from, where they were.
     pub(super) seed: Option<u64>,
     pub(super) better: Better,
-    /// Its unit, where the result says it.
+    /// Where the result says it.
     pub(super) unit: Option<String>,
     pub(super) value: f64,
-    /// Nothing where it was counted, and so is exact.
-    pub(super) spread: Option<Spread>,
+    /// The runs behind it; nothing where it was counted, and so is exact.
+    pub(super) runs: Option<Vec<f64>>,
 }
 
 /// All of a result.
@@ -132,11 +119,13 @@ const FRAGMENTATION: [Field; 13] = [
 
 impl Found {
     /// In the documents of a result.
-    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, CompareError> {
+    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, Incomparable> {
         let mut found = Self::default();
         for source in sources {
-            let known = documents(source);
-            let known = known.map_err(|problem| CompareError::Unknown { name: source.name.clone(), problem })?;
+            let known = documents(source).or_else(|problem| {
+                let hint = "run the command with --json and give what it prints";
+                incomparable(format!("{}: {problem}", source.name), hint)
+            })?;
             for (kind, data) in known {
                 if !found.kinds.contains(&kind) {
                     found.kinds.push(kind);
@@ -147,9 +136,18 @@ impl Found {
         let mut seen = HashSet::new();
         for one in &found.figures {
             if !seen.insert((&one.place, one.seed)) {
-                let Place { metric, engine, what, .. } = one.place.clone();
-                return Err(CompareError::Twice { name: name.to_owned(), metric, engine, place: what });
+                let Place { metric, engine, what, .. } = &one.place;
+                return incomparable(
+                    format!("{name} has {metric} of {engine} twice: {what}"),
+                    "give a file in which each trace, benchmark and machine is once",
+                );
             }
+        }
+        if found.figures.is_empty() {
+            return incomparable(
+                format!("there is no figure in {name}"),
+                "an interrupted run, or a trace that could not be read, has none",
+            );
         }
         Ok(found)
     }
@@ -188,9 +186,8 @@ impl Found {
         }
         // What threads do at the same time is another thing in every run, whoever counts it; that nothing is lost is not.
         if data.get("threads").is_some() {
-            let once = |value| Spread { runs: 1, range: (value, value), values: vec![value] };
             let counts = self.figures[first..].iter_mut().filter(|figure| figure.place.metric != "lost_frames");
-            counts.for_each(|figure| figure.spread = Some(once(figure.value)));
+            counts.for_each(|figure| figure.runs = Some(vec![figure.value]));
         }
     }
 
@@ -201,7 +198,7 @@ impl Found {
             let engine = text(object, "engine");
             let place = Place { command: kind.command(), what: what.clone(), engine, metric: metric.to_owned() };
             let seed = object["seed"].as_u64();
-            self.figures.push(Figure { place, seed, better, unit: None, value, spread: None });
+            self.figures.push(Figure { place, seed, better, unit: None, value, runs: None });
         }
     }
 }
@@ -267,25 +264,18 @@ fn of_cell(cell: &Value) -> String {
 }
 
 fn bench(row: &Value) -> Option<Figure> {
-    let unit = text(row, "unit");
-    let runs = row["runs"].as_u64().unwrap_or(1);
-    let value = row["median"].as_f64()?;
     let better = match row["better"].as_str() {
         Some("less") => Better::Less,
         Some("more") => Better::More,
         _ => Better::Neither,
     };
-    // Older results do not say it: there what was counted once is exact, and a time of one run is not.
-    let is_timed = matches!(unit.as_str(), "ns" | "us" | "ms" | "s") || unit.ends_with("/s");
-    let exact = row["exact"].as_bool().unwrap_or(runs == 1 && !is_timed);
-    let range = (row["min"].as_f64().unwrap_or(value), row["max"].as_f64().unwrap_or(value));
-    let values = list(row, "values").iter().filter_map(Value::as_f64).collect();
     let place = Place {
         command: Kind::Bench.command(),
         what: text(row, "benchmark"),
         engine: text(row, "engine"),
         metric: text(row, "metric"),
     };
-    let spread = (!exact).then_some(Spread { runs, range, values });
-    Some(Figure { place, seed: None, better, unit: Some(unit), value, spread })
+    let runs = || list(row, "values").iter().filter_map(Value::as_f64).collect();
+    let runs = (row["exact"] != true).then(runs);
+    Some(Figure { place, seed: None, better, unit: Some(text(row, "unit")), value: row["median"].as_f64()?, runs })
 }

@@ -14,28 +14,27 @@ mod figures;
 pub mod output;
 mod verdict;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use crate::html::{Kind, Source, UnknownDocument};
+use crate::html::{Kind, Source};
+use crate::nearest::nearest;
 
-pub use crate::better::Better;
-pub use figures::{Place, Spread};
+use figures::Found;
+pub use figures::Place;
 pub use verdict::{Compared, Verdict};
 
 /// Two results, figure by figure. The names of the fields are those of `--json` and stay.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    /// What the older result is called.
     pub before: String,
-    /// What the newer result is called.
     pub after: String,
     /// By how many per cent a figure may differ and still count as the same.
     pub tolerance_percent: f64,
     /// What both have, in the order of the newer result.
     pub figures: Vec<Compared>,
-    /// What only the older has.
     pub only_before: Vec<Place>,
-    /// What only the newer has.
     pub only_after: Vec<Place>,
     /// What a reader should know before the figures.
     pub notes: Vec<String>,
@@ -44,124 +43,55 @@ pub struct Comparison {
 /// Which figures are wanted; an empty list stands for all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Engines.
     pub engines: Vec<String>,
-    /// Metrics.
     pub metrics: Vec<String>,
 }
 
-/// Why two results cannot be compared.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompareError {
-    /// A document that no command writes.
-    #[error("{name}: {problem}")]
-    Unknown {
-        /// The document.
-        name: String,
-        /// What is wrong with it.
-        problem: UnknownDocument,
-    },
-    /// Results of different commands.
-    #[error("{before} is a result of {before_kinds}, {after} of {after_kinds}")]
-    DifferentKinds {
-        /// The older one.
-        before: String,
-        /// Its commands.
-        before_kinds: String,
-        /// The newer one.
-        after: String,
-        /// Its commands.
-        after_kinds: String,
-    },
-    /// One figure twice in one result.
-    #[error("{name} has {metric} of {engine} twice: {place}")]
-    Twice {
-        /// The document.
-        name: String,
-        /// The metric.
-        metric: String,
-        /// The engine.
-        engine: String,
-        /// Where.
-        place: String,
-    },
-    /// A result without a figure.
-    #[error("there is no figure in {name}")]
-    Empty {
-        /// The document.
-        name: String,
-    },
-    /// Nothing that both have.
-    #[error("{before} and {after} have nothing in common: the one has {first_before}, the other {first_after}")]
-    NothingInCommon {
-        /// The older one.
-        before: String,
-        /// The newer one.
-        after: String,
-        /// Something that the older one has.
-        first_before: String,
-        /// Something that the newer one has.
-        first_after: String,
-    },
-    /// Simulated by other constants.
-    #[error("{before} and {after} were simulated by different constants")]
-    DifferentModels {
-        /// The older one.
-        before: String,
-        /// The newer one.
-        after: String,
-    },
-    /// A name that is asked for and in neither.
-    #[error("no figure of the {what} '{name}' is in both results")]
-    NoSuch {
-        /// `engine` or `metric`.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// Those that there are.
-        known: Vec<String>,
-    },
+/// Why two results cannot be compared, and what to do about it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Incomparable {
+    pub message: String,
+    pub hint: String,
+}
+
+fn incomparable<T>(message: String, hint: impl Into<String>) -> Result<T, Incomparable> {
+    Err(Incomparable { message, hint: hint.into() })
 }
 
 /// Compares two results, each the documents of one file or of several.
-///
-/// # Errors
-///
-/// [`CompareError`].
 pub fn compare(
-    (before_name, before): (&str, &[Source]),
-    (after_name, after): (&str, &[Source]),
+    (before, older): (&str, &[Source]),
+    (after, newer): (&str, &[Source]),
     wanted: &Wanted,
     tolerance_percent: f64,
-) -> Result<Comparison, CompareError> {
-    let older = figures::Found::of(before_name, before)?;
-    let newer = figures::Found::of(after_name, after)?;
-    let (before, after) = (before_name.to_owned(), after_name.to_owned());
+) -> Result<Comparison, Incomparable> {
+    let (older, newer) = (Found::of(before, older)?, Found::of(after, newer)?);
     if !older.kinds.iter().any(|kind| newer.kinds.contains(kind)) {
-        let (before_kinds, after_kinds) = (names(&older.kinds), names(&newer.kinds));
-        return Err(CompareError::DifferentKinds { before, before_kinds, after, after_kinds });
-    }
-    for (name, found) in [(&before, &older), (&after, &newer)] {
-        if found.figures.is_empty() {
-            return Err(CompareError::Empty { name: name.clone() });
-        }
+        let (a, b) = (names(&older.kinds), names(&newer.kinds));
+        return incomparable(
+            format!("{before} is a result of {a}, {after} of {b}"),
+            "only results of one command can be compared with each other",
+        );
     }
     if let (Some(a), Some(b)) = (&older.model, &newer.model)
         && a != b
     {
-        return Err(CompareError::DifferentModels { before, after });
+        return incomparable(
+            format!("{before} and {after} were simulated by different constants"),
+            "simulate both with the same --model",
+        );
     }
-    let mut notes = Vec::new();
-    notes.extend(machines_differ(older.rmw_ns, newer.rmw_ns));
+    let notes = machines_differ(older.rmw_ns, newer.rmw_ns).into_iter().collect();
     let (figures, only_before, only_after) = verdict::pair(&older.figures, &newer.figures, tolerance_percent);
     if figures.is_empty() {
-        let first =
-            |found: &figures::Found| found.figures.first().map_or_else(String::new, |one| one.place.to_string());
-        let (first_before, first_after) = (first(&older), first(&newer));
-        return Err(CompareError::NothingInCommon { before, after, first_before, first_after });
+        let (a, b) = (&older.figures[0].place, &newer.figures[0].place);
+        return incomparable(
+            format!("{before} and {after} have nothing in common: the one has {a}, the other {b}"),
+            "run the same command with the same arguments twice, once before a change and once after it",
+        );
     }
     let figures = filter(figures, wanted)?;
+    let (before, after) = (before.to_owned(), after.to_owned());
     Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after, notes })
 }
 
@@ -179,19 +109,21 @@ fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
     })
 }
 
-fn filter(mut figures: Vec<Compared>, wanted: &Wanted) -> Result<Vec<Compared>, CompareError> {
+fn filter(mut figures: Vec<Compared>, wanted: &Wanted) -> Result<Vec<Compared>, Incomparable> {
     type Name = fn(&Compared) -> &str;
-    let parts: [(&'static str, &[String], Name); 2] = [
+    let parts: [(&str, &[String], Name); 2] = [
         ("engine", &wanted.engines, |figure| &figure.place.engine),
         ("metric", &wanted.metrics, |figure| &figure.place.metric),
     ];
     for (what, names, of) in parts {
         for name in names {
             if !figures.iter().any(|figure| of(figure) == name) {
-                let mut known: Vec<String> = figures.iter().map(|figure| of(figure).to_owned()).collect();
-                known.sort_unstable();
-                known.dedup();
-                return Err(CompareError::NoSuch { what, name: name.clone(), known });
+                let known: BTreeSet<&str> = figures.iter().map(of).collect();
+                let hint = match nearest(name, known.iter().copied()) {
+                    Some(near) => format!("did you mean '{near}'?"),
+                    None => format!("there are: {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+                };
+                return incomparable(format!("no figure of the {what} '{name}' is in both results"), hint);
             }
         }
         figures.retain(|figure| names.is_empty() || names.iter().any(|name| name == of(figure)));
@@ -205,7 +137,6 @@ fn names(kinds: &[Kind]) -> String {
 
 impl Comparison {
     /// How many figures have this verdict.
-    #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.figures.iter().filter(|figure| figure.verdict == verdict).count()
     }

@@ -16,11 +16,9 @@ use crate::report::thousands;
 pub struct Document<'a> {
     /// Always `compare`.
     pub command: &'static str,
-    /// How many figures are worse.
+    /// How many figures are.
     pub worse: usize,
-    /// How many are better.
     pub better: usize,
-    /// The verdict in a sentence.
     pub summary: String,
     #[serde(flatten)]
     comparison: &'a Comparison,
@@ -39,7 +37,6 @@ impl<'a> From<&'a Comparison> for Document<'a> {
 }
 
 /// The verdict in a sentence or two.
-#[must_use]
 pub fn summary(comparison: &Comparison) -> String {
     let tolerance = comparison.tolerance_percent;
     let by = if tolerance > 0.0 { format!(" by more than {tolerance} %") } else { String::new() };
@@ -72,7 +69,6 @@ fn worst(comparison: &Comparison) -> Option<&Compared> {
 }
 
 /// The table: what differs, or all of it.
-#[must_use]
 pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     let mut text = String::new();
     for note in &comparison.notes {

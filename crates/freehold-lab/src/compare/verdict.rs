@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::figures::{Figure, Place, Spread};
+use super::figures::{Figure, Place};
 use crate::bench::significance::{self, LEVEL};
 use crate::better::Better;
 
@@ -26,7 +26,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// In a table.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::Worse => "worse",
@@ -41,26 +40,21 @@ impl Verdict {
 /// A figure of both results.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Compared {
-    /// What it is of.
     #[serde(flatten)]
     pub place: Place,
-    /// Its unit, where the results say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// What more of it means.
     pub better: Better,
-    /// In the older result; the mean of the seeds where there are several.
+    /// The mean of the seeds where there are several.
     pub before: f64,
-    /// In the newer.
     pub after: f64,
     /// How much more, in per cent of the older; nothing where that is 0.
     pub percent: Option<f64>,
     /// Seeds that it is the mean of; 0 where there are none.
     pub seeds: usize,
-    /// Probability of a difference as clear as this one between runs of the same thing; nothing of counts, and of results
-    /// that lack their single runs.
+    /// Probability of a difference as clear as this one between runs of the same thing; nothing of counts, and of single
+    /// runs.
     pub p: Option<f64>,
-    /// What that means.
     pub verdict: Verdict,
 }
 
@@ -99,7 +93,8 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
     let (before, after) = (mean(|pair| pair.0.value), mean(|pair| pair.1.value));
     let (older, newer) = seeds[0];
     let percent = (before != 0.0).then(|| (after - before) / before.abs() * 100.0);
-    let chance = older.spread.as_ref().zip(newer.spread.as_ref()).map(|(a, b)| chance(a, b));
+    let runs = older.runs.as_ref().zip(newer.runs.as_ref());
+    let p = runs.and_then(|(a, b)| significance::p_value(a, b));
     let differs = match percent {
         Some(percent) => percent.abs() > tolerance_percent,
         // Something where there was nothing is more than any share of it.
@@ -108,7 +103,7 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
     let verdict = match (newer.better, differs) {
         (Better::Neither, _) => Verdict::Neither,
         (_, false) => Verdict::Same,
-        _ if chance.is_some_and(|chance| !chance.is_significant) => Verdict::Unclear,
+        _ if runs.is_some() && p.is_none_or(|p| p >= LEVEL) => Verdict::Unclear,
         (Better::Less, true) if after < before => Verdict::Better,
         (Better::More, true) if after > before => Verdict::Better,
         _ => Verdict::Worse,
@@ -121,47 +116,18 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
         after,
         percent,
         seeds: if newer.seed.is_some() { seeds.len() } else { 0 },
-        p: chance.and_then(|chance| chance.p),
+        p,
         verdict,
     }
-}
-
-#[derive(Clone, Copy)]
-struct Chance {
-    p: Option<f64>,
-    is_significant: bool,
-}
-
-/// Whether two lots of runs differ by more than chance.
-fn chance(a: &Spread, b: &Spread) -> Chance {
-    let p = significance::p_value(&a.values, &b.values).or_else(|| apart(a, b));
-    Chance { p, is_significant: p.is_some_and(|p| p < LEVEL) }
-}
-
-/// Of runs of which only the range is known: the same test where the ranges do not touch, because then every run of the
-/// one lies below every run of the other. Where they touch nothing can be said.
-fn apart(a: &Spread, b: &Spread) -> Option<f64> {
-    let are_apart = a.range.1 < b.range.0 || b.range.1 < a.range.0;
-    if !are_apart {
-        return None;
-    }
-    let below: Vec<f64> = (0..a.runs).map(|n| n as f64).collect();
-    let above: Vec<f64> = (0..b.runs).map(|n| (a.runs + n) as f64).collect();
-    significance::p_value(&below, &above)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn figure(better: Better, seed: Option<u64>, value: f64, spread: Option<Spread>) -> Figure {
+    fn figure(better: Better, seed: Option<u64>, value: f64, runs: Option<&[f64]>) -> Figure {
         let place = Place { command: "bench", what: "pair".into(), engine: "x".into(), metric: "ns".into() };
-        Figure { place, seed, better, unit: None, value, spread }
-    }
-
-    fn runs(values: &[f64]) -> Option<Spread> {
-        let range = (values[0], values[values.len() - 1]);
-        Some(Spread { runs: values.len() as u64, range, values: values.to_vec() })
+        Figure { place, seed, better, unit: None, value, runs: runs.map(<[f64]>::to_vec) }
     }
 
     fn verdict(before: Figure, after: Figure, tolerance: f64) -> Verdict {
@@ -191,25 +157,13 @@ mod tests {
         let low = [1.0, 2.0, 3.0, 4.0];
         let high = [5.0, 6.0, 7.0, 8.0];
         let mixed = [3.5, 6.0, 7.0, 8.0];
-        let timed = |value, values: &[f64]| figure(Better::Less, None, value, runs(values));
+        let timed = |value, values: &[f64]| figure(Better::Less, None, value, Some(values));
         assert_eq!(verdict(timed(2.5, &low), timed(6.5, &high), 10.0), Verdict::Worse);
         assert_eq!(verdict(timed(6.5, &high), timed(2.5, &low), 10.0), Verdict::Better);
         assert_eq!(verdict(timed(2.5, &low), timed(6.5, &mixed), 10.0), Verdict::Unclear, "p is 0.057");
         assert_eq!(verdict(timed(2.5, &low[..3]), timed(6.5, &high[..3]), 10.0), Verdict::Unclear, "3 runs of each");
-        let single = |value| figure(Better::Less, None, value, runs(&[value]));
+        let single = |value| figure(Better::Less, None, value, Some(&[value]));
         assert_eq!(verdict(single(1.0), single(50.0), 10.0), Verdict::Unclear, "one run of each");
-    }
-
-    #[test]
-    fn without_the_single_runs_their_ranges_decide() {
-        let range = |value, from, to| {
-            figure(Better::Less, None, value, Some(Spread { runs: 4, range: (from, to), values: Vec::new() }))
-        };
-        let found = pair(&[range(2.5, 1.0, 4.0)], &[range(6.5, 5.0, 8.0)], 0.0).0.remove(0);
-        assert_eq!(found.verdict, Verdict::Worse);
-        assert!(found.p.is_some_and(|p| (p - 2.0 / 70.0).abs() < 1e-9), "{:?}", found.p);
-        let found = pair(&[range(2.5, 1.0, 5.5)], &[range(6.5, 5.0, 8.0)], 0.0).0.remove(0);
-        assert_eq!((found.verdict, found.p), (Verdict::Unclear, None));
     }
 
     #[test]

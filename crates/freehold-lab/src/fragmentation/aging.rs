@@ -20,8 +20,7 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Scenario};
-use super::figure::{FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
+use super::figure::{About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
 use crate::bench::loops::Random;
 
 pub(super) const ABOUT: About = About {
@@ -78,8 +77,6 @@ impl Held {
 
 struct Aging<'b, 'e> {
     books: &'b mut Books<'e>,
-    random: Random,
-    cpus: u16,
     /// Chunks allocated, and how many will have been when a round of ticks and turns is over.
     n: u64,
     allocations: u64,
@@ -90,40 +87,33 @@ struct Aging<'b, 'e> {
     most: [u64; 3],
 }
 
-pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
-    let cpus = scenario.cpus;
-    let target = books.managed() * u64::from(scenario.used_percent.unwrap_or(70)) / 100;
-    let most = [target * 2 / 5 / u64::from(cpus), target * 2 / 5, target / 5];
+pub(super) fn run(books: &mut Books<'_>, used_percent: u8, allocations: u64) -> Figures {
+    let cpus = books.cpus;
+    let target = books.managed() * u64::from(used_percent) / 100;
     let mut aging = Aging {
         books,
-        random: random(scenario.seed),
-        cpus,
         n: 0,
-        allocations: scenario.allocations,
+        allocations,
         short: (0..cpus).map(|_| Held::default()).collect(),
         scattered: Held::default(),
         long: Held::default(),
-        most,
+        most: [target * 2 / 5 / u64::from(cpus), target * 2 / 5, target / 5],
     };
     aging.fill(target);
     aging.books.begin();
-    for _ in 0..scenario.allocations {
-        let life = match aging.random.scaled(100) {
+    for _ in 0..allocations {
+        let life = match aging.books.random.scaled(100) {
             0..80 => Life::Short,
             80..98 => Life::Random,
             _ => Life::Long,
         };
-        aging.step(life);
+        let cpu = aging.active_cpu();
+        aging.tick();
+        aging.allocate(cpu, life);
     }
     aging.books.figures()
 }
 
-/// What each workload draws its numbers from.
-pub(super) fn random(seed: u64) -> Random {
-    Random::split(seed, 1)
-}
-
-/// What the next allocation asks for.
 fn kind(random: &mut Random) -> (Order, Migratetype) {
     let (order, migratetype) = match random.scaled(1000) {
         0..600 => (0, Migratetype::Movable),
@@ -145,34 +135,30 @@ impl Aging<'_, '_> {
     fn fill(&mut self, target: u64) {
         // An engine that cannot give so much is not asked for ever.
         for _ in 0..target {
-            if self.books.live() >= target - target / 32 {
+            if self.books.live >= target - target / 32 {
                 return;
             }
-            let wanted = match self.random.scaled(5) {
+            let wanted = match self.books.random.scaled(5) {
                 0 if self.long.frames < self.most[2] => Life::Long,
                 1 | 2 if self.scattered.frames < self.most[1] => Life::Random,
                 _ => Life::Short,
             };
-            let cpu = self.any_cpu();
+            let cpu = self.books.any_cpu();
             self.allocate(cpu, wanted);
         }
     }
 
-    fn any_cpu(&mut self) -> u16 {
-        self.random.scaled(u64::from(self.cpus)) as u16
-    }
-
     /// One of the CPUs that are active now.
     fn active_cpu(&mut self) -> u16 {
-        let cpus = u64::from(self.cpus);
+        let cpus = u64::from(self.books.cpus);
         let active = cpus.div_ceil(3);
         let first = self.n * ROUNDS * cpus / self.allocations.max(1);
-        ((first + self.random.scaled(active)) % cpus) as u16
+        ((first + self.books.random.scaled(active)) % cpus) as u16
     }
 
     /// The ticks that are due, in turn: as many as have been when `n` chunks have been allocated.
     fn tick(&mut self) {
-        let cpus = u64::from(self.cpus);
+        let cpus = u64::from(self.books.cpus);
         let due = |n: u64| n * TICKS * cpus / self.allocations.max(1);
         for tick in due(self.n)..due(self.n + 1) {
             self.books.tick((tick % cpus) as u16);
@@ -180,49 +166,30 @@ impl Aging<'_, '_> {
         self.n += 1;
     }
 
-    /// The next allocation of the stretch that is measured.
-    fn step(&mut self, life: Life) {
-        let cpu = self.active_cpu();
-        self.tick();
-        self.allocate(cpu, life);
-    }
-
     /// Allocates a chunk and frees what has become too much of its kind.
     fn allocate(&mut self, cpu: u16, life: Life) {
-        let (order, migratetype) = kind(&mut self.random);
+        let (order, migratetype) = kind(&mut self.books.random);
         let Some(chunk) = self.books.alloc(cpu, order, migratetype) else {
-            // No memory: as under reclaim, some of it goes.
-            return self.shrink();
+            // No memory: as under reclaim, one chunk that dies at random goes early, or the machine would stand still.
+            if let Some(old) = self.scattered.pop_random(0, &mut self.books.random) {
+                let freer = self.books.any_cpu();
+                self.books.free(freer, old);
+            }
+            return;
         };
         match life {
-            Life::Short => {
-                self.short[usize::from(cpu)].push(chunk);
-                while let Some(old) = self.short[usize::from(cpu)].pop(self.most[0]) {
-                    let freer = if self.random.scaled(5) == 0 { self.any_cpu() } else { cpu };
-                    self.books.free(freer, old);
-                }
-            }
-            Life::Random => {
-                self.scattered.push(chunk);
-                while let Some(old) = self.scattered.pop_random(self.most[1], &mut self.random) {
-                    let freer = self.any_cpu();
-                    self.books.free(freer, old);
-                }
-            }
-            Life::Long => {
-                self.long.push(chunk);
-                while let Some(old) = self.long.pop(self.most[2]) {
-                    let freer = self.any_cpu();
-                    self.books.free(freer, old);
-                }
-            }
+            Life::Short => self.short[usize::from(cpu)].push(chunk),
+            Life::Random => self.scattered.push(chunk),
+            Life::Long => self.long.push(chunk),
         }
-    }
-
-    /// One chunk that dies at random goes early, so that a machine in want of memory does not stand still.
-    fn shrink(&mut self) {
-        if let Some(old) = self.scattered.pop_random(0, &mut self.random) {
-            let freer = self.any_cpu();
+        loop {
+            let old = match life {
+                Life::Short => self.short[usize::from(cpu)].pop(self.most[0]),
+                Life::Random => self.scattered.pop_random(self.most[1], &mut self.books.random),
+                Life::Long => self.long.pop(self.most[2]),
+            };
+            let Some(old) = old else { return };
+            let freer = if life == Life::Short { self.books.freer(cpu) } else { self.books.any_cpu() };
             self.books.free(freer, old);
         }
     }

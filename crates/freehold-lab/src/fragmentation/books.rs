@@ -5,7 +5,7 @@ use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::figure::{Figures, Unusable};
 use crate::bench::loops::Random;
-use crate::engine::{Memory, Request, Simulated};
+use crate::engine::{Counters, Memory, Request, Simulated};
 use crate::engines::MachineConfig;
 
 pub(super) type Chunk = (Pfn, Order);
@@ -19,7 +19,6 @@ const TYPES: usize = Migratetype::PCP.len();
 #[derive(Default)]
 pub(super) struct Held {
     chunks: Vec<(u16, Chunk)>,
-    /// In the chunks.
     pub(super) frames: u64,
 }
 
@@ -37,52 +36,50 @@ impl Held {
         Some(drawn)
     }
 
-    /// Frees any of them, by the CPU that allocated it or, one in five, by any of so many; whether there was one.
-    pub(super) fn free_one(&mut self, books: &mut Books<'_>, random: &mut Random, cpus: u16) -> bool {
-        let Some((owner, chunk)) = self.draw(random) else { return false };
-        let freer = if random.scaled(5) == 0 { random.scaled(cpus.into()) as u16 } else { owner };
+    /// Frees any of them; whether there was one.
+    pub(super) fn free_one(&mut self, books: &mut Books<'_>) -> bool {
+        let Some((owner, chunk)) = self.draw(&mut books.random) else { return false };
+        let freer = books.freer(owner);
         books.free(freer, chunk);
         true
     }
 }
 
-/// The locks and the frames allocated at one moment.
-#[derive(Clone, Copy, Default)]
-struct Mark {
-    zone_locks: u64,
-    group_locks: u64,
-    frames: u64,
-    barriers: u64,
-}
-
 pub(super) struct Books<'e> {
     engine: &'e dyn Simulated,
+    pub(super) cpus: u16,
+    /// What a workload draws its numbers from.
+    pub(super) random: Random,
     start: u64,
     /// For each frame at which a chunk in use begins: its type and 1; 0 elsewhere.
     heads: Vec<u8>,
     /// For each block the frames in use, by type.
     blocks: Vec<[u16; TYPES]>,
-    live: u64,
-    frames: u64,
-    /// Allocations that failed since the last mark, by order.
+    /// Frames in use, and allocated so far.
+    pub(super) live: u64,
+    pub(super) allocated: u64,
+    /// Allocations that failed since the stretch that is measured began, by order.
     failed: [u64; ORDERS],
-    mark: Mark,
+    /// What there was then: locks and barriers, and frames allocated.
+    begun: (Counters, u64, u64),
     /// The first thing that the engine did wrong.
     wrong: Option<String>,
 }
 
 impl<'e> Books<'e> {
-    pub(super) fn new(engine: &'e dyn Simulated, machine: &MachineConfig) -> Self {
+    pub(super) fn new(engine: &'e dyn Simulated, machine: &MachineConfig, seed: u64) -> Self {
         let frames = machine.memory_frames;
         Self {
             engine,
+            cpus: machine.cpus,
+            random: Random::split(seed, 1),
             start: machine.start_pfn.get(),
             heads: vec![0; frames as usize],
             blocks: vec![[0; TYPES]; frames.div_ceil(PAGEBLOCK_FRAMES) as usize],
             live: 0,
-            frames: 0,
+            allocated: 0,
             failed: [0; ORDERS],
-            mark: Mark::default(),
+            begun: Default::default(),
             wrong: None,
         }
     }
@@ -90,14 +87,6 @@ impl<'e> Books<'e> {
     /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.heads.len() as u64
-    }
-
-    pub(super) fn allocated(&self) -> u64 {
-        self.frames
-    }
-
-    pub(super) fn live(&self) -> u64 {
-        self.live
     }
 
     pub(super) fn used_percent(&self) -> f64 {
@@ -110,7 +99,6 @@ impl<'e> Books<'e> {
         }
     }
 
-    /// Allocates; `None` where there is no memory.
     pub(super) fn alloc(&mut self, cpu: u16, order: Order, migratetype: Migratetype) -> Option<Chunk> {
         let request = Request { order, migratetype, flags: AllocFlags::empty() };
         let Ok(pfn) = self.engine.alloc(CpuId::new(cpu), request) else {
@@ -126,7 +114,7 @@ impl<'e> Books<'e> {
             block[migratetype as usize % TYPES] += order.frames() as u16;
         }
         self.live += order.frames();
-        self.frames += order.frames();
+        self.allocated += order.frames();
         Some((pfn, order))
     }
 
@@ -164,7 +152,19 @@ impl<'e> Books<'e> {
         self.engine.tick(CpuId::new(cpu));
     }
 
-    /// Every CPU gives back what it holds.
+    pub(super) fn tick_all(&mut self) {
+        (0..self.cpus).for_each(|cpu| self.tick(cpu));
+    }
+
+    pub(super) fn any_cpu(&mut self) -> u16 {
+        self.random.scaled(self.cpus.into()) as u16
+    }
+
+    /// Who frees what a CPU has allocated: that CPU or, one in five, any.
+    pub(super) fn freer(&mut self, owner: u16) -> u16 {
+        if self.random.scaled(5) == 0 { self.any_cpu() } else { owner }
+    }
+
     pub(super) fn drain_all(&mut self) {
         self.engine.drain_all();
     }
@@ -172,18 +172,7 @@ impl<'e> Books<'e> {
     /// Begins the stretch that is measured.
     pub(super) fn begin(&mut self) {
         self.failed = [0; ORDERS];
-        let counters = self.engine.counters();
-        self.mark = Mark {
-            zone_locks: counters.zone_lock_acquisitions,
-            group_locks: counters.group_lock_acquisitions,
-            frames: self.frames,
-            barriers: self.engine.heavy_barriers(),
-        };
-    }
-
-    /// Allocations of the stretch that failed: of that order, of all.
-    pub(super) fn failures(&self, order: Order) -> (u64, u64) {
-        (self.failed[order.index()], self.failed.iter().sum())
+        self.begun = (self.engine.counters(), self.engine.heavy_barriers(), self.allocated);
     }
 
     pub(super) fn memory(&self) -> Memory {
@@ -199,23 +188,22 @@ impl<'e> Books<'e> {
     /// What every workload has: since [`begin`](Self::begin), and of memory as it is.
     pub(super) fn figures(&self) -> Figures {
         let memory = self.memory();
-        let frames = self.frames - self.mark.frames;
-        let counters = self.engine.counters();
+        let (before, barriers, allocated) = &self.begun;
+        let (counters, frames) = (self.engine.counters(), self.allocated - allocated);
         let per_1000 = |locks: u64| (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64);
-        let (order9_failures, failures) = self.failures(Order::PAGEBLOCK);
         Figures {
-            unusable: Some(Unusable::of(&memory)),
-            unusable_lists: Some(Unusable::of_lists(&memory)),
-            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - self.mark.zone_locks),
-            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - self.mark.group_locks),
+            unusable: Some(Unusable::by(|order| memory.unusable_index(order))),
+            unusable_lists: Some(Unusable::by(|order| memory.unusable_index_of_lists(order))),
+            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - before.zone_lock_acquisitions),
+            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - before.group_lock_acquisitions),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
-            order9_failures: Some(order9_failures),
+            order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),
             mixed_blocks: Some(self.mixed()),
             idle_share: None,
             free_blocks: Some(memory.free_blocks),
-            failures: Some(failures),
+            failures: Some(self.failed.iter().sum()),
             false_failures: None,
-            heavy_barriers: Some(self.engine.heavy_barriers() - self.mark.barriers),
+            heavy_barriers: Some(self.engine.heavy_barriers() - barriers),
         }
     }
 

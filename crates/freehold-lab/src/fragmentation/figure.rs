@@ -4,35 +4,23 @@ use freehold::Order;
 use serde::Serialize;
 
 use crate::better::Better;
-use crate::engine::Memory;
 use crate::report::thousands;
 
 /// The share of free memory that cannot serve requests of three orders.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Unusable {
-    /// Order 3, the largest that the kernel counts as cheap.
+    /// The largest that the kernel counts as cheap.
     #[serde(rename = "3")]
     pub order3: f64,
-    /// Order 4.
     #[serde(rename = "4")]
     pub order4: f64,
-    /// Order 9: a huge page.
+    /// A huge page.
     #[serde(rename = "9")]
     pub order9: f64,
 }
 
 impl Unusable {
-    /// Of free memory as it is.
-    pub fn of(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index(order))
-    }
-
-    /// The same by chunks as they lie on the engine's lists.
-    pub fn of_lists(memory: &Memory) -> Self {
-        Self::by(|order| memory.unusable_index_of_lists(order))
-    }
-
-    fn by(index: impl Fn(Order) -> f64) -> Self {
+    pub(super) fn by(index: impl Fn(Order) -> f64) -> Self {
         let index = |order| Order::new(order).map_or(0.0, &index);
         Self { order3: index(3), order4: index(4), order9: index(9) }
     }
@@ -51,7 +39,6 @@ pub struct Figures {
     pub group_locks_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
-    /// Allocations of order 9 that failed.
     pub order9_failures: Option<u64>,
     /// Blocks in which chunks of more than one migratetype are in use at the end.
     pub mixed_blocks: Option<u64>,
@@ -59,7 +46,7 @@ pub struct Figures {
     pub idle_share: Option<f64>,
     /// Wholly free blocks at the end.
     pub free_blocks: Option<u64>,
-    /// Allocations that failed, of all orders.
+    /// Of all orders.
     pub failures: Option<u64>,
     /// Of these, such as succeed once all CPUs have given back what they hold.
     pub false_failures: Option<u64>,
@@ -69,14 +56,12 @@ pub struct Figures {
 /// A row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cell {
-    /// What the CPUs did.
     pub workload: &'static str,
-    /// How many there were.
     pub cpus: u16,
     pub memory_mib: u64,
     /// The percentage of memory in use; with `fill`, when the first allocation failed.
     pub used_percent: Option<f64>,
-    /// The order, of `fill`.
+    /// Of `fill`.
     pub order: Option<u8>,
     /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which takes a tenth.
     pub allocations: Option<u64>,
@@ -84,6 +69,20 @@ pub struct Cell {
     pub engine: String,
     #[serde(flatten)]
     pub figures: Figures,
+}
+
+/// What a workload is, and what is shown of it.
+pub struct About {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// The percentages of memory in use that it is run at; one `None` where it finds its own.
+    pub levels: &'static [Option<u8>],
+    /// The orders that it is run with, one after the other; one `None` where it has orders of its own.
+    pub orders: &'static [Option<u8>],
+    /// What is shown of it; the first is what its picture shows.
+    pub figures: &'static [Figure],
+    /// What is said of the engine that is best by the first.
+    pub best: &'static str,
 }
 
 /// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse unless said otherwise.

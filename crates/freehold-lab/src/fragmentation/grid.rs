@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use freehold::Order;
 
-use super::cell::{NotWhole, Scenario, Workload};
+use super::cell::{Scenario, Workload};
 use super::figure::Cell;
 use crate::engines::EngineSpec;
 use crate::pool;
@@ -19,7 +19,6 @@ pub const MEMORY_MOST: u64 = 128 << 18;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
     pub workloads: Vec<Workload>,
-    /// Numbers of CPUs.
     pub cpus: Vec<u16>,
     pub frames_a_cpu: Vec<u64>,
     /// Frames of the whole machine; where there are any, instead of those a CPU.
@@ -36,7 +35,6 @@ pub struct Grid {
 pub struct Outcome {
     /// The cells that are done, in the grid's order.
     pub cells: Vec<Cell>,
-    /// It was stopped before all were.
     pub interrupted: bool,
 }
 
@@ -96,19 +94,15 @@ impl Grid {
 }
 
 /// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which they end; when `stop`
-/// is set, those under way are finished.
-///
-/// # Errors
-///
-/// The first [`NotWhole`], by the order of the scenarios.
+/// is set, those under way are finished. An error is the first, by the order of the scenarios.
 pub fn run(
     scenarios: &[Scenario],
     jobs: usize,
     stop: &AtomicBool,
     mut done: impl FnMut(usize, &Scenario),
-) -> Result<Outcome, NotWhole> {
+) -> Result<Outcome, String> {
     let places: Vec<usize> = (0..scenarios.len()).collect();
-    let mut slots: Vec<Option<Result<Cell, NotWhole>>> = scenarios.iter().map(|_| None).collect();
+    let mut slots: Vec<Option<Result<Cell, String>>> = scenarios.iter().map(|_| None).collect();
     let mut over = 0;
     let work = |place: usize| scenarios[place].run();
     pool::each(&places, jobs, stop, work, |place, cell| {

@@ -2,10 +2,8 @@
 
 use freehold::{Migratetype, Order};
 
-use super::aging::random;
 use super::books::{Books, Held};
-use super::cell::{About, Scenario};
-use super::figure::{Figures, GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
+use super::figure::{About, Figures, GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
 
 pub(super) const ABOUT: About = About {
     name: "idle",
@@ -21,19 +19,15 @@ pub(super) const ABOUT: About = About {
 const LEFT: u64 = 25;
 const TICKS: u32 = 16;
 
-pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
-    let cpus = u64::from(scenario.cpus);
-    let mut random = random(scenario.seed);
-    let busy = books.managed() * u64::from(scenario.used_percent.unwrap_or(50)) / 100;
+pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
+    let busy = books.managed() * u64::from(used_percent) / 100;
     let mut held = Held::default();
     books.begin();
     // Filled, and then replaced once, so that what is free lies where a busy machine has it.
-    let mut turns = 0;
-    while turns < busy {
-        turns += 1;
-        let cpu = random.scaled(cpus) as u16;
-        while books.live() >= busy && held.free_one(books, &mut random, scenario.cpus) {}
-        let (order, migratetype) = match random.scaled(100) {
+    for _ in 0..busy {
+        let cpu = books.any_cpu();
+        while books.live >= busy && held.free_one(books) {}
+        let (order, migratetype) = match books.random.scaled(100) {
             0..75 => (0, Migratetype::Movable),
             75..85 => (0, Migratetype::Unmovable),
             85..92 => (0, Migratetype::Reclaimable),
@@ -44,12 +38,12 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
         held.push(cpu, chunk);
     }
     let left = books.managed() * LEFT / 1000;
-    while books.live() > left {
-        let Some((owner, chunk)) = held.draw(&mut random) else { break };
+    while books.live > left {
+        let Some((owner, chunk)) = held.draw(&mut books.random) else { break };
         books.free(owner, chunk);
     }
     for _ in 0..TICKS {
-        (0..scenario.cpus).for_each(|cpu| books.tick(cpu));
+        books.tick_all();
     }
     let memory = books.memory();
     let idle_share = memory.pcp_frames as f64 / memory.managed_frames as f64;

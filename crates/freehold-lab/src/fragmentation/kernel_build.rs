@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use freehold::Pfn;
 
 use super::books::{Books, Chunk};
-use super::cell::{About, Scenario};
-use super::figure::{Figures, GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
+use super::figure::{About, Figures, GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
 use crate::engine::Request;
 use crate::simulate::Kind;
 use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};
@@ -63,11 +62,10 @@ impl Io for Turn<'_, '_> {
     }
 }
 
-pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
-    let cpus = scenario.cpus;
+pub(super) fn run(books: &mut Books<'_>, seed: u64) -> Figures {
+    let (cpus, frames) = (books.cpus, books.managed());
     let kind = Kind::KernelBuildLike;
-    let frames = books.managed();
-    let setting = Setting { kind, cpus, frames, seed: scenario.seed, think_ns: 0.0, trace: None };
+    let setting = Setting { kind, cpus, frames, seed, think_ns: 0.0, trace: None };
     let mut programs = programs(&setting);
     let mut boxes: Vec<VecDeque<(u16, Message)>> = vec![VecDeque::new(); usize::from(cpus)];
     // As many as the simulation allocates; of smaller processes, fewer in proportion.
@@ -77,15 +75,15 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
         if begin {
             books.begin();
         }
-        let end = books.allocated() + allocations;
+        let end = books.allocated + allocations;
         // Rounds in which nobody got anything.
         let mut in_vain = 0;
-        while books.allocated() < end && in_vain < PATIENCE {
-            let before = books.allocated();
+        while books.allocated < end && in_vain < PATIENCE {
+            let before = books.allocated;
             for (cpu, program) in programs.iter_mut().enumerate() {
                 program.step(&mut Turn { cpu: cpu as u16, books, boxes: &mut boxes });
             }
-            in_vain = if books.allocated() > before { 0 } else { in_vain + 1 };
+            in_vain = if books.allocated > before { 0 } else { in_vain + 1 };
         }
     }
     books.figures()

@@ -3,7 +3,7 @@
 //! ```text
 //!  cell      one workload, machine, seed and engine; what came of it       books   every chunk in use, and its type
 //!  grid      which cells, on how many threads, in what order               output  table and JSON
-//!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads            heat    the picture
+//!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads
 //! ```
 //!
 //! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine. One thread plays all
@@ -19,12 +19,11 @@ mod cell;
 mod figure;
 mod fill;
 mod grid;
-pub mod heat;
 mod idle;
 mod kernel_build;
 pub mod output;
 mod two_cpu_mix;
 
-pub use cell::{NotWhole, Scenario, Workload};
+pub use cell::{Scenario, Workload};
 pub use figure::{Cell, Figures, Unusable};
 pub use grid::{ALLOCATIONS, Grid, MEMORY_MOST, Outcome, run};

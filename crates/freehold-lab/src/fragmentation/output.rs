@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
-use super::cell::{About, Workload};
-use super::figure::{Cell, Figure};
+use super::cell::Workload;
+use super::figure::{About, Cell, Figure};
 use crate::report::table::{Style, new_table, right, trim_lines, wrap};
 use crate::report::verdict::{Question, sentence};
 use crate::report::{thousands, unique};
@@ -27,19 +27,18 @@ impl<'a> Document<'a> {
 }
 
 /// Cells of one workload, machine, level and order: what is compared.
-pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
+fn same_place(a: &Cell, b: &Cell) -> bool {
     let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
     (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order) && level(a) == level(b)
 }
 
-/// The mean of a figure over the seeds.
-pub(super) fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
+fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| (figure.value)(cell)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// Engines in the order in which they come.
-pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
+fn engines(cells: &[Cell]) -> Vec<&str> {
     unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
@@ -117,8 +116,7 @@ fn place_name(cell: &Cell) -> [String; 3] {
     [thousands(u64::from(cell.cpus)), memory(cell.memory_mib), level]
 }
 
-/// As people name memory.
-pub(super) fn memory(mib: u64) -> String {
+fn memory(mib: u64) -> String {
     if mib >= 1024 && mib.is_multiple_of(1024) {
         format!("{} GiB", mib / 1024)
     } else {

@@ -2,10 +2,8 @@
 
 use freehold::{Migratetype, Order};
 
-use super::aging::random;
 use super::books::{Books, Held};
-use super::cell::{About, Scenario};
-use super::figure::{FREE, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
+use super::figure::{About, FREE, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
 
 pub(super) const ABOUT: About = About {
     name: "two-cpu-mix",
@@ -17,27 +15,24 @@ pub(super) const ABOUT: About = About {
     best: "Most wholly free blocks",
 };
 
-pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
-    let cpus = u64::from(scenario.cpus);
-    let mut random = random(scenario.seed);
-    let most = books.managed() * u64::from(scenario.used_percent.unwrap_or(50)) / 200;
+pub(super) fn run(books: &mut Books<'_>, used_percent: u8, steps: u64) -> Figures {
+    let most = books.managed() * u64::from(used_percent) / 200;
     let mut classes = [Held::default(), Held::default()];
-    let steps = scenario.allocations / 10;
     books.begin();
     // Enough to fill both halves, and those that age them.
     for step in 0..steps + 2 * most {
-        let cpu = random.scaled(cpus) as u16;
+        let cpu = books.any_cpu();
         // As many frames in large chunks as in single ones; once that is so, one chunk in 50 is large.
-        let large = classes[1].frames + Order::PAGEBLOCK.frames() < classes[0].frames || random.scaled(50) == 0;
-        let (order, migratetype) = match (large, random.scaled(10)) {
-            (true, _) => (3 + random.scaled(7) as u8, Migratetype::Movable),
+        let large = classes[1].frames + Order::PAGEBLOCK.frames() < classes[0].frames || books.random.scaled(50) == 0;
+        let (order, migratetype) = match (large, books.random.scaled(10)) {
+            (true, _) => (3 + books.random.scaled(7) as u8, Migratetype::Movable),
             (false, 0..7) => (0, Migratetype::Movable),
             (false, 7..9) => (0, Migratetype::Unmovable),
             (false, _) => (0, Migratetype::Reclaimable),
         };
         let Some(order) = Order::new(order) else { continue };
         let class = &mut classes[usize::from(large)];
-        while class.frames + order.frames() > most && class.free_one(books, &mut random, scenario.cpus) {}
+        while class.frames + order.frames() > most && class.free_one(books) {}
         if class.frames + order.frames() > most {
             continue;
         }
@@ -45,7 +40,7 @@ pub(super) fn run(scenario: &Scenario, books: &mut Books<'_>) -> Figures {
             class.push(cpu, chunk);
         }
         if step % (steps / 16).max(1) == 0 {
-            (0..scenario.cpus).for_each(|cpu| books.tick(cpu));
+            books.tick_all();
         }
     }
     books.figures()

@@ -109,7 +109,7 @@ fn a_thread_that_writes_meanwhile_leaves_no_folio_in_part() {
     assert_eq!(reclaim.deferred, 0);
 }
 
-const VMALLOC: [&str; 19] = [
+const VMALLOC: [&str; 18] = [
     "fix_align_alloc_test_p1_h0",
     "fix_size_alloc_test_p1_h0",
     "fix_size_alloc_test_p4_h0",
@@ -125,15 +125,13 @@ const VMALLOC: [&str; 19] = [
     "kvfree_rcu_1_arg_vmalloc_test_p1_h0",
     "kvfree_rcu_2_arg_vmalloc_test_p1_h0",
     "long_busy_list_alloc_test_p1_h0",
-    "pcpu_alloc_test_p1_h0",
     "random_size_align_alloc_test_p1_h0",
     "random_size_alloc_test_p1_h0",
     "vm_map_ram_test_p1_h0",
 ];
 
-/// Where a test can be run as several kernels.
-const OF_KERNELS: [&str; 5] =
-    ["v6_18_us", "v6_19_rc1_us", "v6_19_rc1_by_v6_18", "patched_by_v6_18", "contig_free_speedup"];
+const OF_KERNELS: [&str; 6] =
+    ["us", "v6_18_us", "v6_19_rc1_us", "v6_19_rc1_by_v6_18", "patched_by_v6_18", "contig_free_speedup"];
 
 const LAZYFREE: [&str; 13] = [
     "ns_per_folio_page_by_page",
@@ -200,12 +198,9 @@ fn vmalloc_has_every_row_of_the_threads_table() {
     let (found, document, error) = rows("vmalloc", &["freehold", "vanilla"], BUDDY);
     assert_eq!(error, "");
     let mut expected = BTreeSet::new();
-    for engine in ["freehold", "vanilla", "freehold-host", "mmap"] {
-        expected.extend(wanted(VMALLOC.map(|name| format!("{name}_us")), engine));
-        if engine != "mmap" {
-            for of in OF_KERNELS {
-                expected.extend(wanted(VMALLOC.map(|name| format!("{name}_{of}")), engine));
-            }
+    for engine in ["freehold", "vanilla", "freehold-host"] {
+        for of in OF_KERNELS {
+            expected.extend(wanted(VMALLOC.map(|name| format!("{name}_{of}")), engine));
         }
     }
     assert_eq!(found, expected);
@@ -342,7 +337,7 @@ fn tables_and_targets() {
     let command = ["--quick", "--runs", "1", "-e", "freehold", "--targets", "vmalloc"];
     let done = bench().args(command).assert().code(0);
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for part in ["VMALLOC", "freehold-host", "mmap", "fix_size_alloc_test_p512_h1_us", "at least 4 times faster"] {
+    for part in ["VMALLOC", "freehold-host", "fix_size_alloc_test_p512_h1_us", "at least 4 times faster"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("in RMW"), "no table of benchmarks that did not run: {text}");

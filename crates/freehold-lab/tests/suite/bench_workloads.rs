@@ -245,7 +245,7 @@ impl Calls for FaultyCpu<'_> {
 fn found(kind: Kind, fault: Fault, cpus: &Cpus, backing: &Backing) -> Result<(), String> {
     let faulty = Faulty { inner: classic("vanilla", kind), fault, calls: Mutex::default() };
     let stamped = Stamped::new(&faulty, kind.frames(2));
-    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, frames: kind.frames(2), backing: Some(backing) };
+    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames(2), backing: Some(backing) };
     workloads::measure(&stamped, kind, &run).map_err(|refused| refused.to_string())?;
     assert_eq!(stamped.in_use(), 0, "{kind} keeps frames");
     faulty.drain();
@@ -289,8 +289,8 @@ fn failures_of_mixed_are_counted() {
     let failures = |fault: Fault| {
         let faulty = Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
         let frames = Kind::Mixed.frames(1);
-        let run = Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, frames, backing: None };
-        let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap().expect("a workload");
+        let run = Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, number: 0, frames, backing: None };
+        let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap();
         get(&figures, "failures_per_1000_50")
     };
     let huge = failures(Fault::NothingHuge);

@@ -88,7 +88,7 @@ fn numbers_that_are_none() {
         (&["replay", "--cpus", "0"], "0 is not in 1..=4096"),
         (&["replay", "--cpus", "99999"], "99999 is not in 1..=4096"),
         (&["simulate", "--jobs", "0"], "0 is not in 1..=65535"),
-        (&["bench", "--runs", "0"], "0 is not in 1..=65535"),
+        (&["bench", "--runs", "0"], "0 is not in 1..=100"),
     ];
     for (args, said) in wrong {
         freehold().args(args).assert().code(2).stdout("").stderr(contains(said));

@@ -12,7 +12,6 @@ pub struct BitmapMachine {
 }
 
 impl BitmapMachine {
-    /// All memory in one allocator; it knows no CPUs.
     pub fn new(frames: u64) -> Result<Self, String> {
         if frames > BitAlloc1M::CAP as u64 {
             return Err(format!("{frames} frames are more than its {} bits", BitAlloc1M::CAP));
@@ -31,7 +30,6 @@ impl Machine for BitmapMachine {
     }
 }
 
-/// Any thread.
 pub struct BitmapCpu<'a> {
     shared: &'a Mutex<BitAlloc1M>,
 }

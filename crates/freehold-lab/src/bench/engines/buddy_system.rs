@@ -6,12 +6,8 @@ use std::time::Duration;
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused, START};
+use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
-
-/// Frames of a TiB.
-const TIB: u64 = 1 << 28;
 
 /// Its frame allocator, shared as its users share it: one lock around all of it, taken by each call.
 pub struct BuddySystem {
@@ -19,7 +15,6 @@ pub struct BuddySystem {
 }
 
 impl BuddySystem {
-    /// All memory in one allocator; it knows no CPUs.
     pub fn new(frames: u64) -> Self {
         let shared = LockedFrameAllocator::new();
         shared.lock().insert(START.get() as usize..(START.get() + frames) as usize);
@@ -34,20 +29,17 @@ impl Machine for BuddySystem {
         Ok(BuddySystemCpu { shared: &self.shared })
     }
 
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        (kind == Kind::Doors).then_some(ONE_DOOR)
-    }
+    const STARTS: bool = true;
 
-    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         let time = timed(|| {
             let other = Self::new(TIB);
             black_box(other.shared.lock().alloc(1)).map(drop).ok_or(Refused::NoMemory)
         })?;
-        Ok((time, TIB))
+        Ok((time, None))
     }
 }
 
-/// Any thread.
 pub struct BuddySystemCpu<'a> {
     shared: &'a LockedFrameAllocator,
 }

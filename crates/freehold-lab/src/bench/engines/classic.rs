@@ -6,19 +6,17 @@ use std::time::Duration;
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Request};
 
-use crate::bench::calls::{Calls, Machine, ONE_DOOR, Refused};
+use crate::bench::calls::{Calls, Machine, Refused, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
 use crate::engine::Simulated;
 use crate::engines::{ClassicEngine, MachineConfig, classic_config};
 
-/// One zone.
 pub struct ClassicMachine {
     engine: ClassicEngine,
     design: String,
 }
 
-/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes 256 times as long.
+/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes that many times as long.
 const STARTED: u64 = 1 << 20;
 
 impl ClassicMachine {
@@ -44,11 +42,9 @@ impl Machine for ClassicMachine {
         Some(&self.engine)
     }
 
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        (kind == Kind::Doors).then_some(ONE_DOOR)
-    }
+    const STARTS: bool = true;
 
-    fn start_up(&self) -> Result<(Duration, u64), Refused> {
+    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         let config = classic_config(&self.design, &MachineConfig::new(STARTED, 2));
         let config = config.map_err(|_| Refused::Unbuildable)?;
         let cpu = CpuId::new(0);
@@ -57,7 +53,7 @@ impl Machine for ClassicMachine {
             let pfn = black_box(other.alloc(cpu, Request::new(Order::ZERO, Migratetype::Movable))?);
             Ok::<(), Refused>(other.free(cpu, pfn, Order::ZERO).map(drop)?)
         })?;
-        Ok((time, STARTED))
+        Ok((time * (TIB / STARTED) as u32, None))
     }
 }
 

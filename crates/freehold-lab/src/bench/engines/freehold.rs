@@ -8,17 +8,14 @@ use freehold::{
     Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request, SingleCpu, ZoneConfig,
 };
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
 use crate::bench::clock::timed;
-use crate::bench::kind::Kind;
 use crate::bench::loops;
 use crate::engine::{Engine, Simulated};
 use crate::engines::{FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
-/// Frames of a TiB.
-const TIB: u64 = 1 << 28;
 
 /// A process with a single thread: whatever another CPU's owner did, this thread did, so there is nothing to wait
 /// for. For counting instructions under tools that do not know `membarrier(2)`; the owner's path is the same.
@@ -33,11 +30,10 @@ impl Platform for InitialThread {
 
 impl Waits for InitialThread {}
 
-/// One zone.
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,
     /// The same machine on a platform without a heavy barrier, made when it is first measured.
-    without_barrier: OnceLock<Box<FreeholdMachine<SingleCpu>>>,
+    without_barrier: OnceLock<Result<Box<FreeholdMachine<SingleCpu>>, String>>,
 }
 
 impl<P: Waits> FreeholdMachine<P> {
@@ -72,19 +68,16 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
         Some(&self.engine)
     }
 
-    fn unsuited(&self, _: Kind) -> Option<&'static str> {
-        None
-    }
+    const DOORS: bool = true;
+    const STARTS: bool = true;
 
     fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
-        if self.without_barrier.get().is_none() {
-            // An ordinary lock is enough for any number of threads.
+        // An ordinary lock is enough for any number of threads.
+        let other = self.without_barrier.get_or_init(|| {
             let frames = self.engine.memory().managed_frames;
-            let other = FreeholdMachine::new(self.freehold().cpu_count() as u16, frames, SingleCpu);
-            // Whoever came first has made the same.
-            let _ = self.without_barrier.set(Box::new(other.map_err(|_| Refused::Unbuildable)?));
-        }
-        let other = self.without_barrier.get().ok_or(Refused::Unbuildable)?;
+            FreeholdMachine::new(self.freehold().cpu_count() as u16, frames, SingleCpu).map(Box::new)
+        });
+        let other = other.as_ref().map_err(|_| Refused::Unbuildable)?;
         // One after the other: calls that name an owned CPU would have to stop its owner, which is not what is measured.
         let owned = loops::pair_on::<_, 0>(&mut self.cpu(CPU)?, n)?;
         let owned_no_barrier = loops::pair_on::<_, 0>(&mut other.cpu(CPU)?, n)?;
@@ -92,12 +85,8 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
         Ok([owned, owned_no_barrier, on])
     }
 
-    fn start_up(&self) -> Result<(Duration, u64), Refused> {
-        Ok((started(TIB)?.ok_or(Refused::Unbuildable)?, TIB))
-    }
-
-    fn start_up_64_tib(&self) -> Result<Option<Duration>, Refused> {
-        started(64 * TIB)
+    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
+        Ok((started(TIB)?.ok_or(Refused::Unbuildable)?, started(64 * TIB)?))
     }
 }
 

@@ -10,10 +10,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use freehold::{CpuId, Order, Pfn};
 
 use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
+use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
 
-/// A malloc family.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeapMachine<A>(pub A);
 
@@ -28,7 +27,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
         Ok(HeapCpu { heap: &self.0 })
     }
 
-    /// They offer nothing to check.
     fn is_memory(&self) -> bool {
         true
     }
@@ -36,15 +34,12 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Order9Split | Kind::Contig => Some("a block of malloc's cannot be freed in parts"),
-            Kind::Doors => Some(ONE_DOOR),
-            Kind::StartUp => Some(NO_START),
             Kind::CmaRange => Some("malloc cannot be asked for given frames"),
             _ => None,
         }
     }
 }
 
-/// Any thread.
 #[derive(Debug)]
 pub struct HeapCpu<'a, A> {
     heap: &'a A,
@@ -85,33 +80,10 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
 mod tests {
     use super::*;
 
-    /// The alignment that the C library was asked for last.
-    #[derive(Default)]
-    struct Asked(std::sync::atomic::AtomicUsize);
-
-    // SAFETY: the C library's allocator, which is one.
-    unsafe impl GlobalAlloc for Asked {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // Relaxed: one thread.
-            self.0.store(layout.align(), std::sync::atomic::Ordering::Relaxed);
-            // SAFETY: the caller's promise.
-            unsafe { std::alloc::System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-            // SAFETY: the caller's promise.
-            unsafe { std::alloc::System.dealloc(block, layout) }
-        }
-    }
-
     #[test]
     fn blocks_are_aligned_to_a_page_whatever_their_size() {
-        let machine = HeapMachine(Asked::default());
-        let mut cpu = machine.cpu(CpuId::new(0)).unwrap();
-        for order in [0, 1, 9].map(|order| Order::new(order).unwrap()) {
-            let pfn = cpu.alloc(order).unwrap();
-            assert_eq!(machine.0.0.load(std::sync::atomic::Ordering::Relaxed), FRAME, "{order}");
-            cpu.free(pfn, order).unwrap();
+        for order in [0, 1, 9] {
+            assert_eq!(layout(Order::new(order).unwrap()).map(|layout| layout.align()), Ok(FRAME), "{order}");
         }
     }
 }

@@ -10,10 +10,9 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, NO_START, ONE_DOOR, Refused};
+use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
 
-/// The system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MmapMachine;
 
@@ -30,8 +29,6 @@ impl Machine for MmapMachine {
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
-            Kind::Doors => Some(ONE_DOOR),
-            Kind::StartUp => Some(NO_START),
             Kind::RandomFree | Kind::RemoteFree | Kind::TwoThreads | Kind::Churn | Kind::Mixed | Kind::Tails => {
                 Some("holes in random order are more mappings than a process may have (vm.max_map_count)")
             }
@@ -41,7 +38,6 @@ impl Machine for MmapMachine {
     }
 }
 
-/// Any thread.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapCpu;
 

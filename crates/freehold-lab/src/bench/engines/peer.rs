@@ -1,9 +1,8 @@
-//! What users pick instead, behind the feature `peers`: known by name in every build, so that a build without them can
-//! say what is missing.
+//! What users pick instead. Most are behind the feature `peers`; they are known by name in every build, so that a build
+//! without them can say what is missing.
 
 use crate::kinds::kinds;
 
-/// What is printed of a peer.
 pub struct About {
     pub name: &'static str,
     /// What it is, in a line.
@@ -11,8 +10,16 @@ pub struct About {
 }
 
 kinds! {
-    /// A peer from crates.io that ordinary builds leave out.
+    /// An engine that is neither Freehold nor a design of the kernel's.
     Peer, About, ("engine", "bench -e help"):
+    BuddySystem: About {
+        name: "buddy_system_allocator",
+        summary: "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it",
+    },
+    Mmap: About {
+        name: "mmap",
+        summary: "mmap and munmap, a system call each; frames cost nothing before they are touched",
+    },
     Bitmap: About {
         name: "bitmap-allocator",
         summary: "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
@@ -28,6 +35,7 @@ impl Peer {
 
     /// What has to be done before it can be measured; `None` where it can.
     pub fn needs(self) -> Option<String> {
-        (!cfg!(feature = "peers")).then(|| format!("engine {} needs a build with --features peers", self.name()))
+        let is_there = cfg!(feature = "peers") || matches!(self, Self::BuddySystem | Self::Mmap);
+        (!is_there).then(|| format!("engine {} needs a build with --features peers", self.name()))
     }
 }

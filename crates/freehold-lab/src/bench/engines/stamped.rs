@@ -10,12 +10,10 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::kind::Kind;
 use crate::engine::Simulated;
 
 pub struct Stamped<'m, M> {
@@ -128,23 +126,6 @@ impl<M: Machine> Machine for Stamped<'_, M> {
 
     fn is_memory(&self) -> bool {
         self.machine.is_memory()
-    }
-
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        self.machine.unsuited(kind)
-    }
-
-    /// Not stamped: they are the engine's own.
-    fn doors(&self, pairs: u64) -> Result<[f64; 3], Refused> {
-        self.machine.doors(pairs)
-    }
-
-    fn start_up(&self) -> Result<(Duration, u64), Refused> {
-        self.machine.start_up()
-    }
-
-    fn start_up_64_tib(&self) -> Result<Option<Duration>, Refused> {
-        self.machine.start_up_64_tib()
     }
 }
 

@@ -4,11 +4,12 @@ use super::{variants, vmalloc_tests};
 use crate::bench::metric::{About, Metric, metric, ns};
 
 pub(in crate::bench) const VMALLOC: About = About {
-    what: "The tests of lib/test_vmalloc.c that the contiguous-free proposal's table names, with its pages (p), huge \
-           mappings (h) and loop counts: 500,000 loops, 100,000 from 64 pages on. A tenth of the loops is run (a \
-           hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Three kernels take turns within a run: \
-           v6.18 (single frames), v6.19-rc1 (the largest chunks, freed page by page) and patched (freed as runs). Engines: freehold and kernels' designs are page work only (areas, \
-           frames, counted page tables); freehold-host maps an arena's frames for real; mmap is plain mmap and munmap.",
+    what: "The tests of lib/test_vmalloc.c that the contiguous-free proposal's table names, but for pcpu_alloc_test, with \
+           its pages (p), huge mappings (h) and loop counts: 500,000 loops, 100,000 from 64 pages on. A tenth of the \
+           loops is run (a hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Three \
+           kernels take turns within a run: v6.18 (single frames), v6.19-rc1 (the largest chunks, freed page by page) and \
+           patched (freed as runs). Engines: freehold and kernels' designs are page work only (areas, frames, counted \
+           page tables); freehold-host maps an arena's frames for real.",
     source: "lib/test_vmalloc.c of Linux 7.2; Ryan Roberts' vfree change (January 2026)",
     threads: 2,
     fewest_threads: 1,

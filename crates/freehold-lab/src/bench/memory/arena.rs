@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use freehold_adapters::global::LargeFromArena;
 use freehold_host::{Arena, Backing, Frames};
+use rustix::mm::Advice;
 
-use super::Figures;
 use super::heap::{self, Heap};
-use super::raw::{Mapping, Pages};
-use super::{FREEHOLD, LINUX, MALLOC, Run, rss};
-use crate::bench::clock::thread_time;
-use crate::bench::engines::{BenchEngine, Peer};
+use super::{FREEHOLD, LINUX, MALLOC, rss};
+use crate::bench::clock::{thread_time, timed};
+use crate::bench::gathered::Gathered;
 use crate::bench::loops::per;
+use crate::bench::mapping::Mapping;
 use crate::bench::plan::Plan;
 use crate::bench::scale::Scale;
+use crate::bench::side::Side;
 
 const GIB: u64 = 1 << 30;
-const PAGE: u64 = 4096;
+const PAGE: u64 = crate::bench::mapping::PAGE as u64;
 /// What a buffer is doubled to.
 const DOUBLED: usize = 512 << 20;
 
@@ -50,59 +51,30 @@ fn trim(of: &LargeFromArena) {
     let _ = of.arena().map(Arena::trim);
 }
 
-pub(super) fn steps(plan: &Plan) -> usize {
-    // The system's malloc and its mappings are always there.
-    plan.runs
-        * (2 + [is_ours(plan), has(plan, Peer::Mimalloc), has(plan, Peer::Jemalloc)]
-            .map(usize::from)
-            .iter()
-            .sum::<usize>())
-}
-
-fn is_ours(plan: &Plan) -> bool {
-    plan.engines.contains(&BenchEngine::Freehold)
-}
-
-fn has(plan: &Plan, peer: Peer) -> bool {
-    cfg!(feature = "peers") && plan.engines.contains(&BenchEngine::Peer(peer))
-}
-
-/// How many pairs: of malloc's, those of megabytes are system calls.
-fn amount(plan: &Plan) -> u64 {
-    if plan.scale == Scale::FULL { 2_000_000 } else { 200_000 }
-}
-
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Figures) -> Result<(), (String, String)> {
-    for _ in run.turns.clone() {
-        let mut turn = |engine: &str, work: &mut dyn FnMut(&mut Figures) -> Result<(), String>| {
-            if (run.stopped)() {
-                return Ok(());
-            }
-            (run.progress)(engine);
-            run.cpus.pin(0);
-            work(figures).map_err(|reason| (engine.to_owned(), reason))
-        };
-        let n = amount(run.plan);
-        if is_ours(run.plan) {
-            turn(FREEHOLD, &mut |figures| ours(figures, n))?;
+pub(super) fn sides(plan: &Plan) -> Vec<Side<'static>> {
+    // How many pairs: of malloc's, those of megabytes are system calls.
+    let n = if plan.scale == Scale::FULL { 2_000_000 } else { 200_000 };
+    let mut sides = Vec::new();
+    if plan.has(FREEHOLD) {
+        sides.push(Side::new(FREEHOLD, move |_, found| ours(found, n)));
+    }
+    sides.push(Side::new(LINUX, |_, found| plain(found)));
+    sides.push(Side::new(MALLOC, move |_, found| theirs(found, MALLOC, &heap::system(), n)));
+    #[cfg(feature = "peers")]
+    {
+        use crate::bench::engines::Peer;
+        let (mimalloc, jemalloc) = (Peer::Mimalloc.name(), Peer::Jemalloc.name());
+        if plan.has(mimalloc) {
+            sides.push(Side::new(mimalloc, move |_, found| theirs(found, mimalloc, &heap::mimalloc(), n)));
         }
-        turn(LINUX, &mut plain)?;
-        turn(MALLOC, &mut |figures| theirs(figures, MALLOC, &heap::system(), n))?;
-        #[cfg(feature = "peers")]
-        {
-            let (mimalloc, jemalloc) = (Peer::Mimalloc.name(), Peer::Jemalloc.name());
-            if has(run.plan, Peer::Mimalloc) {
-                turn(mimalloc, &mut |figures| theirs(figures, mimalloc, &heap::mimalloc(), n))?;
-            }
-            if has(run.plan, Peer::Jemalloc) {
-                turn(jemalloc, &mut |figures| theirs(figures, jemalloc, &heap::jemalloc(), n))?;
-            }
+        if plan.has(jemalloc) {
+            sides.push(Side::new(jemalloc, move |_, found| theirs(found, jemalloc, &heap::jemalloc(), n)));
         }
     }
-    Ok(())
+    sides
 }
 
-fn ours(figures: &mut Figures, n: u64) -> Result<(), String> {
+fn ours(figures: &mut Gathered, n: u64) -> Result<(), String> {
     let text = |error: freehold_host::Error| error.to_string();
     for (tib, kib, ms) in EMPTY {
         let (kept, time) = empty(tib << 40)?;
@@ -114,9 +86,8 @@ fn ours(figures: &mut Figures, n: u64) -> Result<(), String> {
     let warm: Result<Vec<_>, _> = (0..64).map(|_| arena.frames(512)).collect();
     warm.map(drop).map_err(text)?;
     for (frames, metric) in PAIRS {
-        let start = thread_time();
-        pairs(&arena, black_box(frames), n).map_err(text)?;
-        figures.add(FREEHOLD, metric, per(thread_time().saturating_sub(start), n));
+        let time = timed(|| pairs(&arena, black_box(frames), n)).map_err(text)?;
+        figures.add(FREEHOLD, metric, per(time, n));
     }
     for shape in &SHAPES {
         arena.trim().map_err(text)?;
@@ -130,13 +101,12 @@ fn ours(figures: &mut Figures, n: u64) -> Result<(), String> {
     doubled(figures, FREEHOLD, &huge, ["mib_peak_doubled_huge", "ms_doubled_huge"])
 }
 
-fn theirs<A: GlobalAlloc>(figures: &mut Figures, engine: &str, heap: &Heap<A>, n: u64) -> Result<(), String> {
+fn theirs<A: GlobalAlloc>(figures: &mut Gathered, engine: &str, heap: &Heap<A>, n: u64) -> Result<(), String> {
     for (frames, metric) in PAIRS {
         // A tenth of the larger ones: where they are not kept, each is two system calls.
         let n = if frames == 1 { n } else { n / 10 };
-        let start = thread_time();
-        heap.pairs((frames * PAGE) as usize, n)?;
-        figures.add(engine, metric, per(thread_time().saturating_sub(start), n));
+        let time = timed(|| heap.pairs((frames * PAGE) as usize, n))?;
+        figures.add(engine, metric, per(time, n));
     }
     for shape in &SHAPES {
         heap.purge();
@@ -151,12 +121,11 @@ fn theirs<A: GlobalAlloc>(figures: &mut Figures, engine: &str, heap: &Heap<A>, n
 }
 
 /// One mapping as large as the doubled buffer, touched: what nobody gets below.
-fn plain(figures: &mut Figures) -> Result<(), String> {
-    for (pages, ms) in [(Pages::Small, "ms_doubled"), (Pages::Large, "ms_doubled_huge")] {
-        let mapping =
-            Mapping::aligned(DOUBLED, 2 << 20).map_err(|errno| format!("mmap of {DOUBLED} bytes: {errno}"))?;
+fn plain(figures: &mut Gathered) -> Result<(), String> {
+    for (pages, ms) in [(Advice::LinuxNoHugepage, "ms_doubled"), (Advice::LinuxHugepage, "ms_doubled_huge")] {
+        let mapping = mapping()?;
         // A kernel without huge pages refuses to be told not to use them.
-        if let (Pages::Large, Err(errno)) = (pages, mapping.pages(pages)) {
+        if let (Advice::LinuxHugepage, Err(errno)) = (pages, mapping.advise(DOUBLED, pages)) {
             figures.unavailable(format!("one mapping of huge pages left out: {errno}"));
             continue;
         }
@@ -168,12 +137,16 @@ fn plain(figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
+fn mapping() -> Result<Mapping, String> {
+    Mapping::aligned(DOUBLED, 2 << 20).map_err(|errno| format!("mmap of {DOUBLED} bytes: {errno}"))
+}
+
 /// Has as much memory in use for a moment. A virtual machine's host takes away what has been free for some seconds: whoever
 /// touched it first would pay for getting it back, several times what is measured here.
 fn in_use_lately() -> Result<(), String> {
-    let mapping = Mapping::aligned(DOUBLED, 2 << 20).map_err(|errno| format!("mmap of {DOUBLED} bytes: {errno}"))?;
+    let mapping = mapping()?;
     // Where there are no huge pages, small ones will do.
-    let _ = mapping.pages(Pages::Large);
+    let _ = mapping.advise(DOUBLED, Advice::LinuxHugepage);
     mapping.touch(DOUBLED);
     Ok(())
 }
@@ -197,7 +170,7 @@ fn touched(mut frames: Frames<&Arena>) -> Frames<&Arena> {
 
 /// Fills a GiB, frees all but a few of its pieces, purges: what this process has more of than before, and the purge's time.
 fn purged<P>(
-    figures: &mut Figures,
+    figures: &mut Gathered,
     engine: &str,
     shape: &Shape,
     mut piece: impl FnMut() -> Option<P>,
@@ -216,9 +189,7 @@ fn purged<P>(
             *place = None;
         }
     }
-    let start = thread_time();
-    purge()?;
-    let time = thread_time().saturating_sub(start);
+    let time = timed(&purge)?;
     let after = rss::resident()?;
     figures.add(engine, shape.mib, after.saturating_sub(before) as f64 / f64::from(1 << 20));
     figures.add(engine, shape.ms, millis(time));
@@ -239,7 +210,7 @@ fn empty(bytes: u64) -> Result<(f64, Duration), String> {
 
 /// A buffer that grows by doubling: the most memory this process has meanwhile, beyond what it had, and the time.
 fn doubled<A: GlobalAlloc>(
-    figures: &mut Figures,
+    figures: &mut Gathered,
     engine: &str,
     heap: &Heap<A>,
     [mib, ms]: [&'static str; 2],
@@ -250,9 +221,7 @@ fn doubled<A: GlobalAlloc>(
         return Ok(());
     }
     let before = rss::resident()?;
-    let start = thread_time();
-    heap.doubled(DOUBLED)?;
-    let time = thread_time().saturating_sub(start);
+    let time = timed(|| heap.doubled(DOUBLED))?;
     figures.add(engine, mib, rss::peak()?.saturating_sub(before) as f64 / f64::from(1 << 20));
     figures.add(engine, ms, millis(time));
     heap.purge();

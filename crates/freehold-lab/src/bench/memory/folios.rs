@@ -15,7 +15,7 @@ use freehold_host::freehold_vm::{
     VpnRange,
 };
 
-use super::second::{Clock, beside};
+use super::second::{Other, timed};
 use super::variants::Variant;
 use crate::bench::calls::{Machine, START};
 use crate::bench::clock::Cpus;
@@ -33,7 +33,6 @@ const ORDER: Order = match Order::new(4) {
 const PAGES: u64 = FOLIOS * FOLIO_PAGES;
 const ID: SpaceId = SpaceId::new(0);
 
-/// What a reclaim did.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reclaim {
     pub time: Duration,
@@ -56,11 +55,8 @@ pub struct Folios {
 type Cpu<'a> = Owned<'a, 'static, HostThreads>;
 
 impl Folios {
-    /// The machine, without folios yet.
-    ///
-    /// # Errors
-    ///
-    /// What the system lacks: `userfaultfd(2)` with write protection, or the right to use it.
+    /// The machine, without folios yet. An error is what the system lacks: `userfaultfd(2)` with write protection, or the
+    /// right to use it.
     pub fn new(host: HostThreads) -> Result<Self, String> {
         let pages = PAGES + TABLE_ENTRIES;
         let range = VpnRange::new(Vpn::new(0), pages).ok_or("no such range")?;
@@ -77,10 +73,6 @@ impl Folios {
     }
 
     /// Makes the folios, reclaims them, and takes away what is left.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong, or is not whole afterwards.
     pub fn run(&self, variant: Variant, path: UnmapPath, cpus: &Cpus) -> Result<Reclaim, String> {
         let base = if variant == Variant::AcrossTables { FOLIO_PAGES / 2 } else { 0 };
         let all = VpnRange::new(Vpn::new(base), PAGES).ok_or("no such range")?;
@@ -132,23 +124,19 @@ impl Folios {
             _ => {}
         }
         let (before, calls) = (vm.stats(), self.syscalls());
-        let work = || {
-            let clock = Clock::start(matches!(variant, Variant::SecondThread | Variant::Toucher));
-            let frames = vm.madvise_pageout(cpu, ID, all)?;
-            Ok::<_, VmError>((clock.elapsed(), frames))
+        let mut n = 0;
+        let mut touch = || {
+            n += SHARE;
+            self.write(page(n % FOLIOS, n / FOLIOS % FOLIO_PAGES));
         };
-        let (time, frames) = match variant {
-            Variant::SecondThread => beside(cpus, std::hint::spin_loop, work),
-            Variant::Toucher => {
-                let mut n = 0;
-                let touch = || {
-                    n += SHARE;
-                    self.write(page(n % FOLIOS, n / FOLIOS % FOLIO_PAGES));
-                };
-                beside(cpus, touch, work)
-            }
-            _ => work(),
-        }?;
+        let mut spin = std::hint::spin_loop;
+        let other: Option<Other<'_>> = match variant {
+            Variant::SecondThread => Some(&mut spin),
+            Variant::Toucher => Some(&mut touch),
+            _ => None,
+        };
+        let (time, frames) = timed(cpus, other, || vm.madvise_pageout(cpu, ID, all));
+        let frames = frames?;
         let (after, syscalls) = (vm.stats(), self.syscalls() - calls);
         pins.into_iter().try_for_each(|pfn: Pfn| vm.unpin(cpu, pfn, false))?;
         vm.unmap(cpu, ID, all)?;

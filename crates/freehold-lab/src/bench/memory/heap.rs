@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-use super::raw::PAGE;
+use crate::bench::mapping::PAGE;
 
 /// Something that gives memory: one of malloc's families, or an arena for large buffers.
 pub(super) struct Heap<A: 'static> {
@@ -23,7 +23,6 @@ pub(super) struct Piece<A: GlobalAlloc + 'static> {
     heap: &'static A,
 }
 
-/// The system's own.
 pub(super) fn system() -> Heap<System> {
     fn purge() {
         // Other C libraries have no such call; what they keep, they keep.

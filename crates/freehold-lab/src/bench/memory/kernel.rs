@@ -2,9 +2,12 @@
 
 use std::fs;
 
-use super::raw::{Mapping, PAGE, Pages, Unneeded};
-use super::second::{Clock, beside};
+use rustix::mm::Advice;
+
+use super::rss;
+use super::second::{Other, timed};
 use crate::bench::clock::Cpus;
+use crate::bench::mapping::{Mapping, PAGE};
 
 const BYTES: usize = 128 << 20;
 const BLOCK: usize = 2 << 20;
@@ -16,7 +19,7 @@ pub(super) fn reclaim(page: usize, second: bool, cpus: &Cpus) -> Result<f64, Str
     let mapping = Mapping::aligned(BYTES, BLOCK).map_err(|errno| format!("mmap: {errno}"))?;
     if page == PAGE {
         // A system without huge pages refuses, which is as good.
-        let _ = mapping.pages(Pages::Small);
+        let _ = mapping.advise(BYTES, Advice::LinuxNoHugepage);
         mapping.fill(BYTES);
     } else {
         let kib = page / 1024;
@@ -29,7 +32,7 @@ pub(super) fn reclaim(page: usize, second: bool, cpus: &Cpus) -> Result<f64, Str
             // No larger ones: nothing of 2 MiB fits.
             mapping.cut(BLOCK / 2).map_err(refused)?;
         }
-        mapping.pages(Pages::Large).map_err(refused)?;
+        mapping.advise(BYTES, Advice::LinuxHugepage).map_err(refused)?;
         let before = faults(kib);
         mapping.fill(BYTES);
         let (got, wanted) = (faults(kib) - before, (BYTES / page) as u64);
@@ -37,18 +40,15 @@ pub(super) fn reclaim(page: usize, second: bool, cpus: &Cpus) -> Result<f64, Str
             return Err(format!("the system gave {got} pages of {kib} KiB where {wanted} were wanted"));
         }
     }
-    mapping.give_up(BYTES, Unneeded::Lazily).map_err(refused)?;
-    let resident = resident_pages()?;
-    let work = || {
-        let clock = Clock::start(second);
-        let done = mapping.give_up(BYTES, Unneeded::Reclaim);
-        (clock.elapsed(), done)
-    };
-    let (time, done) = if second { beside(cpus, std::hint::spin_loop, work) } else { work() };
+    mapping.advise(BYTES, Advice::LinuxFree).map_err(refused)?;
+    let resident = rss::resident()?;
+    let mut spin = std::hint::spin_loop;
+    let other = second.then_some(&mut spin as Other<'_>);
+    let (time, done) = timed(cpus, other, || mapping.advise(BYTES, Advice::LinuxPageOut));
     done.map_err(refused)?;
-    let gone = resident.saturating_sub(resident_pages()?);
-    if gone < (BYTES / PAGE) as u64 * 9 / 10 {
-        return Err(format!("the system reclaimed {gone} pages of {}", BYTES / PAGE));
+    let gone = resident.saturating_sub(rss::resident()?);
+    if gone < BYTES as u64 * 9 / 10 {
+        return Err(format!("the system reclaimed {} MiB of {}", gone >> 20, BYTES >> 20));
     }
     Ok(time.as_nanos() as f64 / (BYTES >> 16) as f64)
 }
@@ -75,11 +75,4 @@ fn faults(kib: usize) -> u64 {
         text.lines().find_map(|line| line.strip_prefix("thp_fault_alloc "))?.parse().ok()
     };
     number.or_else(older).unwrap_or(0)
-}
-
-/// Pages of this process that are in memory.
-fn resident_pages() -> Result<u64, String> {
-    let text = fs::read_to_string("/proc/self/statm").map_err(|error| format!("/proc/self/statm: {error}"))?;
-    let number = text.split_whitespace().nth(1).and_then(|number| number.parse().ok());
-    number.ok_or_else(|| format!("/proc/self/statm says '{}'", text.trim()))
 }

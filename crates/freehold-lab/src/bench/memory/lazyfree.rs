@@ -4,69 +4,52 @@ use freehold_host::freehold_vm::UnmapPath;
 
 use super::folios::{FOLIOS, Folios, Reclaim};
 use super::variants::{KERNEL, KERNEL_METRICS, METRICS, VARIANTS, Variant};
-use super::{FREEHOLD, LINUX, Run, kernel};
-use crate::bench::engines::BenchEngine;
+use super::{FREEHOLD, LINUX, kernel};
+use crate::bench::clock::Cpus;
+use crate::bench::engines::HostThreads;
 use crate::bench::gathered::Gathered;
 use crate::bench::plan::Plan;
+use crate::bench::side::Side;
 
-fn is_wanted(plan: &Plan) -> bool {
-    plan.engines.contains(&BenchEngine::Freehold)
-}
-
-pub(super) fn steps(plan: &Plan) -> usize {
-    plan.runs * (KERNEL.len() + if is_wanted(plan) { VARIANTS.len() } else { 0 })
-}
-
-fn needs_two(variant: Variant) -> bool {
-    matches!(variant, Variant::SecondThread | Variant::Toucher)
-}
-
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Gathered) -> Result<(), (String, String)> {
-    let two = run.cpus.count() > 1;
+pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads, found: &mut Gathered) -> Vec<Side<'a>> {
+    let two = cpus.count() > 1;
     if !two {
-        figures.unavailable("a second thread left out: this process may use one CPU".to_owned());
+        found.unavailable("a second thread left out: this process may use one CPU".to_owned());
     }
-    let folios = if is_wanted(run.plan) {
-        Folios::new(run.host).map_err(|error| figures.unavailable(format!("{FREEHOLD} left out: {error}"))).ok()
-    } else {
-        None
-    };
-    for turn in run.turns.clone() {
-        for (&(variant, what), metrics) in VARIANTS.iter().zip(&METRICS).filter(|((v, _), _)| two || !needs_two(*v)) {
-            if (run.stopped)() {
-                return Ok(());
-            }
-            let Some(folios) = &folios else { break };
-            (run.progress)(&format!("{FREEHOLD}, {what}"));
-            run.cpus.pin(0);
-            let found = all(folios, variant, turn, run).map_err(|error| (FREEHOLD.to_owned(), error))?;
-            metrics.iter().zip(found).for_each(|(metric, figure)| figures.add(FREEHOLD, metric.name, figure));
-        }
-        for ((page, what), metrics) in KERNEL.into_iter().zip(&KERNEL_METRICS) {
-            if (run.stopped)() {
-                return Ok(());
-            }
-            (run.progress)(&format!("{LINUX}, {what}"));
-            run.cpus.pin(0);
-            for (metric, second) in metrics.iter().zip([false, true]) {
-                if second && !two {
-                    continue;
+    let mut sides = Vec::new();
+    if plan.has(FREEHOLD) {
+        match Folios::new(host) {
+            Err(error) => found.unavailable(format!("{FREEHOLD} left out: {error}")),
+            Ok(folios) => sides.push(Side::new(FREEHOLD, move |turn, found| {
+                for (&variant, metrics) in VARIANTS.iter().zip(&METRICS) {
+                    if two || !matches!(variant, Variant::SecondThread | Variant::Toucher) {
+                        let figures = all(&folios, variant, turn, cpus)?;
+                        metrics.iter().zip(figures).for_each(|(metric, n)| found.add(FREEHOLD, metric.name, n));
+                    }
                 }
-                match kernel::reclaim(page, second, run.cpus) {
-                    Ok(ns) => figures.add(LINUX, metric.name, ns),
+                Ok(())
+            })),
+        }
+    }
+    sides.push(Side::new(LINUX, move |_, found| {
+        for ((page, what), metrics) in KERNEL.into_iter().zip(&KERNEL_METRICS) {
+            for (metric, second) in metrics.iter().zip([false, true]).filter(|(_, second)| two || !second) {
+                match kernel::reclaim(page, second, cpus) {
+                    Ok(ns) => found.add(LINUX, metric.name, ns),
                     Err(reason) => {
-                        figures.unavailable(format!("{LINUX}, {what} left out: {reason}"));
+                        found.unavailable(format!("{LINUX}, {what} left out: {reason}"));
                         break;
                     }
                 }
             }
         }
-    }
-    Ok(())
+        Ok(())
+    }));
+    sides
 }
 
 /// All three ways, one after the other: a figure for each of a variant's metrics.
-fn all(folios: &Folios, variant: Variant, turn: usize, run: &Run<'_>) -> Result<[f64; 13], String> {
+fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f64; 13], String> {
     let each = |n: u64| n as f64 / FOLIOS as f64;
     let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
     // In turns, so that none of the three always follows the same one.
@@ -74,7 +57,7 @@ fn all(folios: &Folios, variant: Variant, turn: usize, run: &Run<'_>) -> Result<
     paths.rotate_left(turn % 3);
     let mut done = [Reclaim::default(); 3];
     for path in paths {
-        done[path as usize] = folios.run(variant, path, run.cpus)?;
+        done[path as usize] = folios.run(variant, path, cpus)?;
     }
     let [pages, deferred, batched] =
         [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched].map(|path| done[path as usize]);

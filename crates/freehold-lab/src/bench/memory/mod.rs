@@ -2,20 +2,17 @@
 //!
 //! ```text
 //!  vmalloc     vmalloc_tests  the tests of lib/test_vmalloc.c, as data    suite      their loops
-//!              areas          what a loop asks                            over_vm    freehold-vm's vmalloc behind it
-//!              pages          page allocators below that                  percpu     objects above that
-//!              mapped         plain mmap and munmap behind it
+//!              areas          what a loop asks: freehold-vm's vmalloc     pages      page allocators below that
 //!  lazyfree    variants       what is different in each, as data          folios     128 MiB on a HostMmu
 //!              kernel         MADV_FREE, MADV_PAGEOUT of the system       second     the thread on the other core
 //!  give_back   an arena's trim beside one madvise
 //!  arena       an arena's frames as memory                            heap       malloc families beside it
 //!
-//!  raw         mappings of the system that unmap themselves, unsafe as heap is    rss         what this process has
+//!  raw         an arena's frames by their numbers, unsafe as heap is             rss         what this process has
 //! ```
 //!
-//! These differ from the other benchmarks in what they have as engines: besides page allocators, ways of mapping (in
-//! software, in this process) and the system's own calls. They run through the same runner, and print rows of the same
-//! shape.
+//! These differ from the other benchmarks in what takes turns: besides page allocators, ways of mapping (in software, in
+//! this process) and the system's own calls.
 //!
 //! Only on Linux: the memory is a Linux process's.
 
@@ -37,13 +34,7 @@ mod kernel;
 #[cfg(target_os = "linux")]
 mod lazyfree;
 #[cfg(target_os = "linux")]
-mod mapped;
-#[cfg(target_os = "linux")]
-mod over_vm;
-#[cfg(target_os = "linux")]
 mod pages;
-#[cfg(target_os = "linux")]
-mod percpu;
 #[cfg(target_os = "linux")]
 mod raw;
 #[cfg(target_os = "linux")]
@@ -57,38 +48,19 @@ mod vmalloc;
 
 pub(super) mod about;
 
-use super::budget::Turns;
 use super::clock::Cpus;
+pub use super::engines::FREEHOLD;
 use super::engines::{BenchEngine, HostThreads, Peer};
-#[cfg(target_os = "linux")]
-use super::gathered::Gathered as Figures;
+use super::gathered::Gathered;
 use super::kind::Kind;
-use super::plan::{BenchError, Plan};
+use super::plan::Plan;
 use super::result::{Report, Unsuited};
+use super::side::Side;
 
-/// Reclaim and giving back by this project's own code, on the memory of this process; vmalloc on page work alone.
-pub const FREEHOLD: &str = "freehold";
 /// vmalloc on an arena's frames, mapped for real.
 pub const ON_MEMORY: &str = "freehold-host";
-/// Plain `mmap` and `munmap`.
-pub const MMAP: &str = "mmap";
-/// The C library's malloc.
 pub const MALLOC: &str = "malloc";
-/// What the system itself does.
 pub const LINUX: &str = "linux";
-
-/// What a benchmark here gets.
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "nothing is measured there"))]
-pub(super) struct Run<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) turns: Turns,
-    pub(super) cpus: &'a Cpus,
-    pub(super) host: HostThreads,
-    /// Whether the user has had enough.
-    pub(super) stopped: &'a dyn Fn() -> bool,
-    /// Told of every step.
-    pub(super) progress: &'a mut dyn FnMut(&str),
-}
 
 /// Whether a benchmark is one of these.
 pub(super) fn is_here(kind: Kind) -> bool {
@@ -98,7 +70,8 @@ pub(super) fn is_here(kind: Kind) -> bool {
 /// Why a benchmark here has nothing to measure of a page allocator; `None` where it has.
 fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
     match (kind, engine) {
-        (_, BenchEngine::Freehold) | (Kind::Vmalloc, BenchEngine::Classic(_) | BenchEngine::Mmap) => None,
+        _ if engine.name() == FREEHOLD => None,
+        (Kind::Vmalloc, BenchEngine::Design(_)) => None,
         (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
         (Kind::Vmalloc, _) => Some("it has no runs of frames of any length"),
         (Kind::Arena, _) => Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there"),
@@ -106,47 +79,37 @@ fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
     }
 }
 
-/// How often [`run`] will tell of progress.
+/// What takes turns in a benchmark here. What the system does not offer is named in `found`.
 #[cfg(target_os = "linux")]
-pub(super) fn steps(kind: Kind, plan: &Plan) -> usize {
-    match kind {
-        Kind::Vmalloc => vmalloc::steps(plan),
-        Kind::Lazyfree => lazyfree::steps(plan),
-        Kind::GiveBack => give_back::steps(plan),
-        Kind::Arena => arena::steps(plan),
-        _ => 0,
-    }
-}
-
-/// How often [`run`] will tell of progress.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn steps(_: Kind, _: &Plan) -> usize {
-    0
-}
-
-/// Measures, and adds what was found to the report. What the system does not offer is named in `report.unavailable`.
-#[cfg(target_os = "linux")]
-pub(super) fn run(kind: Kind, mut run: Run<'_>, report: &mut Report) -> Result<(), BenchError> {
-    report.unsuited.extend(run.plan.engines.iter().filter_map(|engine| {
+pub(super) fn sides<'a>(
+    kind: Kind,
+    plan: &'a Plan,
+    cpus: &'a Cpus,
+    host: HostThreads,
+    found: &mut Gathered,
+    report: &mut Report,
+) -> Result<Vec<Side<'a>>, String> {
+    report.unsuited.extend(plan.engines.iter().filter_map(|engine| {
         let reason = unsuited(kind, engine)?;
         Some(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason })
     }));
-    let mut figures = Figures::new(kind, Vec::new());
-    let measured = match kind {
-        Kind::Vmalloc => vmalloc::run(&mut run, &mut figures),
-        Kind::Lazyfree => lazyfree::run(&mut run, &mut figures),
-        Kind::GiveBack => give_back::run(&mut run, &mut figures),
-        Kind::Arena => arena::run(&mut run, &mut figures),
-        _ => Ok(()),
-    };
-    measured.map_err(|(engine, reason)| BenchError::engine(kind, &engine, reason))?;
-    figures.report(report);
-    Ok(())
+    match kind {
+        Kind::Vmalloc => vmalloc::sides(plan, cpus, host, found),
+        Kind::Lazyfree => Ok(lazyfree::sides(plan, cpus, host, found)),
+        Kind::GiveBack => Ok(give_back::sides(plan, found)),
+        _ => Ok(arena::sides(plan)),
+    }
 }
 
-/// Says that there is nothing to measure here.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn run(kind: Kind, _: Run<'_>, report: &mut Report) -> Result<(), BenchError> {
-    report.unavailable.push(format!("{kind} left out: it measures the memory of a Linux process"));
-    Ok(())
+pub(super) fn sides<'a>(
+    _: Kind,
+    _: &'a Plan,
+    _: &'a Cpus,
+    _: HostThreads,
+    found: &mut Gathered,
+    _: &mut Report,
+) -> Result<Vec<Side<'a>>, String> {
+    found.unavailable("left out: it measures the memory of a Linux process".to_owned());
+    Ok(Vec::new())
 }

@@ -9,23 +9,24 @@ use super::raw::Frames;
 use crate::bench::calls::Machine;
 use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 
-pub(super) trait PageAllocator: Sync {
+pub(super) trait PageAllocator: Whole + Sync {
     type Cpu<'a>: FrameAllocator
     where
         Self: 'a;
 
     fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, String>;
+}
+
+/// What all of them can do alike.
+pub(super) trait Whole {
+    /// Gives back what CPUs hold.
     fn drain(&self);
+
+    /// Whether all is whole, with nothing in use.
     fn check(&self) -> Result<(), String>;
 }
 
-impl PageAllocator for FreeholdMachine<HostThreads> {
-    type Cpu<'a> = Owned<'a, 'static, HostThreads>;
-
-    fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, String> {
-        self.freehold().own(cpu).map_err(|error| error.to_string())
-    }
-
+impl<M: Machine> Whole for M {
     fn drain(&self) {
         Machine::drain(self);
     }
@@ -33,6 +34,14 @@ impl PageAllocator for FreeholdMachine<HostThreads> {
     fn check(&self) -> Result<(), String> {
         Machine::drain(self);
         Machine::check(self, 0)
+    }
+}
+
+impl PageAllocator for FreeholdMachine<HostThreads> {
+    type Cpu<'a> = Owned<'a, 'static, HostThreads>;
+
+    fn cpu(&self, cpu: CpuId) -> Result<Self::Cpu<'_>, String> {
+        self.freehold().own(cpu).map_err(|error| error.to_string())
     }
 }
 
@@ -48,15 +57,6 @@ impl PageAllocator for ClassicMachine {
 
     fn cpu(&self, cpu: CpuId) -> Result<ClassicCpu<'_>, String> {
         Ok(ClassicCpu { classic: self.classic(), cpu })
-    }
-
-    fn drain(&self) {
-        Machine::drain(self);
-    }
-
-    fn check(&self) -> Result<(), String> {
-        Machine::drain(self);
-        Machine::check(self, 0)
     }
 }
 
@@ -97,7 +97,9 @@ impl PageAllocator for Frames {
     fn cpu(&self, _: CpuId) -> Result<ArenaFrames<'_>, String> {
         Ok(self.allocator())
     }
+}
 
+impl Whole for Frames {
     fn drain(&self) {
         // It fails in a forked child only.
         let _ = self.arena().drain();

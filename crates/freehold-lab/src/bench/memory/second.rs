@@ -1,36 +1,23 @@
-//! A thread on another CPU while something is measured, and the clock for that.
+//! How long something takes, by itself or beside a thread on another CPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bench::clock::{Cpus, thread_time};
 
-/// A clock that has been started.
-pub(super) enum Clock {
-    /// What one thread does alone: its CPU time, which a neighbour on the machine does not disturb.
-    Cpu(Duration),
-    /// Beside another thread, the wall clock: while a virtual machine delivers an interrupt to its other CPU the guest's
-    /// CPU time may stand still, and that is just what a flush costs. Of 10 us that a single `madvise(MADV_DONTNEED)` of a
-    /// page took beside a second thread here, the thread's CPU clock saw between 3 and 8.
-    Wall(Instant),
-}
+/// What a second thread does over and over: one that runs has to be interrupted by every flush.
+pub(super) type Other<'o> = &'o mut (dyn FnMut() + Send);
 
-impl Clock {
-    pub(super) fn start(second_thread: bool) -> Self {
-        if second_thread { Self::Wall(Instant::now()) } else { Self::Cpu(thread_time()) }
-    }
-
-    pub(super) fn elapsed(&self) -> Duration {
-        match self {
-            Self::Cpu(start) => thread_time().saturating_sub(*start),
-            Self::Wall(start) => start.elapsed(),
-        }
-    }
-}
-
-/// Does `work` while another thread, on the second CPU, calls `other` over and over: a thread that runs has to be
-/// interrupted by every flush.
-pub(super) fn beside<R>(cpus: &Cpus, mut other: impl FnMut() + Send, work: impl FnOnce() -> R) -> R {
+/// What one thread does alone is timed by its CPU time, which a neighbour on the machine does not disturb. Beside another
+/// thread it is the wall clock: while a virtual machine delivers an interrupt to its other CPU the guest's CPU time may
+/// stand still, and that is just what a flush costs. Of 10 us that a single `madvise(MADV_DONTNEED)` of a page took beside
+/// a second thread here, the thread's CPU clock saw between 3 and 8.
+pub(super) fn timed<R>(cpus: &Cpus, other: Option<Other<'_>>, work: impl FnOnce() -> R) -> (Duration, R) {
+    let Some(other) = other else {
+        let start = thread_time();
+        let result = work();
+        return (thread_time().saturating_sub(start), result);
+    };
     let (runs, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -46,9 +33,11 @@ pub(super) fn beside<R>(cpus: &Cpus, mut other: impl FnMut() + Send, work: impl 
         while !runs.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
+        let start = Instant::now();
         let result = work();
+        let time = start.elapsed();
         // Relaxed: as above.
         done.store(true, Ordering::Relaxed);
-        result
+        (time, result)
     })
 }

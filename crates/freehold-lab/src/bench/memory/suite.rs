@@ -12,23 +12,21 @@
 //! free is through (waiting for one another is not counted; it depends on the machine's scheduler, and hides what is
 //! compared). The kernel's own test stops its clock when the last free has been *asked for*.
 
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use freehold::CpuId;
-use rustix::time::{ClockId, clock_gettime};
+use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_host::freehold_vm::{FrameAllocator, Vpn};
 
-use super::areas::{Areas, Failed, Kernel, Shape, Thread};
-use super::percpu::PerCpu;
+use super::areas::{Areas, Backed, Failed, Kernel, Shape, Thread};
+use super::pages::PageAllocator;
 use super::vmalloc_tests::{Test, Work};
-use crate::bench::clock::{Cpus, thread_time};
+use crate::bench::clock::{Cpus, process_time, thread_time};
 use crate::bench::loops::{Random, per};
 use crate::bench::result::Spread;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;
-/// Objects of `pcpu_alloc_test`.
-const OBJECTS: usize = 35_000;
 /// Pages that two stacks of a thread take on x86-64: the alignment of `fix_align_alloc_test`.
 const STACKS: u64 = 8;
 /// Areas that are gathered before another thread frees them: as many pointers as a page of the kernel's lists holds.
@@ -46,84 +44,54 @@ pub(super) struct Amount {
     pub(super) slices: u64,
 }
 
-/// Nanoseconds a loop; a whole pass of `pcpu_alloc_test`.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Times {
-    pub(super) patched: f64,
-    /// 6.18 and 6.19-rc1, where there is a choice.
-    pub(super) before: Option<[f64; 2]>,
-}
-
-pub(super) fn run<A: Areas>(areas: &A, test: &Test, amount: Amount, seed: u64, cpus: &Cpus) -> Result<Times, String> {
-    cpus.pin(0);
-    areas.drain();
-    let turns = Turns { areas, amount, seed, clock: thread_time };
-    let mut thread = areas.thread(CpuId::new(0))?;
+/// Nanoseconds a loop as each kernel, in the order of [`Kernel::ALL`].
+pub(super) fn run<P: PageAllocator, M: Backed>(
+    areas: &Areas<P, M>,
+    test: &Test,
+    amount: Amount,
+    seed: u64,
+    cpus: &Cpus,
+) -> Result<[f64; 3], String> {
+    areas.pages.drain();
+    let turns = Turns { areas, thread: areas.thread(CpuId::new(0))?, amount, seed, clock: thread_time };
     let result = match test.work {
-        Work::FixAlign => {
-            let shape = Shape { align: STACKS, zeroed: true, ..Shape::pages(5) };
-            turns.run(|n, _| (0..n).try_for_each(|_| once(&mut thread, shape)))
-        }
-        Work::FixSize => {
-            let shape = Shape { huge: test.huge, ..Shape::pages(test.pages) };
-            turns.run(|n, _| (0..n).try_for_each(|_| once(&mut thread, shape)))
-        }
-        Work::RandomSize => {
-            turns.run(|n, random| (0..n).try_for_each(|_| once(&mut thread, Shape::pages(random.below(100) + 1))))
-        }
-        Work::RandomSizeAlign => turns.run(|n, random| {
-            (0..n).try_for_each(|_| {
-                let byte = random.below(256);
-                let align = (1u64 << (byte % 23)).div_ceil(4096);
-                once(&mut thread, Shape { align, zeroed: true, ..Shape::pages(byte % 10 + 1) })
-            })
+        Work::FixAlign => turns.each(|_| Shape { align: STACKS, zeroed: true, ..Shape::pages(5) }),
+        Work::FixSize => turns.each(|_| Shape { huge: test.huge, ..Shape::pages(test.pages) }),
+        Work::RandomSize => turns.each(|random| Shape::pages(random.below(100) + 1)),
+        Work::RandomSizeAlign => turns.each(|random| {
+            let byte = random.below(256);
+            let align = (1u64 << (byte % 23)).div_ceil(4096);
+            Shape { align, zeroed: true, ..Shape::pages(byte % 10 + 1) }
         }),
-        Work::FullFit => full_fit(&turns, &mut thread, cpus),
-        Work::LongBusyList => long_busy_list(&turns, &mut thread),
-        Work::PerCpu => Turns { amount: Amount { loops: amount.slices, ..amount }, ..turns }
-            .run(|n, random| (0..n).try_for_each(|_| per_cpu(&mut thread, random))),
-        Work::MapRam => thread.prepare_ram(test.pages).and_then(|()| {
-            let times = turns.run(|n, _| {
-                (0..n).try_for_each(|_| {
-                    let area = thread.map_ram()?;
-                    thread.write(&area);
-                    thread.unmap_ram(area)
-                })
-            });
-            thread.done_with_ram().and(times)
-        }),
-        Work::Deferred => deferred(Turns { clock: process_time, ..turns }, &mut thread, cpus),
+        Work::FullFit => full_fit(&turns, cpus),
+        Work::LongBusyList => long_busy_list(&turns),
+        Work::MapRam => map_ram(&turns, test.pages),
+        Work::Deferred => deferred(&Turns { clock: process_time, ..turns }, cpus),
     };
     areas.set_kernel(Kernel::Patched);
     result.map_err(|failed| format!("{}_p{}_h{}: {failed}", test.name, test.pages, u8::from(test.huge)))
 }
 
-/// CPU time of all threads of this process.
-fn process_time() -> Duration {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
-}
-
-struct Turns<'a, A> {
-    areas: &'a A,
+struct Turns<'a, P: PageAllocator + 'a, M> {
+    areas: &'a Areas<P, M>,
+    thread: Thread<'a, P::Cpu<'a>, M>,
     amount: Amount,
     seed: u64,
     clock: fn() -> Duration,
 }
 
-impl<A: Areas> Turns<'_, A> {
+impl<P: PageAllocator, M: Backed> Turns<'_, P, M> {
     /// Times `body`, which does so many loops with such random numbers.
-    fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<Times, Failed> {
+    fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<[f64; 3], Failed> {
         let n = (self.amount.loops / self.amount.slices).max(1);
-        let switchable = self.areas.set_kernel(Kernel::Patched);
         let mut slices = [Spread::default(), Spread::default(), Spread::default()];
         for slice in 0..self.amount.slices {
             // None of them always follows the same one.
             let mut order = Kernel::ALL;
             order.rotate_left((slice % 3) as usize);
-            for kernel in order.into_iter().filter(|&kernel| kernel == Kernel::Patched || switchable) {
+            for kernel in order {
                 self.areas.set_kernel(kernel);
-                self.areas.drain();
+                self.areas.pages.drain();
                 let mut random = Random::new(self.seed.wrapping_add(slice * 0x9e37_79b9));
                 if n > UNTIMED {
                     body(UNTIMED, &mut random)?;
@@ -133,47 +101,47 @@ impl<A: Areas> Turns<'_, A> {
                 slices[kernel as usize].add(per((self.clock)().saturating_sub(start), n));
             }
         }
-        let [old, regressed, patched] = slices.map(|slices| slices.median());
-        Ok(Times {
-            patched: patched.unwrap_or(0.0),
-            before: old.zip(regressed).map(|(old, regressed)| [old, regressed]),
-        })
+        Ok(slices.map(|slices| slices.median().unwrap_or(0.0)))
+    }
+
+    /// What most tests do: an area of that shape, and its free.
+    #[inline(always)]
+    fn each(&self, shape: impl Fn(&mut Random) -> Shape) -> Result<[f64; 3], Failed> {
+        self.run(|n, random| (0..n).try_for_each(|_| once(&self.thread, shape(random))))
     }
 }
 
-/// What most tests do.
 #[inline(always)]
-fn once<T: Thread>(thread: &mut T, shape: Shape) -> Result<(), Failed> {
+fn once<F: FrameAllocator, M: Backed>(thread: &Thread<'_, F, M>, shape: Shape) -> Result<(), Failed> {
     let area = thread.vmalloc(shape)?;
-    thread.write(&area);
+    thread.write(area);
     thread.vfree(area)
 }
 
-fn full_fit<A: Areas, T: Thread>(turns: &Turns<'_, A>, thread: &mut T, cpus: &Cpus) -> Result<Times, Failed> {
+fn full_fit<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, cpus: &Cpus) -> Result<[f64; 3], Failed> {
+    let thread = &turns.thread;
     // The kernel's `fls(num_online_cpus()) * 8192` pairs; where each is two mappings of the system, not more of them
     // than a process may have.
-    let bits = if turns.areas.is_memory() { 1 } else { usize::BITS - cpus.count().clamp(1, 3).leading_zeros() };
+    let bits = if M::IS_MEMORY { 1 } else { usize::BITS - cpus.count().clamp(1, 3).leading_zeros() };
     let (mut kept, mut freed) = (Vec::new(), Vec::new());
     for _ in 0..bits * 8192 {
         kept.push(thread.vmalloc(Shape::pages(1))?);
         freed.push(thread.vmalloc(Shape::pages(1))?);
     }
     freed.into_iter().try_for_each(|area| thread.vfree(area))?;
-    let times = turns.run(|n, _| (0..n).try_for_each(|_| once(thread, Shape::pages(1))));
+    let times = turns.each(|_| Shape::pages(1));
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
 }
 
-fn long_busy_list<A: Areas, T: Thread>(turns: &Turns<'_, A>, thread: &mut T) -> Result<Times, Failed> {
-    let mut kept = Vec::new();
-    for _ in 0..BUSY {
-        kept.push(thread.vmalloc(Shape::pages(1))?);
-    }
+fn long_busy_list<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>) -> Result<[f64; 3], Failed> {
+    let thread = &turns.thread;
+    let kept: Vec<Vpn> = (0..BUSY).map(|_| thread.vmalloc(Shape::pages(1))).collect::<Result<_, _>>()?;
     let times = turns.run(|n, _| {
         (0..n).try_for_each(|_| {
             let large = thread.vmalloc(Shape::pages(100))?;
             let small = thread.vmalloc(Shape::pages(1))?;
-            thread.write(&large);
-            thread.write(&small);
+            thread.write(large);
+            thread.write(small);
             thread.vfree(large)?;
             thread.vfree(small)
         })
@@ -181,64 +149,66 @@ fn long_busy_list<A: Areas, T: Thread>(turns: &Turns<'_, A>, thread: &mut T) -> 
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
 }
 
-fn per_cpu<T: Thread>(thread: &mut T, random: &mut Random) -> Result<(), Failed> {
-    let mut allocator = PerCpu::new(2);
-    let mut objects = Vec::with_capacity(OBJECTS);
-    for _ in 0..OBJECTS {
-        let (size, align) = (random.below(1024) as usize + 1, 1 << (random.below(11) + 1));
-        objects.push(allocator.alloc(thread, size, align)?);
-    }
-    objects.into_iter().try_for_each(|object| allocator.free(thread, object))
+fn map_ram<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, pages: u64) -> Result<[f64; 3], Failed> {
+    let thread = &turns.thread;
+    let frame = |_| thread.frames.alloc(Order::ZERO, Migratetype::Unmovable);
+    let ram: Vec<Pfn> = (0..pages).map(frame).collect::<Result<_, _>>()?;
+    let times = turns.run(|n, _| {
+        (0..n).try_for_each(|_| {
+            let area = thread.vmalloc.vm_map_ram(&ram)?;
+            thread.write(area);
+            Ok(thread.vmalloc.vm_unmap_ram(area)?)
+        })
+    });
+    ram.into_iter().try_for_each(|pfn| thread.frames.free(pfn, Order::ZERO))?;
+    times
 }
 
 /// The kernel's one- and two-argument forms gather pointers alike; they differ where there is no memory for the list.
-fn deferred<A: Areas, T: Thread<Area = A::Area>>(
-    turns: Turns<'_, A>,
-    thread: &mut T,
-    cpus: &Cpus,
-) -> Result<Times, Failed> {
+fn deferred<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, cpus: &Cpus) -> Result<[f64; 3], Failed> {
     std::thread::scope(|scope| {
-        let (full, to_free) = sync_channel::<Vec<A::Area>>(LISTS);
+        let (full, to_free) = sync_channel::<Vec<Vpn>>(LISTS);
         let (done, empty) = channel();
         let areas = turns.areas;
         scope.spawn(move || {
             cpus.pin(1);
-            if let Ok(mut thread) = areas.thread(CpuId::new(1)) {
-                free_lists(&mut thread, &to_free, &done);
+            if let Ok(thread) = areas.thread(CpuId::new(1)) {
+                free_lists(&thread, &to_free, &done);
             }
         });
-        turns.run(|n, _| gather(n, thread, &full, &empty))
+        turns.run(|n, _| gather(n, &turns.thread, &full, &empty))
     })
 }
 
-type Emptied<A> = Result<Vec<A>, Failed>;
+type Emptied = Result<Vec<Vpn>, Failed>;
 
 /// The thread that frees.
-fn free_lists<T: Thread>(
-    thread: &mut T,
-    lists: &Receiver<Vec<T::Area>>,
-    done: &std::sync::mpsc::Sender<Emptied<T::Area>>,
+fn free_lists<F: FrameAllocator, M: Backed>(
+    thread: &Thread<'_, F, M>,
+    lists: &Receiver<Vec<Vpn>>,
+    done: &Sender<Emptied>,
 ) {
     while let Ok(mut list) = lists.recv() {
-        let freed = thread.vfree_many(&mut list).map(|()| list);
-        if done.send(freed).is_err() {
+        let freed = thread.vmalloc.vfree_many(&thread.frames, &list);
+        list.clear();
+        if done.send(freed.map(|()| list).map_err(Failed::from)).is_err() {
             return;
         }
     }
 }
 
 /// The thread that allocates: returns when everything has been freed.
-fn gather<T: Thread>(
+fn gather<F: FrameAllocator, M: Backed>(
     n: u64,
-    thread: &mut T,
-    full: &SyncSender<Vec<T::Area>>,
-    empty: &Receiver<Emptied<T::Area>>,
+    thread: &Thread<'_, F, M>,
+    full: &SyncSender<Vec<Vpn>>,
+    empty: &Receiver<Emptied>,
 ) -> Result<(), Failed> {
     let mut under_way = 0;
     let mut list = Vec::with_capacity(GATHERED);
     for i in 0..n {
         let area = thread.vmalloc(Shape::pages(1))?;
-        thread.write(&area);
+        thread.write(area);
         list.push(area);
         if list.len() == GATHERED || i + 1 == n {
             let next = match empty.try_recv() {
@@ -262,29 +232,33 @@ fn gather<T: Thread>(
 mod tests {
     use super::*;
     use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
-    use crate::bench::memory::mapped::Mapped;
-    use crate::bench::memory::over_vm::OverVm;
     use crate::bench::memory::vmalloc_tests::TESTS;
-    use freehold_host::freehold_vm::{SoftMmu, Vpn, VpnRange};
+    use freehold_host::freehold_vm::{SoftMmu, VpnRange};
 
-    const FEW: Amount = Amount { loops: 16, slices: 2 };
+    fn areas<P: PageAllocator>(pages: P) -> Areas<P, SoftMmu<1>> {
+        Areas::new(pages, SoftMmu::new(), VpnRange::new(Vpn::new(0), 1 << 24).unwrap())
+    }
 
-    fn all<A: Areas>(areas: &A, has_switch: bool) {
+    fn freehold() -> Areas<FreeholdMachine<HostThreads>, SoftMmu<1>> {
+        areas(FreeholdMachine::new(2, 1 << 18, HostThreads::new()).unwrap())
+    }
+
+    fn classic(spec: &str) -> Areas<ClassicMachine, SoftMmu<1>> {
+        areas(ClassicMachine::new(spec, 2, 1 << 18).unwrap())
+    }
+
+    fn all<P: PageAllocator>(areas: &Areas<P, SoftMmu<1>>) {
         for test in &TESTS {
-            let times = run(areas, test, FEW, 5, &Cpus::allowed()).unwrap();
-            assert_eq!((times.before.is_some(), times.patched > 0.0), (has_switch, true), "{}", test.name);
+            let times = run(areas, test, Amount { loops: 16, slices: 2 }, 5, &Cpus::allowed()).unwrap();
+            assert!(times.iter().all(|&time| time > 0.0), "{}", test.name);
         }
         areas.check().unwrap();
     }
 
     #[test]
     fn every_test_runs_over_every_kind_of_area_and_leaves_nothing() {
-        let range = VpnRange::new(Vpn::new(0), 1 << 24).unwrap();
-        let freehold = FreeholdMachine::new(2, 1 << 18, HostThreads::new()).unwrap();
-        all(&OverVm::new(freehold, SoftMmu::<1>::new(), range), true);
-        let vanilla = ClassicMachine::new("vanilla", 2, 1 << 18).unwrap();
-        all(&OverVm::new(vanilla, SoftMmu::<1>::new(), range), true);
-        all(&Mapped, false);
+        all(&freehold());
+        all(&classic("vanilla"));
     }
 
     /// What a loop asks of vmalloc and of the zone.
@@ -299,17 +273,16 @@ mod tests {
 
     fn asked(spec: &str, kernel: Kernel, pages: u64) -> Asked {
         const LOOPS: u64 = 1000;
-        let range = VpnRange::new(Vpn::new(0), 1 << 24).unwrap();
-        let areas = OverVm::new(ClassicMachine::new(spec, 2, 1 << 18).unwrap(), SoftMmu::<1>::new(), range);
+        let areas = classic(spec);
         areas.set_kernel(kernel);
-        let mut thread = areas.thread(CpuId::new(0)).unwrap();
-        let mut run = |loops| (0..loops).for_each(|_| once(&mut thread, Shape::pages(pages)).unwrap());
+        let thread = areas.thread(CpuId::new(0)).unwrap();
+        let run = |loops| (0..loops).for_each(|_| once(&thread, Shape::pages(pages)).unwrap());
         // Until what the CPU keeps has settled.
         run(100);
-        let zone = || areas.pages().classic().stats().zone_lock;
-        let (before, held) = (areas.stats(), zone());
+        let zone = || areas.pages.classic().stats().zone_lock;
+        let (before, held) = (areas.vmalloc.stats(), zone());
         run(LOOPS);
-        let (after, hold) = (areas.stats(), zone());
+        let (after, hold) = (areas.vmalloc.stats(), zone());
         Asked {
             calls: ((after.large_allocs - before.large_allocs) / LOOPS, (after.frees - before.frees) / LOOPS),
             holds: (hold.holds() - held.holds()) * 100 / LOOPS,
@@ -320,17 +293,14 @@ mod tests {
     /// Exact: 100 pages are chunks of 64, 32 and 4 frames, one free each at most with contiguous freeing, 100 without.
     #[test]
     fn each_kernel_asks_what_it_says() {
-        let range = VpnRange::new(Vpn::new(0), 1 << 24).unwrap();
         for (kernel, large, frees) in
             [(Kernel::V6_18, 0, 100..=100), (Kernel::V6_19Rc1, 3, 100..=100), (Kernel::Patched, 3, 1..=3)]
         {
-            let freehold = FreeholdMachine::new(2, 1 << 18, HostThreads::new()).unwrap();
-            let areas = OverVm::new(freehold, SoftMmu::<1>::new(), range);
+            let areas = freehold();
             areas.set_kernel(kernel);
-            let mut thread = areas.thread(CpuId::new(0)).unwrap();
-            let before = areas.stats();
-            once(&mut thread, Shape::pages(100)).unwrap();
-            let after = areas.stats();
+            let before = areas.vmalloc.stats();
+            once(&areas.thread(CpuId::new(0)).unwrap(), Shape::pages(100)).unwrap();
+            let after = areas.vmalloc.stats();
             assert_eq!((after.large_allocs - before.large_allocs, after.flushes - before.flushes), (large, 1));
             assert!(frees.contains(&(after.frees - before.frees)), "{after:?}");
         }

@@ -22,11 +22,9 @@ pub enum Variant {
 }
 
 macro_rules! variants {
-    ($($variant:ident, $suffix:literal, $what:literal;)*) => {
-        /// All variants, and what each is.
-        pub const VARIANTS: [(Variant, &str); 7] = [$((Variant::$variant, $what)),*];
+    ($($variant:ident, $suffix:literal;)*) => {
+        pub const VARIANTS: [Variant; 7] = [$(Variant::$variant),*];
 
-        /// What is measured of each.
         pub(in crate::bench) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
             ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
             ns(
@@ -53,13 +51,13 @@ const FLUSHES: &str = "flushes of all folios";
 const SYSCALLS: &str = "system calls for a folio";
 
 variants! {
-    OneThread, "", "one thread";
-    SecondThread, "_second_thread", "a second thread runs";
-    Redirtied, "_redirtied", "1/8 written to again";
-    Pinned, "_pinned", "1/8 pinned";
-    AcrossTables, "_across_tables", "1/32 in two tables";
-    MixedRights, "_mixed_rights", "1/8 half read-only";
-    Toucher, "_toucher", "a second thread writes to 1/8";
+    OneThread, "";
+    SecondThread, "_second_thread";
+    Redirtied, "_redirtied";
+    Pinned, "_pinned";
+    AcrossTables, "_across_tables";
+    MixedRights, "_mixed_rights";
+    Toucher, "_toucher";
 }
 
 macro_rules! kernel {

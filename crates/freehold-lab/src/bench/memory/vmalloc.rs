@@ -1,157 +1,99 @@
 //! `bench vmalloc`: the tests of the contiguous-free proposal's table, for each kind of area.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use freehold_host::freehold_vm::{SoftMmu, Vpn, VpnRange};
-use freehold_host::{Arena, Backing};
 
-use super::areas::Areas;
-use super::mapped::Mapped;
-use super::over_vm::OverVm;
+use super::areas::{Areas, Backed};
+use super::pages::PageAllocator;
 use super::raw::Frames;
-use super::suite::{self, Amount, Times};
-use super::vmalloc_tests::{METRICS, TESTS, Test, Work};
-use super::{FREEHOLD, MMAP, ON_MEMORY, Run};
+use super::suite::{self, Amount};
+use super::vmalloc_tests::{METRICS, TESTS};
+use super::{FREEHOLD, ON_MEMORY};
 use crate::bench::clock::Cpus;
-use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine};
+use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads};
 use crate::bench::gathered::Gathered;
 use crate::bench::plan::Plan;
+use crate::bench::scale::Scale;
+use crate::bench::side::Side;
+use crate::engines::FreeholdOptions;
 
 /// CPUs of every engine's machine: one allocates, another frees where a test has one that does.
 const CPUS: u16 = 2;
 /// Bytes of the arena: `full_fit_alloc_test` has 16,384 pages at a time.
 const ARENA: u64 = 256 << 20;
-/// Pages of addresses.
 const ADDRESSES: u64 = 1 << 22;
-
-/// Areas of some kind, however they are typed.
-trait Kind {
-    fn name(&self) -> &str;
-    fn run(&self, test: &Test, scale: &Scale, seed: u64, cpus: &Cpus) -> Result<Times, String>;
-    fn check(&self) -> Result<(), String>;
-}
-
-struct Named<A> {
-    name: String,
-    areas: A,
-}
-
-impl<A: Areas> Kind for Named<A> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn run(&self, test: &Test, scale: &Scale, seed: u64, cpus: &Cpus) -> Result<Times, String> {
-        let part = if self.areas.is_memory() { scale.on_memory } else { scale.in_software };
-        suite::run(&self.areas, test, Amount { loops: test.loops / part, slices: scale.slices }, seed, cpus)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.areas.check()
-    }
-}
 
 /// Frames of every engine's machine: 4 GiB.
 const FRAMES: u64 = 1 << 20;
 
-/// Of how many of the table's loops one is run.
-struct Scale {
-    in_software: u64,
-    on_memory: u64,
-    slices: u64,
-}
-
-impl Scale {
-    fn of(plan: &Plan) -> Self {
-        if plan.scale == crate::bench::Scale::FULL {
-            Self { in_software: 10, on_memory: 100, slices: 16 }
-        } else {
-            Self { in_software: 150, on_memory: 1500, slices: 5 }
-        }
+/// Of how many of the table's loops one is run, and in how many slices.
+fn amount(plan: &Plan, on_memory: bool) -> (u64, u64) {
+    match (plan.scale == Scale::FULL, on_memory) {
+        (true, false) => (10, 16),
+        (true, true) => (100, 16),
+        (false, false) => (150, 5),
+        (false, true) => (1500, 5),
     }
 }
 
-/// Engines that there is something to measure of, by the names that they have here.
-fn names(plan: &Plan) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
+pub(super) fn sides<'a>(
+    plan: &Plan,
+    cpus: &'a Cpus,
+    host: HostThreads,
+    found: &mut Gathered,
+) -> Result<Vec<Side<'a>>, String> {
+    let mut sides = Vec::new();
     for engine in &plan.engines {
-        match engine {
-            BenchEngine::Freehold => names.push(FREEHOLD),
-            BenchEngine::Classic(spec) => names.push(spec.name()),
-            // They free by the chunk only, and have no ranges; raw mappings are always there.
-            BenchEngine::BuddySystem | BenchEngine::Mmap | BenchEngine::Peer(_) => {}
-        }
-    }
-    if plan.engines.contains(&BenchEngine::Freehold) {
-        names.push(ON_MEMORY);
-    }
-    names.push(MMAP);
-    names
-}
-
-pub(super) fn steps(plan: &Plan) -> usize {
-    names(plan).len() * plan.runs * TESTS.len()
-}
-
-fn build(name: &str, run: &Run<'_>) -> Result<Box<dyn Kind>, String> {
-    let name = name.to_owned();
-    let range = VpnRange::new(Vpn::new(0), ADDRESSES).unwrap_or_default();
-    Ok(match name.as_str() {
-        FREEHOLD => {
-            let machine = FreeholdMachine::new(CPUS, FRAMES, run.host)?;
-            Box::new(Named { name, areas: OverVm::new(machine, SoftMmu::<1>::new(), range) })
-        }
-        ON_MEMORY => {
-            let arena = Arena::builder(ARENA).backing(Backing::Memfd).build().map_err(|error| error.to_string())?;
-            let frames = Frames::of(Arc::new(arena)).ok_or("the arena is somebody else's, too")?;
-            let areas = frames.for_areas(ADDRESSES).map_err(|error| error.to_string())?;
-            let range = areas.range();
-            Box::new(Named { name, areas: OverVm::new(frames, areas, range) })
-        }
-        MMAP => Box::new(Named { name, areas: Mapped }),
-        spec => {
-            let machine = ClassicMachine::new(spec, CPUS, FRAMES)?;
-            Box::new(Named { name, areas: OverVm::new(machine, SoftMmu::<1>::new(), range) })
-        }
-    })
-}
-
-pub(super) fn run(run: &mut Run<'_>, figures: &mut Gathered) -> Result<(), (String, String)> {
-    let scale = Scale::of(run.plan);
-    let mut kinds = Vec::new();
-    for name in names(run.plan) {
-        match build(name, run) {
-            Ok(kind) => kinds.push(kind),
-            // The system's limits, not an engine's fault.
-            Err(reason) if name == ON_MEMORY => figures.unavailable(format!("{ON_MEMORY} left out: {reason}")),
-            Err(reason) => return Err((name.to_owned(), reason)),
-        }
-    }
-    'runs: for n in run.turns.clone() {
-        for (test, metrics) in TESTS.iter().zip(&METRICS) {
-            for kind in &kinds {
-                if (run.stopped)() {
-                    break 'runs;
-                }
-                (run.progress)(kind.name());
-                let fail = |reason| (kind.name().to_owned(), reason);
-                let times = kind.run(test, &scale, n as u64 + 1, run.cpus).map_err(fail)?;
-                let loops = if test.work == Work::PerCpu { 1 } else { test.loops };
-                let us = |ns: f64| ns * loops as f64 / 1e3;
-                let [old, regressed, patched, of @ ..] = metrics.map(|metric| metric.name);
-                let mut add = |metric, figure| figures.add(kind.name(), metric, figure);
-                add(patched, us(times.patched));
-                if let Some([v6_18, v6_19]) = times.before {
-                    add(old, us(v6_18));
-                    add(regressed, us(v6_19));
-                    let ratios = [v6_18 / v6_19, v6_18 / times.patched, v6_19 / times.patched];
-                    of.into_iter().zip(ratios).for_each(|(metric, ratio)| add(metric, ratio));
-                }
+        // The others free by the chunk only, and have no ranges.
+        let BenchEngine::Design(spec) = engine else { continue };
+        let name = spec.name();
+        sides.push(match FreeholdOptions::of(name) {
+            Some(options) => {
+                let machine = FreeholdMachine::with_options(options, CPUS, FRAMES, host)?;
+                side(name, in_software(machine), plan, cpus)
             }
+            None => side(name, in_software(ClassicMachine::new(name, CPUS, FRAMES)?), plan, cpus),
+        });
+    }
+    if plan.has(FREEHOLD) {
+        match Frames::new(ARENA, ADDRESSES) {
+            Ok((frames, areas)) => {
+                let range = areas.range();
+                sides.push(side(ON_MEMORY, Areas::new(frames, areas, range), plan, cpus));
+            }
+            // The system's limits, not an engine's fault.
+            Err(reason) => found.unavailable(format!("{ON_MEMORY} left out: {reason}")),
         }
     }
-    for kind in &kinds {
-        kind.check().map_err(|finding| (kind.name().to_owned(), format!("not whole afterwards: {finding}")))?;
-    }
-    Ok(())
+    Ok(sides)
+}
+
+/// Page work only.
+fn in_software<P: PageAllocator>(pages: P) -> Areas<P, SoftMmu<1>> {
+    Areas::new(pages, SoftMmu::new(), VpnRange::new(Vpn::new(0), ADDRESSES).unwrap_or_default())
+}
+
+/// All tests over areas of some kind.
+fn side<'a, P: PageAllocator + 'a, M: Backed + 'a>(
+    name: &str,
+    areas: Areas<P, M>,
+    plan: &Plan,
+    cpus: &'a Cpus,
+) -> Side<'a> {
+    let (part, slices) = amount(plan, M::IS_MEMORY);
+    let (areas, engine) = (Rc::new(areas), name.to_owned());
+    let whole = Rc::clone(&areas);
+    let turn = move |n: usize, found: &mut Gathered| {
+        for (test, metrics) in TESTS.iter().zip(&METRICS) {
+            let amount = Amount { loops: test.loops / part, slices };
+            let [old, regressed, patched] = suite::run(&areas, test, amount, n as u64 + 1, cpus)?;
+            let times = [old, regressed, patched].map(|ns| ns * test.loops as f64 / 1e3);
+            let ratios = [old / regressed, old / patched, regressed / patched];
+            let figures = metrics.iter().zip(times.into_iter().chain(ratios));
+            figures.for_each(|(metric, figure)| found.add(&engine, metric.name, figure));
+        }
+        Ok(())
+    };
+    Side::new(name, turn).checked(move || whole.check())
 }

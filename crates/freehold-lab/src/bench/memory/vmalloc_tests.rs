@@ -1,4 +1,5 @@
-//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters.
+//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters; but for
+//! `pcpu_alloc_test`, whose allocator of small objects is part of neither vmalloc nor page allocator.
 //!
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
 
@@ -17,8 +18,6 @@ pub enum Work {
     Deferred,
     /// A hundred pages and one page, while 15,000 areas are kept.
     LongBusyList,
-    /// 35,000 per-CPU objects of 1 to 1,024 bytes, then their frees. The loop count does not matter to it.
-    PerCpu,
     /// 1 to 10 zeroed pages at a multiple of up to 4 MiB.
     RandomSizeAlign,
     /// 1 to 100 pages.
@@ -43,42 +42,32 @@ pub struct Test {
 
 macro_rules! tests {
     ($($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal;)*) => {
-        pub const TESTS: [Test; 19] =
+        pub const TESTS: [Test; 18] =
             [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
 
         /// What is measured of each: its time as three kernels, and the table's columns.
         pub(in crate::bench) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_18_us"),
-                "us",
-                "the table's loops; single frames, freed one by one",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_us"),
-                "us",
-                "the same; the largest chunks, freed page by page",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_us"),
-                "us",
-                "the same; the largest chunks, freed as runs",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_v6_19_rc1_by_v6_18"),
-                "times",
-                "time as v6.18 by time as v6.19-rc1",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_patched_by_v6_18"),
-                "times",
-                "time as v6.18 by time with contiguous freeing",
-            ),
-            metric(
-                concat!($name, "_p", $pages, "_h", $huge, "_contig_free_speedup"),
-                "times",
-                "time as v6.19-rc1 by time with contiguous freeing",
-            ),
+            us(name!($name, $pages, $huge, "_v6_18_us"), "the table's loops; single frames, freed one by one"),
+            us(name!($name, $pages, $huge, "_v6_19_rc1_us"), "the same; the largest chunks, freed page by page"),
+            us(name!($name, $pages, $huge, "_us"), "the same; the largest chunks, freed as runs"),
+            times(name!($name, $pages, $huge, "_v6_19_rc1_by_v6_18"), "v6.18's time by v6.19-rc1's"),
+            times(name!($name, $pages, $huge, "_patched_by_v6_18"), "v6.18's time by that with contiguous freeing"),
+            times(name!($name, $pages, $huge, "_contig_free_speedup"), "v6.19-rc1's by that with contiguous freeing"),
         ]),*];
+    };
+}
+
+const fn us(name: &'static str, what: &'static str) -> Metric {
+    metric(name, "us", what)
+}
+
+const fn times(name: &'static str, what: &'static str) -> Metric {
+    metric(name, "times", what)
+}
+
+macro_rules! name {
+    ($name:literal, $pages:literal, $huge:literal, $suffix:literal) => {
+        concat!($name, "_p", $pages, "_h", $huge, $suffix)
     };
 }
 
@@ -98,19 +87,7 @@ tests! {
     "kvfree_rcu_1_arg_vmalloc_test", Deferred, 1, 0, 500_000;
     "kvfree_rcu_2_arg_vmalloc_test", Deferred, 1, 0, 500_000;
     "long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000;
-    "pcpu_alloc_test", PerCpu, 1, 0, 500_000;
     "random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000;
     "random_size_alloc_test", RandomSize, 1, 0, 500_000;
     "vm_map_ram_test", MapRam, 1, 0, 500_000;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_the_tables() {
-        assert_eq!(METRICS[10][2].name, "fix_size_alloc_test_p512_h1_us");
-        assert_eq!(METRICS[10][5].name, "fix_size_alloc_test_p512_h1_contig_free_speedup");
-    }
 }

@@ -20,13 +20,11 @@ use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::metric::{About, ns, with_locks};
 
-/// CPUs that hold frames.
 pub const CPUS: u16 = 16;
 /// Frames of the machine: the range is half of it, so that the CPUs are sure to get some of it.
 pub const FRAMES: u64 = 1 << 15;
 /// Frames of the range: 64 MiB.
 const RANGE: u64 = 1 << 14;
-/// Ranges in a counting pass.
 const COUNTED: u64 = 4;
 
 pub const ABOUT: About = About {

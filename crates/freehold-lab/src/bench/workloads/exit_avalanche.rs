@@ -9,8 +9,7 @@
 //!   CPU 0:                   │ allocate 1,024 (each timed), free them, allocate 1,024 ... until all workers are done
 //! ```
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use freehold::{CpuId, Order, Pfn};
@@ -18,7 +17,7 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
+use crate::bench::figures::{Figures, Meter, latencies};
 use crate::bench::loops::{alloc_all, per};
 use crate::bench::metric::{About, THREADS, THREADS_METRIC, ns, with_locks};
 use crate::bench::threads::{Rendezvous, on_cpus};
@@ -49,11 +48,12 @@ pub const ABOUT: About = About {
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let workers = run.threads - 1;
     let set = SET.min(run.frames / 2 / u64::from(workers));
-    // Up to 10 s, three digits: every latency that can be looked at.
-    let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that suit each other");
-    let (mut meter, mut time) = (Meter::default(), Duration::ZERO);
+    let (mut meter, mut time, mut latencies) = (Meter::default(), Duration::ZERO, latencies());
     for _ in 0..run.scale.avalanches {
-        time += avalanche(run.drained(machine), run, workers, set as usize, &mut latencies, &mut meter)?;
+        let (slowest, found) = avalanche(run.drained(machine), run, workers, set as usize, &mut meter)?;
+        time += slowest;
+        // The same bounds everywhere.
+        latencies.add(found).unwrap_or_default();
     }
     let mut figures = Figures::default()
         .with("ns_per_frame_freed", per(time, set * run.scale.avalanches))
@@ -69,15 +69,14 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     Ok(figures)
 }
 
-/// Returns what the slowest worker took.
+/// Returns what the slowest worker took, and each of the bystander's allocations.
 fn avalanche<M: Machine>(
     machine: &M,
     run: &Run<'_>,
     workers: u16,
     set: usize,
-    latencies: &mut Histogram<u64>,
     meter: &mut Meter,
-) -> Result<Duration, Refused> {
+) -> Result<(Duration, Histogram<u64>), Refused> {
     let start = Rendezvous::new(workers + 1);
     // Relaxed throughout: a count that carries nothing.
     let done = AtomicU32::new(0);
@@ -93,38 +92,35 @@ fn avalanche<M: Machine>(
         pages.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
         let time = began.elapsed();
         done.fetch_add(1, Ordering::Relaxed);
-        Ok(time)
+        Ok((time, None))
     };
-    // Only the bystander's, which is one thread.
-    let (latencies, allocated) = (Mutex::new(latencies), AtomicU64::new(0));
     let bystand = || {
-        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latencies = latencies();
         let cpu = machine.cpu(CpuId::new(0));
         start.wait();
         let mut cpu = cpu?;
-        let (mut held, mut count) = (Vec::with_capacity(BYSTANDER), 0);
+        let mut held = Vec::with_capacity(BYSTANDER);
         while done.load(Ordering::Relaxed) < u32::from(workers) {
             let began = Instant::now();
             held.push(cpu.alloc(Order::ZERO)?);
             latencies.saturating_record(began.elapsed().as_nanos() as u64);
-            count += 1;
             if held.len() == BYSTANDER {
                 held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
                 held.clear();
             }
         }
         held.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
-        allocated.store(count, Ordering::Relaxed);
-        Ok(Duration::ZERO)
+        Ok((Duration::ZERO, Some(latencies)))
     };
     let give_up = || _ = done.fetch_add(workers.into(), Ordering::Relaxed);
     let one = |index| if index == 0 { bystand() } else { work(index) };
     // The sets' allocation is in the meter too, and what the bystander does; each frame is counted once.
     let sets = u64::from(workers) * set as u64;
     meter.part_of(machine, || {
-        let times = on_cpus(run.cpus, workers + 1, give_up, one)?;
-        let slowest = times.into_iter().max().unwrap_or_default();
-        Ok((slowest, sets + allocated.load(Ordering::Relaxed)))
+        let (times, found): (Vec<_>, Vec<_>) = on_cpus(run.cpus, workers + 1, give_up, one)?.into_iter().unzip();
+        let latencies = found.into_iter().flatten().next().ok_or(Refused::Abandoned)?;
+        let frames = sets + latencies.len();
+        Ok(((times.into_iter().max().unwrap_or_default(), latencies), frames))
     })
 }
 
@@ -140,19 +136,18 @@ mod tests {
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {
         let machine = ClassicMachine::new("vanilla", 2, 1 << 16).unwrap();
         let cpus = Cpus::allowed();
-        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, frames: 1 << 16, backing: None };
-        let mut latencies = Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
+        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: 1 << 16, backing: None };
         let (mut meter, set) = (Meter::default(), 1 << 15);
         // Until the bystander has done something; an avalanche may be over before.
-        let mut avalanches = 0;
-        while latencies.is_empty() && avalanches < 100 {
-            avalanche(&machine, &run, 1, set, &mut latencies, &mut meter).unwrap();
+        let (mut avalanches, mut allocated) = (0, 0);
+        while allocated == 0 && avalanches < 100 {
+            allocated = avalanche(&machine, &run, 1, set, &mut meter).unwrap().1.len();
             avalanches += 1;
         }
-        let taken = machine.zone_lock().unwrap().acquisitions;
+        let taken = machine.shared_locks().unwrap()[0];
         let rate = Figures::default().with_zone_lock(&meter).get(ZONE_LOCKS).unwrap();
-        let frames = (set * avalanches) as u64 + latencies.len();
-        assert!(!latencies.is_empty() && taken > 0, "{avalanches} avalanches and no bystander");
+        let frames = (set * avalanches) as u64 + allocated;
+        assert!(allocated > 0 && taken > 0, "{avalanches} avalanches and no bystander");
         assert!((rate * frames as f64 / 1000.0 - taken as f64).abs() < 0.5, "{rate} of {frames} frames, {taken} locks");
     }
 }

@@ -14,6 +14,7 @@
 
 use std::hint::spin_loop;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,15 +26,13 @@ use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::per;
 use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
-use crate::bench::threads::{Rendezvous, first_refusal, joined};
+use crate::bench::threads::{Rendezvous, on_cpus};
 
-/// Frames of a batch.
 const BATCH: usize = 1024;
 /// Batches that wait for a thread that frees.
 const QUEUE: usize = 8;
 /// One frame of so many stays.
 const STAYS: usize = 64;
-/// Bytes of a cache line.
 const LINE: usize = 64;
 
 const BLOCKS_LEFT: &str = "blocks_not_whole";
@@ -73,7 +72,6 @@ pub const FEW: About = About {
     ],
 };
 
-/// One, two and four purgers.
 pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
     let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
@@ -82,21 +80,16 @@ pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Fig
             break;
         }
         let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
-        let found = hand_off(run.drained(machine), run, shape)?;
-        figures = figures.with(metric, found.ns_per_frame);
-        if purgers == 1 {
-            figures = found.counts(figures);
-        }
+        let found = hand_off(run.drained(machine), run, shape, metric)?.values.into_iter();
+        // What is counted is counted with one purger.
+        figures.values.extend(found.filter(|(name, _)| purgers == 1 || *name == metric));
     }
     Ok(figures.with(THREADS, f64::from(run.threads)))
 }
 
-/// All others free.
 pub fn few_alloc_many_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let shape = Shape { allocators: 1, freers: run.threads - 1, batches: run.scale.batches_handed };
-    let found = hand_off(machine, run, shape)?;
-    let figures = Figures::default().with("ns_per_frame", found.ns_per_frame);
-    Ok(found.counts(figures).with(THREADS, f64::from(run.threads)))
+    Ok(hand_off(machine, run, shape, "ns_per_frame")?.with(THREADS, f64::from(run.threads)))
 }
 
 #[derive(Clone, Copy)]
@@ -107,27 +100,25 @@ struct Shape {
     batches: u64,
 }
 
-struct Found {
-    ns_per_frame: f64,
-    blocks_left: Option<u64>,
-    meter: Meter,
-}
-
-impl Found {
-    fn counts(&self, figures: Figures) -> Figures {
-        figures.with_any(BLOCKS_LEFT, self.blocks_left.map(|blocks| blocks as f64)).with_zone_lock(&self.meter)
-    }
-}
-
-fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape) -> Result<Found, Refused> {
+/// The time under that metric's name, then what was counted.
+fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape, metric: &'static str) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut meter = Meter::default();
     let frames = shape.batches * BATCH as u64;
     let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
-    let blocks_left = run.drained(machine).free_blocks().map(|free| (run.frames / 512).saturating_sub(free));
+    let whole = run.drained(machine).free_blocks();
+    let blocks_left = whole.map(|whole| (run.frames / 512).saturating_sub(whole) as f64);
     let mut cpu = machine.cpu(CpuId::new(0))?;
     staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
-    Ok(Found { ns_per_frame: per(time, frames), blocks_left, meter })
+    Ok(Figures::default().with(metric, per(time, frames)).with_any(BLOCKS_LEFT, blocks_left).with_zone_lock(&meter))
+}
+
+/// What a thread has of the queues.
+enum End {
+    /// One that allocates: all of them.
+    Senders(Vec<SyncSender<Vec<Pfn>>>),
+    /// One that frees: its own.
+    Receiver(Receiver<Vec<Pfn>>),
 }
 
 /// Returns what it took and the frames that stay.
@@ -137,56 +128,41 @@ fn on_threads<M: Machine>(
     memory: Memory,
     shape: Shape,
 ) -> Result<(Duration, Vec<Pfn>), Refused> {
-    let start = Rendezvous::new(shape.allocators + shape.freers);
+    let threads = shape.allocators + shape.freers;
+    let start = Rendezvous::new(threads);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
-    let (start, allocators) = (&start, u64::from(shape.allocators));
-    let allocate = |index: u16, senders: Vec<SyncSender<Vec<Pfn>>>| {
-        run.cpus.pin(usize::from(index));
+    let ends = std::iter::repeat_n(senders, usize::from(shape.allocators)).map(End::Senders);
+    let ends: Vec<_> = ends.chain(receivers.into_iter().map(End::Receiver)).map(|end| Mutex::new(Some(end))).collect();
+    // When each thread began, or ended where it frees, and what stays of its frames.
+    let work = |index: u16| {
+        // Dropped with the thread, whatever ends it: what tells the others that no more will come.
+        let end = ends[usize::from(index)].lock().unwrap_or_else(PoisonError::into_inner).take();
         let cpu = machine.cpu(CpuId::new(index));
-        let own = shape.batches / allocators + u64::from(u64::from(index) < shape.batches % allocators);
         start.wait();
-        let began = Instant::now();
-        let mut staying = Vec::new();
+        let (began, mut staying) = (Instant::now(), Vec::new());
         let mut cpu = cpu?;
-        for n in 0..own {
-            let batch = fill(&mut cpu, memory, &mut staying)?;
-            // Each allocator begins with another purger.
-            send(&senders[(n as usize + usize::from(index)) % senders.len()], batch)?;
+        match end.ok_or(Refused::Abandoned)? {
+            End::Senders(senders) => {
+                let (allocators, index) = (u64::from(shape.allocators), u64::from(index));
+                for n in 0..shape.batches / allocators + u64::from(index < shape.batches % allocators) {
+                    let batch = fill(&mut cpu, memory, &mut staying)?;
+                    // Each allocator begins with another purger.
+                    send(&senders[(n + index) as usize % senders.len()], batch)?;
+                }
+                Ok((began, staying))
+            }
+            End::Receiver(batches) => {
+                while let Some(batch) = receive(&batches) {
+                    batch.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
+                }
+                Ok((Instant::now(), staying))
+            }
         }
-        Ok((began, staying))
     };
-    let free = |index: u16, batches: Receiver<Vec<Pfn>>| {
-        run.cpus.pin(usize::from(shape.allocators + index));
-        let cpu = machine.cpu(CpuId::new(shape.allocators + index));
-        start.wait();
-        let mut cpu = cpu?;
-        while let Some(batch) = receive(&batches) {
-            batch.chunks(FOLIOS).try_for_each(|folios| cpu.free_folios(folios))?;
-        }
-        Ok(Instant::now())
-    };
-    let (allocate, free) = (&allocate, &free);
-    let (allocated, freed): (Vec<Result<_, Refused>>, Vec<Result<_, Refused>>) = thread::scope(|scope| {
-        let freers: Vec<_> =
-            (0..).zip(receivers).map(|(index, batches)| scope.spawn(move || free(index, batches))).collect();
-        let others: Vec<_> = (1..shape.allocators)
-            .map(|index| {
-                let senders = senders.clone();
-                scope.spawn(move || allocate(index, senders))
-            })
-            .collect();
-        // The senders end with it: what tells the others that no more will come.
-        let first = allocate(0, senders);
-        let allocated = std::iter::once(first).chain(others.into_iter().map(joined)).collect();
-        (allocated, freers.into_iter().map(joined).collect())
-    });
-    first_refusal(
-        allocated.iter().filter_map(|a| a.as_ref().err()).chain(freed.iter().filter_map(|f| f.as_ref().err())),
-    )?;
-    let (began, staying): (Vec<Instant>, Vec<Vec<Pfn>>) = allocated.into_iter().flatten().unzip();
-    let time = began.into_iter().min().zip(freed.into_iter().flatten().max());
-    let time = time.map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(began));
-    Ok((time, staying.concat()))
+    let (times, staying): (Vec<_>, Vec<_>) = on_cpus(run.cpus, threads, || {}, work)?.into_iter().unzip();
+    let (began, ended) = times.split_at(usize::from(shape.allocators));
+    let time = began.iter().min().zip(ended.iter().max());
+    Ok((time.map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(*began)), staying.concat()))
 }
 
 /// Allocates a batch; a frame of each [`STAYS`] stays, so that a batch is a little less than [`BATCH`].

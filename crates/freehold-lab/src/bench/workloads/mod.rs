@@ -7,11 +7,11 @@
 //!  handoff             many allocate, few free; and back       cma_range        a range that CPUs hold frames of
 //!  steady              depths, churn, mixed orders, pairs of   tails            the slowest allocations of four threads
 //!                      every order                             start_up         from nothing to the first frame
-//!  doors               an engine's ways in
+//!  doors               an engine's ways in                    plain            the loops of bench::loops and threads
 //! ```
 //!
 //! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just built ([`count`]): the
-//! same figures on every machine, in every run. What has to be timed runs on threads ([`measure`]).
+//! same figures on every machine, in every run. What has to be timed is run again and again ([`measure`]).
 
 pub mod cma_range;
 pub mod counting;
@@ -20,6 +20,7 @@ pub mod exit_avalanche;
 pub mod handoff;
 pub mod netperf;
 pub mod page_fault;
+mod plain;
 pub mod producer_consumer;
 pub mod start_up;
 pub mod steady;
@@ -38,20 +39,16 @@ use super::scale::Scale;
 pub struct Run<'a> {
     pub cpus: &'a Cpus,
     pub threads: u16,
-    /// How much it does.
     pub scale: &'a Scale,
-    /// Frames of the machine.
+    /// How many runs there have been.
+    pub number: u64,
     pub frames: u64,
     /// Memory behind frame numbers, where it writes any.
     pub backing: Option<&'a Backing>,
 }
 
 impl Run<'_> {
-    /// Where the frames of `machine` are.
-    ///
-    /// # Panics
-    ///
-    /// Where the workload writes no memory.
+    /// Where the frames of `machine` are, for a workload that writes memory.
     pub fn memory<M: Machine>(&self, machine: &M) -> Memory {
         if machine.is_memory() {
             return Memory::of_addresses();
@@ -67,28 +64,28 @@ impl Run<'_> {
     }
 }
 
-/// One run on threads, beginning with nothing in the CPUs' stocks; `None` for what is no workload of this module.
-pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Option<Figures>, Refused> {
+/// One run, beginning with nothing in the CPUs' stocks.
+pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Figures, Refused> {
     run.drained(machine);
-    Ok(Some(match kind {
-        Kind::ProducerConsumer => producer_consumer::measure(machine, run)?,
-        Kind::Depth => steady::depth(machine, run)?,
-        Kind::Churn => steady::churn(machine, run)?,
-        Kind::Mixed => steady::mixed(machine, run)?,
-        Kind::Orders => steady::orders(machine, run)?,
-        Kind::Doors => doors::measure(machine, run)?,
-        Kind::Tails => tails::measure(machine, run)?,
-        Kind::StartUp => start_up::measure(machine)?,
-        Kind::CmaRange => cma_range::measure(machine, run)?,
-        Kind::ManyAllocFewFree => handoff::many_alloc_few_free(machine, run)?,
-        Kind::FewAllocManyFree => handoff::few_alloc_many_free(machine, run)?,
-        Kind::NetperfLike => netperf::measure(machine, run)?,
-        Kind::ExitAvalanche => exit_avalanche::measure(machine, run)?,
-        Kind::PageFault1 => page_fault::measure(machine, run, false)?,
-        Kind::PageFault2 => page_fault::measure(machine, run, true)?,
-        Kind::Trunc => trunc::measure(machine, run)?,
-        _ => return Ok(None),
-    }))
+    match kind {
+        Kind::ProducerConsumer => producer_consumer::measure(machine, run),
+        Kind::Depth => steady::depth(machine, run),
+        Kind::Churn => steady::churn(machine, run),
+        Kind::Mixed => steady::mixed(machine, run),
+        Kind::Orders => steady::orders(machine, run),
+        Kind::Doors => doors::measure(machine, run),
+        Kind::Tails => tails::measure(machine, run),
+        Kind::StartUp => start_up::measure(machine),
+        Kind::CmaRange => cma_range::measure(machine, run),
+        Kind::ManyAllocFewFree => handoff::many_alloc_few_free(machine, run),
+        Kind::FewAllocManyFree => handoff::few_alloc_many_free(machine, run),
+        Kind::NetperfLike => netperf::measure(machine, run),
+        Kind::ExitAvalanche => exit_avalanche::measure(machine, run),
+        Kind::PageFault1 => page_fault::measure(machine, run, false),
+        Kind::PageFault2 => page_fault::measure(machine, run, true),
+        Kind::Trunc => trunc::measure(machine, run),
+        _ => plain::measure(machine, kind, run),
+    }
 }
 
 /// What can be counted exactly, on a machine just built; `None` where nothing can.

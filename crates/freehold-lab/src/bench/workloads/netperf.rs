@@ -28,7 +28,6 @@ use crate::bench::threads::{Rendezvous, from_first_to_last, on_cpus};
 /// Chunks in flight. The metrics are nanoseconds of each depth, then different chunks, then uses of the one used most.
 const DEPTHS: [usize; 4] = [1, 16, 256, 4096];
 
-/// Chunks in a counting pass of each depth.
 const COUNTED: usize = 40_000;
 
 const fn reused(name: &'static str, what: &'static str) -> Metric {

@@ -59,16 +59,16 @@ pub const ABOUT: About = About {
 };
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let drained = || run.drained(machine);
+    let through =
+        |messages, depth, bulk| threads::through_rings(run.drained(machine), run.cpus, messages, (1, depth), bulk);
     let messages = run.scale.messages;
     let mut figures = Figures::default()
-        .with("ns_per_frame", threads::producer_consumer(drained(), run.cpus, messages, false)?)
-        .with("ns_per_frame_bulk", threads::producer_consumer(drained(), run.cpus, messages, true)?);
+        .with("ns_per_frame", through(messages, threads::RING, false)?)
+        .with("ns_per_frame_bulk", through(messages, threads::RING, true)?);
     for (depth, metric, _) in DEPTHS {
         let Some(metric) = metric else { continue };
         // A deep ring has to fill before its depth means anything.
-        let messages = (messages / 4).max(2 * depth as u64);
-        figures = figures.with(metric, threads::producer_consumer_with(drained(), run.cpus, messages, depth)?);
+        figures = figures.with(metric, through((messages / 4).max(2 * depth as u64), depth, false)?);
     }
     Ok(figures)
 }

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::figures::Figures;
+use crate::bench::figures::{Figures, latencies};
 use crate::bench::loops::{Random, alloc_all, free_all};
 use crate::bench::metric::{About, ns};
 use crate::bench::threads::on_cpus;
@@ -20,7 +20,6 @@ use crate::bench::threads::on_cpus;
 /// Threads, on two cores.
 pub const THREADS: u16 = 4;
 const CORES: u16 = 2;
-/// Frames that a thread holds.
 const HELD: usize = 1 << 14;
 
 pub const ABOUT: About = About {
@@ -36,13 +35,8 @@ pub const ABOUT: About = About {
     ],
 };
 
-fn histogram() -> Histogram<u64> {
-    // 1 ns to 10 s with 3 digits.
-    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("the bounds are in order")
-}
-
 fn one<C: Calls>(cpu: &mut C, allocs: u64, seed: u64) -> Result<Histogram<u64>, Refused> {
-    let mut latencies = histogram();
+    let mut latencies = latencies();
     let mut random = Random::new(seed);
     let mut held = vec![Pfn::default(); HELD];
     alloc_all(cpu, &mut held)?;
@@ -71,7 +65,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
             one(&mut cpu?, run.scale.tail_allocs, 0x9e37_79b9 + u64::from(index))
         },
     )?;
-    let mut all = histogram();
+    let mut all = latencies();
     // The same bounds everywhere.
     found.into_iter().for_each(|latencies| all.add(latencies).unwrap_or_default());
     let at = |quantile| all.value_at_quantile(quantile) as f64;
