@@ -1,6 +1,6 @@
 //! Replaying a trace of one kernel's page allocator through other designs.
 //!
-//! A replay reads its trace twice. The [`survey`] counts what is in it, which says how large a machine is needed
+//! A replay reads its trace twice. The `survey` counts what is in it, which says how large a machine is needed
 //! ([`sizing`]) and what to put in for allocations the trace does not show. Then the trace is decoded once more and
 //! every engine carries out the same operations side by side ([`replay`]). At its end everything still live is given
 //! back, and each engine must be whole again.
