@@ -61,8 +61,6 @@ struct Toy {
 #[derive(Default)]
 struct State {
     used: Vec<bool>,
-    /// All frames before this one are in use.
-    full: usize,
     calls: u64,
     turn: usize,
     drained: bool,
@@ -88,10 +86,8 @@ impl Engine for Toy {
         }
         let from = state.turn % (frames / block) * block;
         let limit = if self.fault == Fault::GivesUp && !state.drained { frames - block } else { frames };
-        // Only from the beginning on is it known where to begin.
-        let first = if from == 0 { state.full / size * size } else { 0 };
         // A plain loop: it is most of what these tests do.
-        let (mut found, mut at) = (None, first);
+        let (mut found, mut at) = (None, 0);
         while found.is_none() && at < frames {
             let place = (from + at) % frames;
             if place < limit && !state.used[place] && !state.used[place..place + size].contains(&true) {
@@ -104,9 +100,6 @@ impl Engine for Toy {
         let twice = self.fault == Fault::Doubles && state.calls >= 1000 && !std::mem::replace(&mut state.erred, true);
         let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
         state.used[place..place + size].fill(true);
-        if place <= state.full {
-            state.full = state.full.max(place + size);
-        }
         Ok(Pfn::new(self.start + place as u64))
     }
 
@@ -119,7 +112,6 @@ impl Engine for Toy {
         }
         let place = (pfn.get() - self.start) as usize;
         state.used[place..place + order.frames() as usize].fill(false);
-        state.full = state.full.min(place);
         Ok(())
     }
 
