@@ -40,6 +40,11 @@ pub struct AllocationLatency {
     pub max_ns: Vec<u64>,
 }
 
+/// Of nanoseconds, with so many digits: 1 ns to 100 s, what the widest simulation can need.
+pub(super) fn histogram(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 100_000_000_000, digits).expect("the bounds are in order")
+}
+
 impl Default for Windows {
     fn default() -> Self {
         Self::new(Time::ZERO)
@@ -59,8 +64,7 @@ impl Windows {
         }
         let window = (since / self.width_ns) as usize;
         while self.windows.len() <= window {
-            // To 1 %, and up to 100 s, what the widest simulation can need.
-            self.windows.push(Histogram::new_with_bounds(1, 100_000_000_000, 2).expect("the bounds are in order"));
+            self.windows.push(histogram(2));
         }
         self.windows[window].saturating_record(ns);
     }

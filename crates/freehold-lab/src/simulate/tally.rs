@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::latency::Windows;
+use super::latency::{Windows, histogram};
 use super::time::Time;
 
 /// How long calls took, in nanoseconds.
@@ -11,8 +11,7 @@ pub struct Latency(pub Histogram<u64>);
 
 impl Default for Latency {
     fn default() -> Self {
-        // 1 ns to 100 s with 3 digits: what the widest simulation can need.
-        Self(Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order"))
+        Self(histogram(3))
     }
 }
 

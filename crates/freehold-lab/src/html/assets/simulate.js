@@ -154,10 +154,9 @@ function simulateLatency(rows) {
 }
 
 function latencyTable({ name, latency }) {
-  const fields = LATENCIES.map(([field]) => field);
   return table(name, ["from", "allocations", ...LATENCIES.map(([, what]) => what)], latency.allocations.map((allocations, i) => ({
     head: figure(latency.window_ns * i, duration(latency.window_ns * i)),
-    cells: [figure(allocations), ...fields.map((field) => figure(latency[field][i], duration(latency[field][i])))].map((content) => ({ class: "number", content })),
+    cells: [figure(allocations), ...LATENCIES.map(([field]) => figure(latency[field][i], duration(latency[field][i])))].map((content) => ({ class: "number", content })),
   })));
 }
 
