@@ -13,5 +13,7 @@
 
 #[path = "../../tests/suite/byte_history/mod.rs"]
 mod byte_history;
+#[path = "../../tests/suite/common/mod.rs"]
+mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| byte_history::check(bytes));
