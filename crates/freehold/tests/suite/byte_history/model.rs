@@ -1,5 +1,7 @@
 //! What must be true of memory, whoever manages it: one state a frame.
 
+use std::cell::Cell;
+
 use freehold::{FrameRange, FreeError, HotplugError, Order, Pfn};
 
 use super::machines::Machine;
@@ -21,6 +23,9 @@ pub struct Model {
     /// Blocks that may have been opened without anything of them being handed out: a wrong free of a never allocated frame there
     /// is a double free or one of a frame that was never allocated, as the allocator likes. In all others it is the latter.
     opened: Vec<bool>,
+    /// Of each block, the frames that are there and the free ones as they were last counted; None where a frame has changed
+    /// since. All are asked for after each call, which changes few.
+    counted: Vec<Cell<Option<(u64, u64)>>>,
     cma: Vec<FrameRange>,
     /// What is in use, as it was handed out or as what is left of that: start and length.
     pub live: Vec<(u64, u64)>,
@@ -37,6 +42,7 @@ impl Model {
             base,
             frames: vec![Frame::Absent; (end - base) as usize],
             opened: vec![false; (end - base).div_ceil(512) as usize],
+            counted: vec![Cell::new(None); (end.div_ceil(512) - base / 512) as usize],
             cma: machine.cma.clone(),
             live: Vec::new(),
             present: 0,
@@ -58,9 +64,28 @@ impl Model {
         pfn.checked_sub(self.base).and_then(|at| self.frames.get(at as usize)).copied().unwrap_or(Frame::Absent)
     }
 
+    /// Frames that are about to change.
     fn slice(&mut self, start: u64, len: u64) -> &mut [Frame] {
+        for block in start / 512..(start + len).div_ceil(512) {
+            self.counted[(block - self.base / 512) as usize].set(None);
+        }
         let at = (start - self.base) as usize;
         &mut self.frames[at..at + len as usize]
+    }
+
+    /// How many frames of the block that starts there are there, and how many of them are free.
+    pub fn count(&self, start: u64) -> (u64, u64) {
+        let counted = &self.counted[(start / 512 - self.base / 512) as usize];
+        let count = || {
+            (start..start + 512).fold((0, 0), |(there, free), pfn| match self.get(pfn) {
+                Frame::Absent => (there, free),
+                Frame::Used => (there + 1, free),
+                Frame::NeverAllocated | Frame::Free => (there + 1, free + 1),
+            })
+        };
+        let now = counted.get().unwrap_or_else(count);
+        counted.set(Some(now));
+        now
     }
 
     fn set_present(&mut self, piece: FrameRange) {
