@@ -182,10 +182,11 @@ fn frees_of_c_do_not_wait_for_a_thread_stopped_in_the_middle_of_a_call() {
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, null_mut()), 0);
         assert_eq!(freehold_arena_new(256 << 20, &raw mut arena, null_mut()), Status::Ok);
     }
-    let start = Instant::now();
+    let seconds = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let (start, time) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(1)));
     for n in 0.. {
         round(n as usize % CALLS.len(), n, Shared(arena));
-        if start.elapsed() > Duration::from_secs(4) && n as usize > 2 * CALLS.len() {
+        if start.elapsed() > time && n as usize > 2 * CALLS.len() {
             break;
         }
     }

@@ -11,6 +11,7 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,19 +128,24 @@ pub fn remote_free<M: Machine>(
         Some(seed) => shuffle(&mut frames, seed),
         None => frames.sort_unstable(),
     }
-    let time = thread::scope(|scope| {
-        joined(scope.spawn(|| {
-            cpus.pin(1);
+    let times = on_cpus(
+        cpus,
+        2,
+        || {},
+        |index| {
+            if index == 0 {
+                return Ok(Duration::ZERO);
+            }
             let mut cpu = machine.cpu(SECOND)?;
             if bulk {
                 timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))
             } else {
                 timed(|| free_all(&mut cpu, frames.iter()))
             }
-        }))
-    })?;
+        },
+    )?;
     drop(holder);
-    Ok(per(time, n as u64))
+    Ok(per(times[1], n as u64))
 }
 
 /// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same time.
@@ -213,22 +219,33 @@ pub(super) fn on_cpus<T: Send>(
     give_up: impl Fn() + Sync,
     work: impl Fn(u16) -> Result<T, Refused> + Sync,
 ) -> Result<Vec<T>, Refused> {
-    let one = |index: u16| {
+    let found = Mutex::new(Vec::new());
+    beside(threads, &|index| {
         cpus.pin(usize::from(index));
         let _guard = OnPanic(&give_up);
-        work(index).inspect_err(|_| give_up())
-    };
-    let found: Vec<Result<T, Refused>> = thread::scope(|scope| {
-        let one = &one;
-        let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || one(index))).collect();
-        std::iter::once(one(0)).chain(others.into_iter().map(joined)).collect()
+        let result = work(index).inspect_err(|_| give_up());
+        found.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
     });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|&(index, _)| index);
+    let found = found.into_iter().map(|(_, result)| result);
+    let found: Vec<Result<T, Refused>> = found.collect();
     // What made a thread give up is what to report, not that the others noticed.
     let refusals = || found.iter().filter_map(|found| found.as_ref().err());
     match refusals().find(|&&refused| refused != Refused::Abandoned) {
         Some(&cause) => Err(cause),
         None => found.into_iter().collect(),
     }
+}
+
+/// Does `work` on so many threads at once, the first of them this one. Not generic: threads are much to compile for each of
+/// an engine's workloads.
+fn beside(threads: u16, work: &(dyn Fn(u16) + Sync)) {
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || work(index))).collect();
+        work(0);
+        others.into_iter().for_each(joined);
+    });
 }
 
 /// Threads that begin together: unlike a `Barrier` nobody sleeps in it, so that nobody has to be woken while the other

@@ -140,6 +140,7 @@ fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla"];
     let two_cpus = two_cpus();

@@ -54,6 +54,7 @@ fn both_serve_the_same_histories() {
 
 /// Memory is filled to the last frame and emptied again and again: what is free is scattered over all CPUs then.
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn both_serve_the_last_frame() {
     for preset in ["5.17", "vanilla", "pcp-buddy-fixed"] {
         for shape in &SHAPES {

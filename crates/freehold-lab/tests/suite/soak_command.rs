@@ -68,6 +68,7 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn each_planted_fault_is_noticed() {
     let faults = [
         ("use-after-free", "has it"),
@@ -88,6 +89,7 @@ fn is_stalled(told: &str) -> bool {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
     soak(&["--seconds", "2", "--memory", "64M", "--patience", "5", "--plant", "stall"])
         .assert()

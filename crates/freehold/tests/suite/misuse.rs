@@ -1,8 +1,8 @@
 //! Frees that go wrong at the same moment: several CPUs free the same frames, and each thinks they are its own.
 //!
 //! Nobody can say who is right, but: of the frees of one frame all but one are refused, or told to the host as late double
-//! frees; the frame is free once, is handed out once, and everything comes home. `FREEHOLD_ROUNDS` sets how many rounds
-//! each test makes.
+//! frees; the frame is free once, is handed out once, and everything comes home. `FREEHOLD_SECONDS` sets for how long each
+//! test goes on.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use freehold::{Config, Order, Owned, Pfn, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;
 
-/// How many rounds a race has: as many as are asked for, or as a few seconds have room for. (Three threads on two cores wait
-/// for each other's turns, and a machine that does other work beside takes a hundred times as long as an idle one.)
-fn rounds() -> (u32, Duration) {
-    match std::env::var("FREEHOLD_ROUNDS").ok().and_then(|n| n.parse().ok()) {
-        Some(asked) => (asked, Duration::MAX),
-        None => (if cfg!(miri) { 20 } else { 20_000 }, Duration::from_secs(3)),
-    }
-}
+/// The most rounds that a race has.
+const MOST_ROUNDS: u32 = if cfg!(miri) { 20 } else { 1_000_000 };
 
-/// So many there are at least, however long they take.
+/// So many there are at least, however long they take: a machine that does other work beside takes a hundred times as long as
+/// an idle one, as three threads on two cores wait for each other's turns.
 const LEAST_ROUNDS: u32 = 200;
+
+/// For how long a race goes on.
+fn time() -> Duration {
+    let asked = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(asked.unwrap_or(1))
+}
 
 /// What the threads of a round do to `frames` frames from `first` on.
 #[derive(Clone, Copy)]
@@ -114,7 +115,7 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
         won: AtomicU64::new(0),
         threads,
     };
-    let (last, time) = rounds();
+    let (last, time) = (MOST_ROUNDS, time());
     let begun = Instant::now();
     let had = std::thread::scope(|scope| {
         let (fh, meeting) = (&fh, &meeting);
@@ -282,7 +283,7 @@ fn two_free_their_halves_of_a_block() {
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let fh = build(&Config::new(2, &[zone]), Membarrier::new());
     let (round, done, block) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
-    let (last, time) = rounds();
+    let (last, time) = (MOST_ROUNDS, time());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let (fh, round, done, block) = (&fh, &round, &done, &block);
