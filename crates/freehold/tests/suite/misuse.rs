@@ -12,18 +12,18 @@ use freehold::{Config, Order, Owned, Pfn, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;
 
-/// The most rounds that a race has.
-const MOST_ROUNDS: u32 = if cfg!(miri) { 20 } else { 1_000_000 };
+/// How many rounds a race has: as many as the time asked for has room for, or some thousands, which take an idle machine a part
+/// of a second, and at most a second of others.
+fn rounds() -> (u32, Duration) {
+    match std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
+        Some(asked) => (u32::MAX - 1, Duration::from_secs(asked)),
+        None => (if cfg!(miri) { 20 } else { 5_000 }, Duration::from_secs(1)),
+    }
+}
 
 /// So many there are at least, however long they take: a machine that does other work beside takes a hundred times as long as
 /// an idle one, as three threads on two cores wait for each other's turns.
 const LEAST_ROUNDS: u32 = 200;
-
-/// For how long a race goes on.
-fn time() -> Duration {
-    let asked = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(asked.unwrap_or(1))
-}
 
 /// What the threads of a round do to `frames` frames from `first` on.
 #[derive(Clone, Copy)]
@@ -115,7 +115,7 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
         won: AtomicU64::new(0),
         threads,
     };
-    let (last, time) = (MOST_ROUNDS, time());
+    let (last, time) = rounds();
     let begun = Instant::now();
     let had = std::thread::scope(|scope| {
         let (fh, meeting) = (&fh, &meeting);
@@ -283,7 +283,7 @@ fn two_free_their_halves_of_a_block() {
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let fh = build(&Config::new(2, &[zone]), Membarrier::new());
     let (round, done, block) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
-    let (last, time) = (MOST_ROUNDS, time());
+    let (last, time) = rounds();
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let (fh, round, done, block) = (&fh, &round, &done, &block);
