@@ -96,6 +96,8 @@ pub struct Machine {
     /// "given".
     pub origin: Origin,
     pub free_frames_begin: u64,
+    /// Frames recorded as free that are in use, since the pageblocks of their type have no place for them.
+    pub free_frames_left_out: u64,
     pub cma_frames: u64,
 }
 
@@ -106,6 +108,7 @@ impl Machine {
             cpus,
             origin: beginning.origin,
             free_frames_begin: beginning.layout.as_ref().map_or(memory_frames, fill::Layout::free_frames),
+            free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
         }
     }

@@ -254,8 +254,12 @@ fn machine_line(replay: &Replay) -> String {
             let free = layout.free_frames();
             let largest = layout.free_chunks()[10] << 10;
             let share = largest as f64 / free.max(1) as f64 * 100.0;
+            let left_out = match layout.left_out() {
+                0 => String::new(),
+                frames => format!("\n  {} more was free, but has no place in the blocks of its type", memory(frames)),
+            };
             format!(
-                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10",
+                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10{left_out}",
                 memory(free)
             )
         }

@@ -45,7 +45,8 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         }
         cells
     };
-    rendered(style, header, rows.iter().map(cells))
+    // As wide as it is: a terminal that is narrower breaks lines, this would break numbers.
+    rendered(Style { width: u16::MAX, ..style }, header, rows.iter().map(cells))
 }
 
 fn summary(report: &Report) -> String {

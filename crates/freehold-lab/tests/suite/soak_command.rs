@@ -58,9 +58,12 @@ fn two_seconds_of_everything_find_nothing_wrong() {
 
 #[test]
 fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
+    // Narrower than the table: neither a name nor a number is broken.
     soak(&["--seconds", "1", "--no-stops"])
+        .env("COLUMNS", "40")
         .assert()
         .success()
+        .stdout(contains("\n alloc, orders 1 to 5 (owner) "))
         .stdout(contains("alloc_contig_free"))
         .stdout(contains("HIGHATOMIC blocks at most"))
         .stdout(contains("one thread alone"))

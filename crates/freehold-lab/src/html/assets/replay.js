@@ -93,6 +93,7 @@ function replayFacts(document) {
     ["Frees on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
     machine && ["Machine", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
     machine?.free_frames_begin !== undefined && ["Free at the start", figure(machine.free_frames_begin, bytes(machine.free_frames_begin * FRAME_BYTES))],
+    machine?.free_frames_left_out > 0 && ["Free when recorded, no place for it", figure(machine.free_frames_left_out, bytes(machine.free_frames_left_out * FRAME_BYTES))],
   ];
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
