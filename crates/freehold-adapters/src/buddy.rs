@@ -197,7 +197,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
 
     /// Makes allocators for what was added.
     #[cold]
-    fn settle(&mut self) {
+    fn add_waiting(&mut self) {
         let mut ranges = core::mem::take(&mut self.waiting);
         if self.allocated == 0 {
             // Nothing is lost by beginning again, and pieces that are neighbours become one.
@@ -223,7 +223,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
 
     fn alloc_exactly(&mut self, count: usize, align: usize) -> Option<usize> {
         if !self.waiting.is_empty() {
-            self.settle();
+            self.add_waiting();
         }
         if ORDER == 0 || align.checked_ilog2()? as usize >= ORDER {
             return None;
@@ -257,7 +257,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     /// Allocates the `count` frames from `start` on, a multiple of the next power of two, if they are all free.
     pub fn alloc_at(&mut self, start: usize, count: usize) -> Option<usize> {
         if !self.waiting.is_empty() {
-            self.settle();
+            self.add_waiting();
         }
         let size = count.checked_next_power_of_two()?;
         let range = FrameRange::new(Pfn::new(start as u64), count as u64)?;

@@ -5,17 +5,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::FrameRange;
 
-/// Frames that the allocator is told of at a time: 1 TiB, 64 KiB of bits.
+/// Frames that the allocator comes to know of at a time: 1 TiB, 64 KiB of bits.
 pub(crate) const STEP: u64 = 1 << 28;
 
-/// How far the allocator has been told of an arena's memory.
+/// How far the allocator knows of an arena's memory.
 pub(crate) struct Extent {
     /// One change at a time. Taken inside a pass's lock, where both are.
     changing: Mutex<()>,
     /// The first frame of the last memory node: the one that grows.
     pub(crate) last_part: u64,
-    /// The first frame that the allocator has not been told of.
-    told: AtomicU64,
+    /// The first frame that the allocator does not know of.
+    known_end: AtomicU64,
     /// Frames that are added are to be backed at once.
     pub(crate) populate: bool,
 }
@@ -23,22 +23,22 @@ pub(crate) struct Extent {
 impl Extent {
     /// The allocator knows of that part of the last node.
     pub(crate) fn new(last: FrameRange, populate: bool) -> Self {
-        let told = AtomicU64::new(last.end.get());
-        Self { changing: Mutex::new(()), last_part: last.start.get(), told, populate }
+        let known_end = AtomicU64::new(last.end.get());
+        Self { changing: Mutex::new(()), last_part: last.start.get(), known_end, populate }
     }
 
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn told(&self) -> u64 {
-        // Acquire: who sees that it was told finds the memory in the allocator.
-        self.told.load(Ordering::Acquire)
+    pub(crate) fn known_end(&self) -> u64 {
+        // Acquire: who sees that it is known finds the memory in the allocator.
+        self.known_end.load(Ordering::Acquire)
     }
 
-    /// The allocator has been told of the memory up to that frame.
-    pub(crate) fn set_told(&self, end: u64) {
-        // Release: see `told`.
-        self.told.store(end, Ordering::Release);
+    /// The allocator knows of the memory up to that frame.
+    pub(crate) fn set_known_end(&self, end: u64) {
+        // Release: see `known_end`.
+        self.known_end.store(end, Ordering::Release);
     }
 }

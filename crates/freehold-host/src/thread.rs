@@ -44,12 +44,12 @@ enum Place {
     Exclusive(CpuId, Box<OwnedCpu>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
-    Nowhere,
+    GivenUp,
 }
 
 impl Entry {
     fn new(core: &Arc<Core>, id: u64) -> Self {
-        let mut entry = Self { core: Arc::clone(core), id, place: Place::Nowhere };
+        let mut entry = Self { core: Arc::clone(core), id, place: Place::GivenUp };
         if !entry.take_exclusive() {
             entry.place = Place::Shared(core.slots.join(&core.engine));
         }
@@ -89,7 +89,7 @@ impl Drop for Entry {
             }
         });
         let core = &self.core;
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        let place = std::mem::replace(&mut self.place, Place::GivenUp);
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in this process.
             std::mem::forget(place);
@@ -103,7 +103,7 @@ impl Drop for Entry {
                 }
             }
             Place::Shared(cpu) => core.slots.leave(&core.engine, cpu),
-            Place::Nowhere => {}
+            Place::GivenUp => {}
         }
     }
 }
@@ -162,7 +162,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         match &entry.place {
             Place::Exclusive(_, owned) => Ok(&raw const **owned),
             Place::Shared(cpu) => Err(*cpu),
-            Place::Nowhere => Err(core.slots.keeper()),
+            Place::GivenUp => Err(core.slots.keeper()),
         }
     });
     Ok(match place {
@@ -202,7 +202,7 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             place = match &entry.place {
                 Place::Exclusive(_, owned) => Some(Ok(&raw const **owned)),
                 Place::Shared(cpu) => Some(Err(*cpu)),
-                Place::Nowhere => None,
+                Place::GivenUp => None,
             };
         });
     }

@@ -27,8 +27,8 @@ impl World {
             let moves = |d: &Do| matches!(d.kind, Route | Push | Unqueue | Accept | Relist);
             self.todo().any(|d| usize::from(d.b) == b && moves(d))
         };
-        let odd = |block: &Block| (block.inbox != NONE) != (block.class == QUEUED);
-        if (0..).zip(self.blocks.iter()).any(|(b, block)| odd(block) && !on_its_way(b)) {
+        let unlike = |block: &Block| (block.inbox != NONE) != (block.class == QUEUED);
+        if (0..).zip(self.blocks.iter()).any(|(b, block)| unlike(block) && !on_its_way(b)) {
             return Err("a block is announced and in no inbox, or the other way round");
         }
         // Whether or not somebody is there just now.

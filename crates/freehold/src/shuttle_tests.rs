@@ -165,7 +165,7 @@ impl<'m> World<'m> {
     }
 
     /// Everything is freed: all of it is there, in whole blocks, and can be had.
-    fn settle(&self) {
+    fn end(&self) {
         let door = self.fh.on(CpuId::new(0));
         let left = core::mem::take(&mut *self.passed_on.lock().unwrap());
         left.into_iter().for_each(|chunk| self.free(&door, chunk));
@@ -253,7 +253,7 @@ fn run(plan: Plan) {
         }
         scope.spawn(|| world.disturb());
     });
-    world.settle();
+    world.end();
 }
 
 fn check(plan: Plan) {

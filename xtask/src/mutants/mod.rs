@@ -90,11 +90,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
         results.push((mutant, by));
     }
-    Ok(told(&results, arguments.json))
+    Ok(print_results(&results, arguments.json))
 }
 
 /// The score, and whether every survivor is explained.
-fn told(results: &[(&Mutant, Option<String>)], json: bool) -> ExitCode {
+fn print_results(results: &[(&Mutant, Option<String>)], json: bool) -> ExitCode {
     let noticed = results.iter().filter(|(_, by)| by.is_some()).count();
     let unexplained = results.iter().filter(|(mutant, by)| by.is_none() && mutant.survives.is_none()).count();
     if json {

@@ -92,7 +92,7 @@ impl Scratch {
             text.push_str(if file == Path::new("lib.rs") { SWITCH } else { "" });
             Ok(text.into_bytes())
         };
-        for part in ["Cargo.toml", "README.md", "src", "tests", "examples", "fuzz/corpus"] {
+        for part in ["Cargo.toml", "README.md", "src", "tests", "fuzz/corpus"] {
             copy(&core.join(part), &folder.join("freehold").join(part), &change)?;
         }
         let model = root.join("crates/freehold-model");

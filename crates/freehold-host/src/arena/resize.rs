@@ -1,7 +1,7 @@
 //! An arena that grows and shrinks, within the address space it has reserved.
 //!
 //! ```text
-//! base                     told                    end                   end of what is reserved
+//! base                     known_end               end                   end of what is reserved
 //!  |-- block --|-- block --| ........................| .................... |
 //!                          of these the allocator    shrink <--- | ---> grow
 //!                          is told when it wants them
@@ -26,40 +26,40 @@ use crate::release::Passing;
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 
 impl Arena {
-    /// Frames of the arena that the allocator has not been told of: free, and never used.
+    /// Frames of the arena that the allocator does not know of: free, and never used.
     pub(super) fn unplugged(&self) -> u64 {
-        self.range().end.get().saturating_sub(self.inner.extent.told())
+        self.range().end.get().saturating_sub(self.inner.extent.known_end())
     }
 
     /// After an allocation that failed: whether there is more now, of which the allocator did not know then.
     #[cold]
     pub(super) fn more_memory(&self) -> bool {
-        let told = self.inner.extent.told();
+        let known_end = self.inner.extent.known_end();
         // Who changes the size allocates little, and must not wait for itself.
-        if told >= self.range().end.get() || Passing::is_here() {
+        if known_end >= self.range().end.get() || Passing::is_here() {
             return false;
         }
-        self.memory_up_to(Pfn::new(told + 1)).is_ok()
+        self.memory_up_to(Pfn::new(known_end + 1)).is_ok()
     }
 
     /// Tells the allocator of all memory before `end`, in steps.
     pub(super) fn memory_up_to(&self, end: Pfn) -> Result<(), Error> {
         let extent = &self.inner.extent;
-        if end.get() <= extent.told() {
+        if end.get() <= extent.known_end() {
             return Ok(());
         }
         let _one = extent.change();
         let all = self.range().end.get();
-        while extent.told() < end.get().min(all) {
-            let told = extent.told();
-            self.tell(FrameRange { start: Pfn::new(told), end: Pfn::new(all.min(told + STEP)) })?;
+        while extent.known_end() < end.get().min(all) {
+            let start = extent.known_end();
+            self.tell(FrameRange { start: Pfn::new(start), end: Pfn::new(all.min(start + STEP)) })?;
         }
         Ok(())
     }
 
     fn tell(&self, range: FrameRange) -> Result<(), Error> {
         self.core.engine.add_memory(range).map_err(resize_error)?;
-        self.inner.extent.set_told(range.end.get());
+        self.inner.extent.set_known_end(range.end.get());
         Ok(())
     }
 
@@ -93,8 +93,8 @@ impl Arena {
         }
         // First the arena's end and then the frames: who is given one finds that it is the arena's.
         memory.set_end(added.end);
-        // Where there is some already that the allocator was not told of, it will come to this in its turn.
-        if self.inner.extent.told() == old.get() {
+        // Where there is some already that the allocator does not know of, it will come to this in its turn.
+        if self.inner.extent.known_end() == old.get() {
             let first = FrameRange { start: old, end: added.end.min(Pfn::new(old.get() + STEP)) };
             if let Err(error) = self.tell(first) {
                 memory.set_end(old);
@@ -130,11 +130,11 @@ impl Arena {
             return Err(Error::Knob { knob: "shrink", value: bytes, allowed });
         };
         let gone = FrameRange { start: Pfn::new(start), end };
-        // What the allocator was not told of is free.
-        let known = FrameRange { start: gone.start, end: end.min(Pfn::new(extent.told())) };
+        // What the allocator does not know of is free.
+        let known = FrameRange { start: gone.start, end: end.min(Pfn::new(extent.known_end())) };
         if !known.is_empty() {
             self.remove(known)?;
-            extent.set_told(start);
+            extent.set_known_end(start);
         }
         memory.set_end(gone.start);
         Ok(gone)

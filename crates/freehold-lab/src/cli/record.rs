@@ -87,7 +87,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.output.exists() && !args.force {
         return Err(CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it"));
     }
-    let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(told)?;
+    let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
     for instance in tracefs.left_behind() {
         let path = instance.display();
         output::complain(&format!(
@@ -96,7 +96,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     }
     // Before there is anything to leave behind.
     let stop = stop::on_signals(false);
-    let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(told)?;
+    let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
     announce(args, &instance)?;
     if args.drain {
         drain()?;
@@ -104,15 +104,15 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     // What happens between the description and the first row is unknown to a replay; what is in both is counted twice. The
     // files take a while to read, and zoneinfo, which has the lists, is the first of them: so the recording begins before.
     let begun = Instant::now();
-    instance.start().map_err(told)?;
-    let mut beside = record::describe_memory(&args.output, "before").map_err(told)?;
+    instance.start().map_err(cli_error)?;
+    let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
     let ended = wait(args, &stop);
-    instance.stop().map_err(told)?;
+    instance.stop().map_err(cli_error)?;
     let seconds = begun.elapsed().as_secs_f64();
     let ended = ended?;
-    beside.extend(record::describe_memory(&args.output, "after").map_err(told)?);
+    beside.extend(record::describe_memory(&args.output, "after").map_err(cli_error)?);
 
-    let tally = instance.tally().map_err(told)?;
+    let tally = instance.tally().map_err(cli_error)?;
     if tally.lost > 0 && !args.allow_lost {
         beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
         let wanted =
@@ -135,7 +135,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let progress = Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
     let written = record::write(&instance, tally.lost, &about, &args.output, |done| progress.update(done, (0, 0)));
     drop(progress);
-    let mut recording = written.map_err(told)?;
+    let mut recording = written.map_err(cli_error)?;
     recording.beside.extend(beside);
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
@@ -151,17 +151,17 @@ fn drain() -> Result<(), CliError> {
     Ok(())
 }
 
-fn told(error: RecordError) -> CliError {
+fn cli_error(error: RecordError) -> CliError {
     let hint = error.hint();
     CliError::from(error).hint_if(hint)
 }
 
 /// Says how long it will take and how large it will be, as far as a short look at the machine can tell.
 fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
-    instance.start().map_err(told)?;
+    instance.start().map_err(cli_error)?;
     std::thread::sleep(SAMPLE);
-    instance.stop().map_err(told)?;
-    let rate = Rate::of(instance.tally().map_err(told)?, SAMPLE);
+    instance.stop().map_err(cli_error)?;
+    let rate = Rate::of(instance.tally().map_err(cli_error)?, SAMPLE);
     let holds = rate.capacity(args.buffer);
     let length = match (args.duration, args.command.first()) {
         (Some(time), Some(command)) => format!("while '{command}' runs, at most {:.1} s", time.as_secs_f64()),

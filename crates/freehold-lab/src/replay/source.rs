@@ -49,7 +49,7 @@ pub trait Events {
     /// Replaces the contents of `events` with the next few; false at the end, when `events` is left empty.
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
 
-    /// What was odd so far.
+    /// What was unusual so far.
     fn oddities(&self) -> Oddities {
         Oddities::default()
     }

@@ -166,7 +166,7 @@ fn tried(shape: &Shape, history: &[Event], each: u32, seed: u64, blind: bool) ->
     (tried, accepted)
 }
 
-fn told(what: &str, tried: &Tried) -> (u32, u32) {
+fn print_tally(what: &str, tried: &Tried) -> (u32, u32) {
     let all = tried.values().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     println!("{what}: {} of {} refused", all.1, all.0);
     for (kind, (n, refused)) in tried.iter().filter(|(_, (n, refused))| n != refused) {
@@ -244,9 +244,9 @@ fn a_history_with_one_event_altered_is_refused() {
         let (shape, history) = crate::recorded(3, 100, seed);
         Judge::of(&shape, &history, false).map(drop).unwrap();
         let (all, accepted) = tried(&shape, &history, each, seed, false);
-        told(&format!("of {} events one altered", history.len()), &all);
+        print_tally(&format!("of {} events one altered", history.len()), &all);
         let (blind, _) = tried(&shape, &history, 4, seed, true);
-        told("the same without a look at the values", &blind);
+        print_tally("the same without a look at the values", &blind);
         assert_eq!(accepted, Vec::<String>::new());
     }
 }

@@ -319,9 +319,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A whole block that is one already: from the group, from the zone, from other groups.
     fn kept_whole_block(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        let (mine, own) = (zone.group_of(self.id.index()), request.migratetype as usize);
-        for from in [mine, ZONE_GROUP].into_iter().chain(zone.other_groups(mine)) {
-            let other = from != mine && from != ZONE_GROUP;
+        let (own_group, own) = (zone.group_of(self.id.index()), request.migratetype as usize);
+        for from in [own_group, ZONE_GROUP].into_iter().chain(zone.other_groups(own_group)) {
+            let other = from != own_group && from != ZONE_GROUP;
             if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
                 continue;
             }
@@ -332,7 +332,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 _ => held.take_kept_whole(),
             };
             if let Some(index) = index {
-                return Some(self.fh.take_block(index, own, mine));
+                return Some(self.fh.take_block(index, own, own_group));
             }
         }
         None
@@ -344,9 +344,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if want.order >= BLOCK_ORDER {
             return None;
         }
-        let mine = zone.group_of(self.id.index());
+        let own_group = zone.group_of(self.id.index());
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for from in zone.holders(mine) {
+            for from in zone.holders(own_group) {
                 let Some(held) = self.fh.hold_collected(zone, from, want.flags) else { continue };
                 if from == ZONE_GROUP && !zone.leaves_mark(1 << want.order, want.flags, false) {
                     continue;

@@ -112,7 +112,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         match self.map.line(index).put(w, frames) {
             Err(there) => return Err(self.is_free(index, w, there)),
-            Ok(now) => self.told(index, now, frames),
+            Ok(now) => self.announce_completed(index, now, frames),
         }
         match inside {
             None => self.unattributed_frees.add_shared(frees),

@@ -242,7 +242,7 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         let Ok(now) = line.put(w, frames) else { return false };
-        self.told(index, now, frames);
+        self.announce_completed(index, now, frames);
         cpu.last_key.set(key);
         self.leave_hint(cpu, tag, index, pfn, order);
         self.count_frees(cpu, tag, 1);
@@ -310,7 +310,7 @@ impl<P: Platform> Freehold<'_, P> {
                 self.report_late(index, w, strays & there);
             }
         }
-        self.told(index, !0, !0);
+        self.announce_completed(index, !0, !0);
         self.leave_hint(cpu, tag, index, pfn, 6 + words.ilog2());
         self.count_frees(cpu, tag, frees);
         true

@@ -17,12 +17,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (now, strays) = self.map.line(index).put_back(w, bits);
         self.report_late(index, w, strays);
         // What was in the word already did not count while the word was leased.
-        self.told(index, now, now);
+        self.announce_completed(index, now, now);
     }
 
     /// A word is `now`, after `bits` of it became takeable: announces the block if its holder does not know of such a run.
     #[inline(always)]
-    pub(crate) fn told(&self, index: Index, now: u64, bits: u64) {
+    pub(crate) fn announce_completed(&self, index: Index, now: u64, bits: u64) {
         let head = self.map.head(index);
         if now != 0 && head.completes(now, bits) {
             self.announce(index);

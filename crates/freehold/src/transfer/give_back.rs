@@ -96,17 +96,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     fn tick_zone(&self, zone: &'m Zone<'m>, idle: bool) {
         let fh = self.fh;
-        let mine = zone.group_of(self.id.index());
-        let group = &zone.groups[usize::from(mine) - 1];
-        let cpus = zone.cpus_of(mine, fh.cpus.len()).filter(|&cpu| fh.cpus[cpu].online.get()).count() as u32;
+        let own_group = zone.group_of(self.id.index());
+        let group = &zone.groups[usize::from(own_group) - 1];
+        let cpus = zone.cpus_of(own_group, fh.cpus.len()).filter(|&cpu| fh.cpus[cpu].online.get()).count() as u32;
         // Relaxed, and lost updates do not matter: a preference.
         let ticks = if idle { group.idle_ticks.get().saturating_add(1) } else { 0 };
         group.idle_ticks.set(ticks);
         if ticks >= cpus {
-            fh.give_all(zone, mine);
+            fh.give_all(zone, own_group);
         } else {
-            (0..TICK_HOLDS).find(|_| !fh.hold(zone, mine).collect(COLLECT));
-            self.cpu.counters.drained(fh.give_wholes(zone, mine, zone.keep.get()));
+            (0..TICK_HOLDS).find(|_| !fh.hold(zone, own_group).collect(COLLECT));
+            self.cpu.counters.drained(fh.give_wholes(zone, own_group, zone.keep.get()));
         }
         if !zone.stock.inbox.is_empty() {
             (0..TICK_HOLDS).find(|_| !fh.hold(zone, ZONE_GROUP).collect(COLLECT));

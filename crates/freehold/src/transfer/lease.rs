@@ -54,7 +54,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.told(index, now, now);
+            fh.announce_completed(index, now, now);
             return None;
         }
         leases.open(slot, key, (index.get(), w, line.cell(w)), (purpose, tag.migratetype()), got | freed);
@@ -126,7 +126,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Not only what was in hand: nothing of a leased word counts for the lists.
         let now = line.word_after_class(w);
-        fh.told(index, now, now);
+        fh.announce_completed(index, now, now);
     }
 
     /// Ends all leases but those in `keep`.
@@ -152,7 +152,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             head.set_lease(w, self.lease_name() | EMPTY);
             // A free that came in between has not counted for the lists.
             let now = line.word_after_class(w);
-            fh.told(index, now, now);
+            fh.announce_completed(index, now, now);
         }
         false
     }

@@ -91,12 +91,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     fn choose(&self, zone: &'m Zone<'m>, want: Want) -> Option<(Index, RefillPhase)> {
-        let mine = zone.group_of(self.id.index());
+        let own_group = zone.group_of(self.id.index());
         // A glance first: a zone that is full or has no memory is asked by each request that goes on to the next one.
-        let stock = zone.stock(mine);
+        let stock = zone.stock(own_group);
         let any = stock.may_have(want.migratetype) || stock.lists.wholes() != 0;
         let (own, whole_in_group) = if any {
-            let held = self.fh.hold_for(zone, mine, want.flags)?;
+            let held = self.fh.hold_for(zone, own_group, want.flags)?;
             held.collect(COLLECT);
             (held.pick(want.migratetype, want.order, false), held.stock().lists.wholes() != 0)
         } else {
@@ -109,39 +109,39 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // many groups that costs whole blocks, and while most of the zone is whole, looks in vain.
             let plenty = zone.spread.get() && !zone.roomy.get();
             let spared = count > MOSTLY_FREE || plenty && self.breaks_a_run(own, want);
-            let fuller = if spared { self.adopt_partial(zone, ZONE_GROUP, mine, want, count) } else { None };
+            let fuller = if spared { self.adopt_partial(zone, ZONE_GROUP, own_group, want, count) } else { None };
             return Some(fuller.map_or((own, RefillPhase::Recover), |index| (index, RefillPhase::Fragment)));
         }
         // Blocks that nobody has begun are spared, most of all where they are few and by requests that stay where they are.
         let few = zone.whole_blocks.get() * FEW < zone.blocks();
         let confined = want.migratetype != Migratetype::Movable as usize;
         let (groups, least) = if few || confined { (u16::MAX, 0) } else { (NEIGHBOURS, PLENTY) };
-        let partial = self.adopt_partial(zone, ZONE_GROUP, mine, want, u64::MAX);
-        let partial = partial.or_else(|| self.adopt_of_others(zone, mine, want, groups, least));
+        let partial = self.adopt_partial(zone, ZONE_GROUP, own_group, want, u64::MAX);
+        let partial = partial.or_else(|| self.adopt_of_others(zone, own_group, want, groups, least));
         if let Some(index) = partial {
             return Some((index, RefillPhase::Fragment));
         }
         // CMA and HIGHATOMIC blocks are what they are.
         if want.migratetype < HIGH_ATOMIC {
-            if let Some(index) = self.split_whole(zone, mine, want, whole_in_group) {
+            if let Some(index) = self.split_whole(zone, own_group, want, whole_in_group) {
                 return Some((index, RefillPhase::Claim));
             }
         }
         // Where the least was 0 all others have been looked at.
         if least != 0 {
-            if let Some(index) = self.adopt_of_others(zone, mine, want, u16::MAX, 0) {
+            if let Some(index) = self.adopt_of_others(zone, own_group, want, u16::MAX, 0) {
                 return Some((index, RefillPhase::Fragment));
             }
         }
-        self.split_whole_of_others(zone, mine, want).map(|index| (index, RefillPhase::Claim))
+        self.split_whole_of_others(zone, own_group, want).map(|index| (index, RefillPhase::Claim))
     }
 
     /// A whole block that another group keeps, where nobody has anything else: otherwise the request would fail beside it.
-    fn split_whole_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want) -> Option<Index> {
+    fn split_whole_of_others(&self, zone: &'m Zone<'m>, own_group: u16, want: Want) -> Option<Index> {
         if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let index = zone.other_groups(mine).find_map(|from| {
+        let index = zone.other_groups(own_group).find_map(|from| {
             // A glance first: most have none.
             if zone.stock(from).lists.wholes() == 0 {
                 return None;
@@ -152,9 +152,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             held.hand_over(index, IN_HAND);
             Some(index)
         })?;
-        match self.fh.hold_for(zone, mine, want.flags) {
+        match self.fh.hold_for(zone, own_group, want.flags) {
             Some(held) => held.split(index, want.migratetype),
-            None => self.split_unlisted(index, want.migratetype, mine),
+            None => self.split_unlisted(index, want.migratetype, own_group),
         }
         Some(index)
     }
@@ -162,15 +162,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A partly free block of one of the next `most` groups that has at least `least` free frames of that type: the
     /// emptiest, so that the fullest may become full there. In the same order each time: one group's blocks after another's
     /// are used up.
-    fn adopt_of_others(&self, zone: &'m Zone<'m>, mine: u16, want: Want, most: u16, least: u64) -> Option<Index> {
-        zone.other_groups(mine)
+    fn adopt_of_others(&self, zone: &'m Zone<'m>, own_group: u16, want: Want, most: u16, least: u64) -> Option<Index> {
+        zone.other_groups(own_group)
             .take(usize::from(most) - 1)
             .filter(|&from| zone.stock(from).free_of(want.migratetype) >= least)
-            .find_map(|from| self.adopt_partial(zone, from, mine, want, u64::MAX))
+            .find_map(|from| self.adopt_partial(zone, from, own_group, want, u64::MAX))
     }
 
-    /// A partly free block of group `from` with fewer than `below` free frames becomes one of group `mine`.
-    fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, mine: u16, want: Want, below: u64) -> Option<Index> {
+    /// A partly free block of group `from` with fewer than `below` free frames becomes one of group `own_group`.
+    fn adopt_partial(&self, zone: &'m Zone<'m>, from: u16, own_group: u16, want: Want, below: u64) -> Option<Index> {
         // A glance first: most have none, or none that is fuller.
         let stock = zone.stock(from);
         let (map, class) = (&self.fh.map, want.order as u8 + 1);
@@ -182,7 +182,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let held = self.fh.hold_for(zone, from, want.flags)?;
         held.collect(COLLECT / 2);
         let mut looks = LOOKS;
-        held.pass_on(mine, want.flags, |held| {
+        held.pass_on(own_group, want.flags, |held| {
             let index = held.pick_within(want.migratetype, want.order, from != ZONE_GROUP, &mut looks)?;
             let count = u64::from(map.links(index).count.get());
             let flags = want.flags & AllocFlags::NO_WATERMARKS;
@@ -192,7 +192,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
-    fn split_whole(&self, zone: &'m Zone<'m>, mine: u16, want: Want, in_group: bool) -> Option<Index> {
+    fn split_whole(&self, zone: &'m Zone<'m>, own_group: u16, want: Want, in_group: bool) -> Option<Index> {
         let (mut index, mut more) = (None, [None; MORE]);
         if !in_group {
             if zone.whole_blocks.get() == 0 && zone.stock.inbox.is_empty() {
@@ -217,12 +217,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
         }
-        let Some(held) = self.fh.hold_for(zone, mine, want.flags) else {
-            more.into_iter().flatten().for_each(|index| self.send(index, mine));
-            return index.inspect(|&index| self.split_unlisted(index, want.migratetype, mine));
+        let Some(held) = self.fh.hold_for(zone, own_group, want.flags) else {
+            more.into_iter().flatten().for_each(|index| self.send(index, own_group));
+            return index.inspect(|&index| self.split_unlisted(index, want.migratetype, own_group));
         };
         for index in more.into_iter().flatten() {
-            held.hand_over(index, mine);
+            held.hand_over(index, own_group);
             held.place_whole(index);
         }
         let index = index.or_else(|| held.take_kept_whole())?;
@@ -250,10 +250,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let zone = &self.fh.zones[z];
-        let mine = zone.group_of(self.id.index());
+        let own_group = zone.group_of(self.id.index());
         let smallest = if want.migratetype == Migratetype::Movable as usize { want.order.max(4) } else { want.order };
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for from in zone.holders(mine) {
+            for from in zone.holders(own_group) {
                 let Some(held) = self.fh.hold_for(zone, from, want.flags) else { continue };
                 let Some(index) = held.pick(fallback as usize, smallest, true) else { continue };
                 let count = u64::from(self.fh.map.links(index).count.get());
@@ -263,10 +263,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
                 held.unlist(index);
                 let tag = self.fh.retyped(index, want.migratetype);
-                self.fh.map.head(index).tag.set(tag.with_group(mine));
+                self.fh.map.head(index).tag.set(tag.with_group(own_group));
                 drop(held);
                 zone.counters.fallbacks.add_shared(1);
-                self.fh.arrive(zone, mine, [Some(index)], want.flags);
+                self.fh.arrive(zone, own_group, [Some(index)], want.flags);
                 self.cursors(z).set(want.purpose(), want.migratetype, index.get());
                 return Some(index);
             }
@@ -276,16 +276,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Partly free blocks that were given to group `mine` are listed there, or, if its lock is not to be waited for, announced:
+    /// Partly free blocks that were given to group `own_group` are listed there, or, if its lock is not to be waited for, announced:
     /// whoever has the lock lists them.
     fn arrive(
         &self,
         zone: &'m Zone<'m>,
-        mine: u16,
+        own_group: u16,
         blocks: impl IntoIterator<Item = Option<Index>>,
         flags: AllocFlags,
     ) {
-        let held = self.hold_for(zone, mine, flags);
+        let held = self.hold_for(zone, own_group, flags);
         blocks.into_iter().flatten().for_each(|index| match &held {
             Some(held) => held.file_if_ours(index),
             None => self.announce(index),

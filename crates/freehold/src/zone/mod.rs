@@ -118,20 +118,20 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// All groups but `mine`, from the next one on and round.
-    pub(crate) fn other_groups(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
+    /// All groups but `own_group`, from the next one on and round.
+    pub(crate) fn other_groups(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
         let groups = self.groups.len() as u16;
-        (1..groups).map(move |step| (mine - 1 + step) % groups + 1)
+        (1..groups).map(move |step| (own_group - 1 + step) % groups + 1)
     }
 
-    /// All groups: `mine`, then the others.
-    pub(crate) fn groups_from(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
-        once(mine).chain(self.other_groups(mine))
+    /// All groups: `own_group`, then the others.
+    pub(crate) fn groups_from(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
+        once(own_group).chain(self.other_groups(own_group))
     }
 
-    /// All who hold blocks: group `mine`, the other groups, the zone itself.
-    pub(crate) fn holders(&self, mine: u16) -> impl Iterator<Item = u16> + use<> {
-        self.groups_from(mine).chain(once(ZONE_GROUP))
+    /// All who hold blocks: group `own_group`, the other groups, the zone itself.
+    pub(crate) fn holders(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
+        self.groups_from(own_group).chain(once(ZONE_GROUP))
     }
 
     /// The group of a CPU.

@@ -155,7 +155,7 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
                 }
             }
             if round % 8 == 0 || round == last {
-                settle(fh, &owned, (exact, given, meeting.won.load(Ordering::Relaxed)), round % 512 == 0);
+                check_round(fh, &owned, (exact, given, meeting.won.load(Ordering::Relaxed)), round % 512 == 0);
                 if round >= LEAST_ROUNDS && begun.elapsed() > time {
                     break;
                 }
@@ -169,7 +169,7 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
 }
 
 /// Between rounds: the counts agree, nothing is lost, and nothing is handed out twice.
-fn settle(
+fn check_round(
     fh: &Alloc<'static>,
     owned: &Owned<'_, 'static, Any<'static>>,
     (exact, given, won): (bool, u64, u64),

@@ -55,7 +55,7 @@ pub(super) fn spread(
                 break;
             };
             turn.rotate_left(1);
-            placed[region].push(carve(&mut holes[region], hole, order));
+            placed[region].push(split(&mut holes[region], hole, order));
         }
     }
     left_out
@@ -68,7 +68,7 @@ fn best(holes: &[Hole], order: u8) -> Option<usize> {
 }
 
 /// Makes the beginning of a hole a free chunk; what is left of it stays holes.
-fn carve(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
+fn split(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
     let hole = holes.swap_remove(at);
     if hole.order == order {
         // Its buddy was a hole with smaller chunks in it, or is one still: it may no longer become free as a whole.
