@@ -240,7 +240,8 @@ impl StateError {
 
 /// What can be read: the hint wherever nothing more helpful is known.
 pub(super) const ACCEPTED: &str = "accepted are Parquet with columns ts_ns, cpu, event, pfn and order, and the text of \
-                                   tracefs (trace, trace_pipe), `trace-cmd report` and `perf script`, plain, gzip or zstd";
+                                   tracefs (trace, trace_pipe), `trace-cmd report`, `perf script` and bpftrace, \
+                                   plain, gzip or zstd";
 
 const SKIP_LINES: &str = "--skip-bad leaves such lines out and counts them";
 
