@@ -14,7 +14,7 @@ fn checked_in() -> String {
 #[test]
 fn the_header_is_not_stale() {
     let expected = header::generate();
-    if std::env::var_os("FREEHOLD_WRITE_HEADER").is_some() {
+    if std::env::var_os("FREEHOLD_WRITE_HEADER").is_some_and(|value| value == "1") {
         fs::write(header::path(), &expected).expect("include/freehold.h can be written");
     }
     let found = checked_in();

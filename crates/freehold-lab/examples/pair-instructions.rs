@@ -34,13 +34,13 @@ fn run<'m, M: Machine>(
     n: u64,
     pairs: impl Fn(&mut M::Cpu<'m>, u64) -> Result<(), Refused>,
 ) -> Result<(), String> {
-    let told = |refused: Refused| refused.to_string();
-    let mut cpu = machine.cpu(CpuId::new(0)).map_err(told)?;
+    let said = |refused: Refused| refused.to_string();
+    let mut cpu = machine.cpu(CpuId::new(0)).map_err(said)?;
     // So that no frame is handed out for the first time in the loop.
     let mut frames = vec![Pfn::default(); 8 * Order::PAGEBLOCK.frames() as usize];
-    alloc_all(&mut cpu, &mut frames).map_err(told)?;
-    free_all(&mut cpu, frames.iter()).map_err(told)?;
-    pairs(&mut cpu, n).map_err(told)
+    alloc_all(&mut cpu, &mut frames).map_err(said)?;
+    free_all(&mut cpu, frames.iter()).map_err(said)?;
+    pairs(&mut cpu, n).map_err(said)
 }
 
 fn main() -> ExitCode {

@@ -164,9 +164,9 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());
     }
-    let told = |error: std::io::Error| format!("{}: {error}", path.display());
-    path.parent().map_or(Ok(()), fs::create_dir_all).map_err(told)?;
-    fs::write(path, bytes).map_err(told)
+    let said = |error: std::io::Error| format!("{}: {error}", path.display());
+    path.parent().map_or(Ok(()), fs::create_dir_all).map_err(said)?;
+    fs::write(path, bytes).map_err(said)
 }
 
 /// What becomes of a file's contents.
@@ -174,18 +174,18 @@ type Change<'a> = &'a dyn Fn(&Path, Vec<u8>) -> Result<Vec<u8>, String>;
 
 /// Copies a file or a folder, each file as `change` makes it; what is there and no longer in the original goes.
 fn copy(from: &Path, to: &Path, change: Change<'_>) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("{}: {error}", from.display());
+    let said = |error: std::io::Error| format!("{}: {error}", from.display());
     if !from.is_dir() {
-        return put(to, &change(from, fs::read(from).map_err(told)?)?);
+        return put(to, &change(from, fs::read(from).map_err(said)?)?);
     }
     for old in fs::read_dir(to).into_iter().flatten().flatten() {
         if !from.join(old.file_name()).exists() {
             let gone = if old.path().is_dir() { fs::remove_dir_all(old.path()) } else { fs::remove_file(old.path()) };
-            gone.map_err(told)?;
+            gone.map_err(said)?;
         }
     }
-    for entry in fs::read_dir(from).map_err(told)? {
-        let name = entry.map_err(told)?.file_name();
+    for entry in fs::read_dir(from).map_err(said)? {
+        let name = entry.map_err(said)?.file_name();
         copy(&from.join(&name), &to.join(&name), change)?;
     }
     Ok(())

@@ -96,7 +96,8 @@ pub struct Machine {
     /// "given".
     pub origin: Origin,
     pub free_frames_begin: u64,
-    /// Frames recorded as free that are in use, since the pageblocks of their type have no place for them.
+    /// Frames recorded as free that are in use here, since the pageblocks of their type have no place for them. Not among
+    /// them: what CPUs held beside chunks of order 10, which begins in use.
     pub free_frames_left_out: u64,
     pub cma_frames: u64,
 }

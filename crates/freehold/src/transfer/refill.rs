@@ -276,8 +276,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Partly free blocks that were given to group `own_group` are listed there, or, if its lock is not to be waited for, announced:
-    /// whoever has the lock lists them.
+    /// Partly free blocks that were given to group `own_group` are listed there, or, if its lock is not to be waited for,
+    /// announced: whoever has the lock lists them.
     fn arrive(
         &self,
         zone: &'m Zone<'m>,

@@ -80,7 +80,7 @@ impl Meeting {
         let round = self.round.load(Ordering::Relaxed);
         let order = frames.is_power_of_two().then(|| order(frames.trailing_zeros() as u8));
         let won = if self.parts.load(Ordering::Relaxed) == 1 && me > 0 {
-            let pfn = Pfn::new(first + u64::from(round * 37 * me) % frames);
+            let pfn = Pfn::new(first + u64::from(round) * 37 * u64::from(me) % frames);
             u64::from(owned.free(pfn, Order::ZERO).is_ok())
         } else {
             match (round / 3 + me) % 3 {
