@@ -26,6 +26,7 @@ fn whole_run() -> Value {
 const GROUPS: &str = "[...document.querySelectorAll('details.benchmark')]";
 
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
 fn benchmarks_are_found_by_contents_and_open_one_by_one() {
     let Some(mut page) = open("benchmarks_are_found_by_contents_and_open_one_by_one") else { return };
     let run = whole_run();

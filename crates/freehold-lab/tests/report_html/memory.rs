@@ -112,6 +112,7 @@ fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
 fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
     let text =
         freehold(&["replay", "--json", "--memory", "64G", "--memory-map", "2", "-e", "freehold", "-e", "vanilla"]);
