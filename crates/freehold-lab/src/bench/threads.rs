@@ -10,8 +10,8 @@
 //! ```
 
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -213,23 +213,20 @@ fn side_by_side<'m, M: Machine, S>(
 
 /// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one: what each has found.
 /// Where one fails or panics, `give_up` lets the others go on, so that they can be joined.
-pub(super) fn on_cpus<T: Send>(
+pub(super) fn on_cpus<T: Send + Sync>(
     cpus: &Cpus,
     threads: u16,
     give_up: impl Fn() + Sync,
     work: impl Fn(u16) -> Result<T, Refused> + Sync,
 ) -> Result<Vec<T>, Refused> {
-    let found = Mutex::new(Vec::new());
+    let found: Vec<OnceLock<Result<T, Refused>>> = (0..threads).map(|_| OnceLock::new()).collect();
     beside(threads, &|index| {
         cpus.pin(usize::from(index));
         let _guard = OnPanic(&give_up);
         let result = work(index).inspect_err(|_| give_up());
-        found.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+        assert!(found[usize::from(index)].set(result).is_ok(), "CPU {index} has worked twice");
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|&(index, _)| index);
-    let found = found.into_iter().map(|(_, result)| result);
-    let found: Vec<Result<T, Refused>> = found.collect();
+    let found: Vec<Result<T, Refused>> = found.into_iter().filter_map(OnceLock::into_inner).collect();
     // What made a thread give up is what to report, not that the others noticed.
     let refusals = || found.iter().filter_map(|found| found.as_ref().err());
     match refusals().find(|&&refused| refused != Refused::Abandoned) {

@@ -319,7 +319,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A whole block that is one already: from the group, from the zone, from other groups.
     fn kept_whole_block(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        let (own_group, own) = (zone.group_of(self.id.index()), request.migratetype as usize);
+        let (own_group, migratetype) = (zone.group_of(self.id.index()), request.migratetype as usize);
         for from in [own_group, ZONE_GROUP].into_iter().chain(zone.other_groups(own_group)) {
             let other = from != own_group && from != ZONE_GROUP;
             if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
@@ -327,12 +327,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             let Some(held) = self.fh.hold_collected(zone, from, request.flags) else { continue };
             let index = match from {
-                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(own),
+                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(migratetype),
                 ZONE_GROUP => None,
                 _ => held.take_kept_whole(),
             };
             if let Some(index) = index {
-                return Some(self.fh.take_block(index, own, own_group));
+                return Some(self.fh.take_block(index, migratetype, own_group));
             }
         }
         None

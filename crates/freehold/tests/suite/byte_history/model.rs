@@ -15,6 +15,12 @@ pub enum Frame {
     Used,
 }
 
+impl Frame {
+    pub fn is_free(self) -> bool {
+        matches!(self, Self::NeverAllocated | Self::Free)
+    }
+}
+
 pub struct Model {
     /// The zones' spans, in the configuration's order.
     pub spans: Vec<FrameRange>,
@@ -77,10 +83,8 @@ impl Model {
     pub fn count(&self, start: u64) -> (u64, u64) {
         let counted = &self.counted[(start / 512 - self.base / 512) as usize];
         let count = || {
-            (start..start + 512).fold((0, 0), |(there, free), pfn| match self.get(pfn) {
-                Frame::Absent => (there, free),
-                Frame::Used => (there + 1, free),
-                Frame::NeverAllocated | Frame::Free => (there + 1, free + 1),
+            (start..start + 512).map(|pfn| self.get(pfn)).fold((0, 0), |(there, free), frame| {
+                (there + u64::from(frame != Frame::Absent), free + u64::from(frame.is_free()))
             })
         };
         let now = counted.get().unwrap_or_else(count);
@@ -116,10 +120,7 @@ impl Model {
 
     fn set_absent(&mut self, piece: FrameRange) {
         let slice = self.slice(piece.start.get(), piece.len());
-        assert!(
-            slice.iter().all(|&f| matches!(f, Frame::NeverAllocated | Frame::Free)),
-            "{piece} was removed while in use"
-        );
+        assert!(slice.iter().all(|&f| f.is_free()), "{piece} was removed while in use");
         slice.fill(Frame::Absent);
         self.present -= piece.len();
     }
@@ -132,7 +133,7 @@ impl Model {
     pub fn take(&mut self, start: u64, len: u64) {
         for pfn in start..start + len {
             let was = self.get(pfn);
-            assert!(matches!(was, Frame::NeverAllocated | Frame::Free), "pfn {pfn:#x} of {start:#x}+{len} was {was:?}");
+            assert!(was.is_free(), "pfn {pfn:#x} of {start:#x}+{len} was {was:?}");
         }
         self.slice(start, len).fill(Frame::Used);
         self.used += len;
@@ -230,7 +231,7 @@ impl Model {
                     return None;
                 }
                 at = at.max(start);
-                while at < start + len && matches!(self.get(at), Frame::NeverAllocated | Frame::Free) {
+                while at < start + len && self.get(at).is_free() {
                     at += 1;
                 }
                 if at == start + len {

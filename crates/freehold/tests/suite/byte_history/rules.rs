@@ -4,7 +4,7 @@ use freehold::{AllocFlags, Freehold, Migratetype, Order, PageblockState};
 
 use crate::common::Any;
 
-use super::model::{Frame, Model};
+use super::model::Model;
 
 /// A request, spelled out.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Wanted {
         let start = block.start.get();
         let (low, high) = (start.max(self.from), (start + 512).min(self.below));
         let first = low.checked_next_multiple_of(self.align.frames())?;
-        let is_free = |pfn: u64| matches!(model.get(pfn), Frame::NeverAllocated | Frame::Free);
+        let is_free = |pfn: u64| model.get(pfn).is_free();
         let fits = |&at: &u64| at + self.order.frames() <= high && (at..at + self.order.frames()).all(is_free);
         (first..high).step_by(self.align.frames() as usize).find(fits)
     }
